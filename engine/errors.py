@@ -1,0 +1,77 @@
+"""The one tree of exceptions that Tollgate raises on purpose.
+
+    TollgateError
+    ├── InputError        something that a person wrote is wrong: a file, an argument, a flag
+    ├── StoreError        the store cannot hold or give back what was asked
+    ├── VaultError        a ciphertext or a wrapped key does not open
+    └── OutsideError      the outside world did not answer
+        ├── DestinationTimeout
+        └── DestinationUnreachable
+
+Programmer errors are `AssertionError` and `TypeError` as everywhere. What a caller of the service
+did wrong is no exception of this tree at all: it is an answer (`engine.messages.Problem`).
+No message holds token data, a card number, a cvc or an API key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "DestinationTimeout",
+    "DestinationUnreachable",
+    "InputError",
+    "OutsideError",
+    "StoreError",
+    "TollgateError",
+    "VaultError",
+    "did_you_mean",
+]
+
+
+class TollgateError(Exception):
+    """Root of every exception that Tollgate raises on purpose."""
+
+
+class InputError(TollgateError, ValueError):
+    """Something that a person wrote is wrong; the message is one line and says the way out.
+
+    The form is `thing = value must rule; way out`, with `file:line:col: ` in front for files.
+    Commands print it and exit with 2.
+    """
+
+
+class StoreError(TollgateError):
+    """The store cannot hold or give back what was asked."""
+
+
+class VaultError(TollgateError):
+    """A ciphertext or a wrapped key does not open: wrong key, wrong place, or changed bytes."""
+
+
+class OutsideError(TollgateError):
+    """The outside world (a proxy destination, a reactor runtime) did not answer."""
+
+
+class DestinationTimeout(OutsideError):
+    """A destination took longer than it may (PRX-TIMEOUT)."""
+
+
+class DestinationUnreachable(OutsideError):
+    """A destination could not be reached, or may not be called."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known word, else the list of known ones.
+
+    >>> did_you_mean("LIM-PUBLICK", ["LIM-PUBLIC", "LIM-IP"])
+    "; did you mean 'LIM-PUBLIC'?"
+    >>> did_you_mean("zzz", ["one", "two"])
+    '; known: one, two'
+    """
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return "; known: " + ", ".join(names)

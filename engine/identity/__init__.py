@@ -1,0 +1,18 @@
+"""Identity: who is asking, and what they may do (seed 5).
+
+`keys` makes and reads API-key texts, `permissions` is the list of rights and who may hold them,
+`caller` is a known principal with its grants.
+"""
+
+from engine.identity.caller import Caller
+from engine.identity.keys import KeyText, is_legacy_text, new_key_text
+from engine.identity.permissions import PERMISSIONS, make_grants
+
+__all__ = [
+    "PERMISSIONS",
+    "Caller",
+    "KeyText",
+    "is_legacy_text",
+    "make_grants",
+    "new_key_text",
+]

@@ -1,0 +1,70 @@
+"""The permissions, and which kind of application may hold them (D-PERMISSIONS, D-GRANT)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from engine.containers import CONTAINER_RULE, normal_container
+from engine.errors import InputError, did_you_mean
+from engine.model import ApplicationKind, Grant
+
+__all__ = ["ASKABLE", "PERMISSIONS", "make_grants"]
+
+
+def _rights(resource: str, *verbs: str) -> tuple[str, ...]:
+    return tuple(f"{resource}:{verb}" for verb in verbs)
+
+
+_TOKEN: Final = (
+    *_rights("token", "create", "read", "update", "delete", "search", "use"),
+    *_rights("token-intent", "create", "read", "delete"),
+)
+_OTHER: Final = (
+    *_rights("reactor", "create", "read", "update", "delete", "invoke"),
+    *_rights("proxy", "create", "read", "update", "delete", "invoke"),
+    *_rights("account-updater:job", "create", "read"),
+    *_rights("log", "read"),
+    *_rights("tenant", "read", "update"),
+    *_rights("application", "create", "read", "update", "delete"),
+    *_rights("key", "create", "read", "update", "delete"),
+)
+
+PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
+"""Every permission there is."""
+
+ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
+    "private": frozenset(PERMISSIONS),
+    "public": frozenset({"token:create", "token:update", "token-intent:create"}),
+    "management": frozenset(_OTHER),
+}
+"""What an application of each kind may hold."""
+
+
+def make_grants(
+    kind: ApplicationKind, pairs: Iterable[tuple[str, Iterable[str]]]
+) -> tuple[Grant, ...]:
+    """Return grants from `(container path, permissions)` pairs.
+
+    Raises `InputError` for a path of the wrong form, an unknown permission, or one that the
+    application kind may not hold.
+    """
+    grants = []
+    for index, (path, names) in enumerate(pairs):
+        container = normal_container(path)
+        if container is None:
+            raise InputError(f"grants[{index}].container = {path!r} {CONTAINER_RULE}")
+        held = frozenset(names)
+        for name in sorted(held):
+            if name not in PERMISSIONS:
+                raise InputError(
+                    f"grants[{index}].permissions holds {name!r}, which does not exist"
+                    f"{did_you_mean(name, PERMISSIONS)}"
+                )
+            if name not in ASKABLE[kind]:
+                raise InputError(
+                    f"grants[{index}].permissions holds {name!r}, which a {kind} application "
+                    f"may not hold; leave it out or choose another kind"
+                )
+        grants.append(Grant(container, held))
+    return tuple(grants)

@@ -1,0 +1,170 @@
+"""Messages: what goes into the engine and what comes out of it.
+
+A `Request` is one HTTP request as the engine sees it, whoever carried it; a `Response` is its
+answer; a `Problem` is the body of every error (RFC 9457). No socket, no clock, no framework.
+
+Secrets (keys, bodies, headers) never appear in a repr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+__all__ = [
+    "ADMITTED",
+    "BodyStream",
+    "Decision",
+    "Json",
+    "Outcome",
+    "Problem",
+    "Request",
+    "Response",
+    "problem_title",
+]
+
+Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+"""A JSON value as Python holds it."""
+
+Outcome: TypeAlias = Literal["admitted", "delayed", "refused", "blocked"]
+"""`refused` by a throttle, `blocked` by a block rule; `delayed` is admitted after `wait_ns`."""
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+
+class BodyStream(Protocol):
+    """A body that is still on its way; the engine reads it only after the limits (D-ORDER)."""
+
+    async def read(self, limit_bytes: int) -> bytes | None:
+        """Return the whole body, or None as soon as it is known to exceed `limit_bytes`."""
+        ...
+
+
+class Request:
+    """One request.
+
+    `path` may carry a query (`/tokens?size=10`). `key` is the API key's text, `proxy_key` the
+    proxy key's, `host` the Host header where it may name a custom hostname. `body` is a JSON
+    value as Python holds it, raw `bytes`, or a `BodyStream`. Header names are matched without
+    regard to case. With `bytes` the `Content-Type` header is checked, with a JSON value it is
+    taken for granted.
+    """
+
+    __slots__ = ("body", "headers", "host", "ip", "key", "method", "path", "proxy_key")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *,
+        ip: str,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Json | bytes | BodyStream = None,
+        host: str | None = None,
+        proxy_key: str | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.key = key
+        self.ip = ip
+        self.headers = headers
+        self.body = body
+        self.host = host
+        self.proxy_key = proxy_key
+
+    def __repr__(self) -> str:
+        path = self.path.partition("?")[0]
+        return f"<Request {self.method} {path} ip={self.ip}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the limits decided about one request.
+
+    outcome: admitted, delayed, refused (by a throttle) or blocked (by a block rule).
+    rule: the rule that is reported (D-DECIDER), None when admitted.
+    refusing: every rule that refuses, in table order.
+    counted: every rule whose counter this request was charged to, in table order.
+    shadow: every shadow rule that would have refused.
+    wait_ns: the delay imposed, or the exact time until admissible, else 0.
+    """
+
+    outcome: Outcome
+    rule: str | None = None
+    refusing: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    shadow: tuple[str, ...] = ()
+    wait_ns: int = 0
+
+    @property
+    def admitted(self) -> bool:
+        """True for `admitted` and `delayed`."""
+        return self.outcome in {"admitted", "delayed"}
+
+
+ADMITTED: Final = Decision("admitted")
+"""The decision about a request that no rule applies to."""
+
+
+@dataclass(slots=True)
+class Response:
+    """One answer. `body` is a JSON value, `bytes` as they are, or None for no body."""
+
+    status: int
+    body: Json | bytes = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    decision: Decision = ADMITTED
+
+    @property
+    def ok(self) -> bool:
+        """True for a 2xx."""
+        return 200 <= self.status < 300
+
+
+def problem_title(status: int) -> str:
+    """Return the standard phrase of a status."""
+    return HTTPStatus(status).phrase
+
+
+class Problem(Exception):
+    """An error answer on its way up; the service turns it into a response (D-PROBLEM).
+
+    `errors` maps JSON Pointers to messages, for 400. `detail` and the messages never quote a
+    sensitive value. Raised by the parts of the engine, caught in `engine.service` alone.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: Mapping[str, list[str]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        clause: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers
+        self.clause = clause
+
+    def response(self) -> Response:
+        """Return the RFC 9457 answer."""
+        body: dict[str, Any] = {
+            "type": "about:blank",
+            "title": problem_title(self.status),
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.clause is not None:
+            body["clause"] = self.clause
+        if self.errors:
+            body["errors"] = {pointer: list(said) for pointer, said in self.errors.items()}
+        headers = {"Content-Type": PROBLEM_TYPE}
+        if self.headers:
+            headers.update(self.headers)
+        return Response(self.status, body, headers)

@@ -1,0 +1,221 @@
+"""The records: what the service remembers, as frozen data.
+
+Instants (`*_at_ns`, `*_until_ns`) are nanoseconds since the Unix epoch on the world's wall clock,
+which runs with the monotonic one (`engine.world`). Identifiers are UUID strings. Nothing here
+holds a sensitive value in the clear: `sealed_*` fields are ciphertexts of the vault, `*_hash`
+fields are keyed hashes, and neither appears in a repr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+__all__ = [
+    "DEFAULT_QUOTAS",
+    "Application",
+    "ApplicationKind",
+    "EncryptionKey",
+    "Grant",
+    "Intent",
+    "Job",
+    "JobStatus",
+    "Key",
+    "LogEntry",
+    "Proxy",
+    "QuotaValue",
+    "Reactor",
+    "Tenant",
+    "TenantKind",
+    "Token",
+    "Transform",
+]
+
+TenantKind: TypeAlias = Literal["test", "production"]
+ApplicationKind: TypeAlias = Literal["private", "public", "management"]
+JobStatus: TypeAlias = Literal["pending", "processing", "completed", "failed"]
+QuotaValue: TypeAlias = int | str
+"""A count, a duration in ns, or the name of a rate-limit table, as the quota's name asks."""
+
+_HOUR_NS: Final = 3_600 * 1_000_000_000
+
+DEFAULT_QUOTAS: Final[Mapping[str, QuotaValue]] = {
+    "Rate Limit": "Default",  # QUO-RATE
+    "Log Retention": 24 * _HOUR_NS,  # QUO-LOG
+    "Tokenize Limit": 5,  # QUO-TOKENIZE
+    "Detokenize Limit": 5,  # QUO-DETOKENIZE
+    "CVC Retention": 1 * _HOUR_NS,  # QUO-CVC
+    "Token Intent Retention": 24 * _HOUR_NS,  # QUO-INTENT
+}
+"""Seed 8.8: the quotas of a tenant at its creation (QUO-TENANT); durations in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant. Its kind decides LIM-TEST-TENANT; quotas are the operator's (QUO-TENANT)."""
+
+    id: str
+    name: str
+    kind: TenantKind
+    quotas: Mapping[str, QuotaValue]
+    settings: Mapping[str, bool]
+    created_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Permissions on a container path and all below it, by whole segments (D-GRANT)."""
+
+    container: str
+    permissions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A principal. Its kind is a rate-limit class (AUTH-KINDS); `created_by` names it (D-CLOCK)."""
+
+    id: str
+    tenant_id: str
+    name: str
+    kind: ApplicationKind
+    grants: tuple[Grant, ...]
+    created_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key; of its text only a hash is stored (D-KEY). `legacy` by its text (AUTH-LEGACY)."""
+
+    id: str
+    tenant_id: str
+    application_id: str
+    legacy: bool
+    text_hash: bytes = field(repr=False)
+    created_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A stored token.
+
+    sealed_data: the vault's ciphertext of the canonical JSON of `data` without the cvc.
+    sealed_cvc: the ciphertext of the cvc until `cvc_until_ns`, then None (QUO-CVC).
+    dedup_hash: keyed hash over all that D-DEDUP-KEY compares.
+    index_hashes: keyed hashes of the values that `search_indexes` select.
+    """
+
+    id: str
+    tenant_id: str
+    type: str
+    container: str
+    created_by: str
+    created_at_ns: int
+    sealed_data: bytes = field(repr=False)
+    dedup_hash: bytes = field(repr=False)
+    mask: Mapping[str, Any] | None = None
+    metadata: Mapping[str, str] | None = None
+    search_indexes: tuple[str, ...] | None = None
+    index_hashes: tuple[bytes, ...] = field(default=(), repr=False)
+    fingerprint: str | None = None
+    fingerprint_expression: str | None = None
+    sealed_cvc: bytes | None = field(default=None, repr=False)
+    cvc_until_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A token intent: sealed data that a tokenize may consume until `until_ns` (QUO-INTENT)."""
+
+    id: str
+    tenant_id: str
+    type: str
+    created_by: str
+    created_at_ns: int
+    until_ns: int
+    sealed_data: bytes = field(repr=False)
+    mask: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What was done to what, by whom; never a value (D-LOGS)."""
+
+    id: str
+    tenant_id: str
+    at_ns: int
+    operation: str
+    entity_type: str
+    entity_id: str
+    actor_id: str | None
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionKey:
+    """A tenant's key pair for client-side encryption (D-ENCRYPTED); the private half is sealed."""
+
+    id: str
+    tenant_id: str
+    algorithm: str
+    public_jwk: Mapping[str, str]
+    sealed_private: bytes = field(repr=False)
+    created_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A transform of a proxy, by the reactor code that does it."""
+
+    code: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reactor:
+    """A reactor's definition; invoked by name of its code through the runtime port."""
+
+    id: str
+    tenant_id: str
+    name: str
+    code: str = field(repr=False)
+    configuration: Mapping[str, str] = field(repr=False)
+    created_by: str = ""
+    created_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A pre-configured proxy. `key_hash` is of its proxy key; `host` a custom hostname."""
+
+    id: str
+    tenant_id: str
+    name: str
+    destination_url: str
+    require_auth: bool
+    key_hash: bytes = field(repr=False)
+    host: str | None = None
+    request_transform: Transform | None = None
+    response_transform: Transform | None = None
+    created_by: str = ""
+    created_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An account-updater job: one a file (ACC-SPLIT).
+
+    upload_hash: hash of the secret in `upload_url`, valid until `upload_until_ns`.
+    sealed_file, sealed_result: the batch file and its result, as vault ciphertexts.
+    """
+
+    id: str
+    tenant_id: str
+    status: JobStatus
+    created_by: str
+    created_at_ns: int
+    upload_until_ns: int
+    upload_hash: bytes = field(repr=False)
+    ends_at_ns: int | None = None
+    sealed_file: bytes | None = field(default=None, repr=False)
+    sealed_result: bytes | None = field(default=None, repr=False)
+    download_hash: bytes | None = field(default=None, repr=False)

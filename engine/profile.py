@@ -1,0 +1,382 @@
+"""The profile: every choice that the seed leaves open, as one typed object.
+
+Each field names its decision (`D-…` of the decisions list), its default and the alternatives that
+the engine can play. Nothing outside the profile hard-codes a choice. An alternative is a *reading*
+(a conforming service may do it) unless it stands under `study`: those exist for simulation only,
+and a deployment that does them fails its clause.
+
+What it is not: the limit table (`engine.limits.table`) and a tenant's quotas, which are data too
+but belong to a deployment, not to a reading of the specification.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+from engine.errors import InputError, did_you_mean
+
+__all__ = [
+    "AccountUpdaterProfile",
+    "Algorithm",
+    "DedupProfile",
+    "HttpProfile",
+    "LimitsProfile",
+    "OutsideProfile",
+    "Profile",
+    "TokensProfile",
+    "decisions",
+]
+
+SECOND_NS: Final = 1_000_000_000
+
+Algorithm = Literal["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
+
+_Value = TypeVar("_Value")
+
+
+def _choice(
+    default: _Value,
+    decision: str,
+    asks: str,
+    *,
+    readings: tuple[Any, ...] = (),
+    study: tuple[Any, ...] = (),
+    unit: str | None = None,
+    minimum: int | None = None,
+) -> _Value:
+    """Return a dataclass field that carries its decision id and its closed list of values."""
+    known: _Value = field(
+        default=default,
+        metadata={
+            "decision": decision,
+            "asks": asks,
+            "readings": readings,
+            "study": study,
+            "unit": unit,
+            "minimum": minimum,
+        },
+    )
+    return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensProfile:
+    """How a body is read and a record is made (seed 2, 4)."""
+
+    container_field: str = _choice(
+        "containers", "D-CONTAINER", "name of the field that selects the container"
+    )
+    container_form: Literal["array", "string"] = _choice(
+        "array", "D-CONTAINER", "form of that field", readings=("string",)
+    )
+    container_default_token: str = _choice(
+        "/general/high/", "D-CONTAINER-DEFAULT", "container of a `token` when none is named"
+    )
+    container_default_card: str = _choice(
+        "/pci/high/", "D-CONTAINER-DEFAULT", "container of a `card` when none is named"
+    )
+    non_string_leaf: Literal["reject", "tokenize", "pass"] = _choice(
+        "reject", "D-LEAF", "number, boolean and null leaves", readings=("tokenize", "pass")
+    )
+    scalar_body: Literal["reject", "accept"] = _choice(
+        "reject", "D-SCALAR", "a bare JSON string as the whole body", readings=("accept",)
+    )
+    empty_body: Literal["echo", "reject"] = _choice(
+        "echo", "D-EMPTY", "a body without a token", readings=("reject",)
+    )
+    depth_limit: int = _choice(
+        64, "D-DEPTH", "deepest nesting that is accepted", unit="levels", minimum=8
+    )
+    unknown_field: Literal["reject", "ignore"] = _choice(
+        "reject", "D-UNKNOWN", "unknown field in a token request object", readings=("ignore",)
+    )
+    extra_types: tuple[str, ...] = _choice(
+        (), "D-TYPE-VALUE", "further token types; their data is any JSON"
+    )
+    one_of: Literal["reject", "data", "encrypted"] = _choice(
+        "reject", "D-ONE-OF", "`data` and `encrypted` together", readings=("data", "encrypted")
+    )
+    token_data: Literal["string", "any"] = _choice(
+        "string", "D-TOKEN-DATA", "`data` of a `token`", readings=("any",)
+    )
+    card_luhn: bool = _choice(True, "D-CARD", "card numbers must be Luhn-valid", readings=(False,))
+    card_all_required: bool = _choice(
+        False, "D-CARD", "month, year and cvc are required", readings=(True,)
+    )
+    metadata_entries_limit: int = _choice(50, "D-METADATA", "metadata entries", minimum=0)
+    metadata_key_limit: int = _choice(100, "D-METADATA", "characters of a metadata key", minimum=0)
+    metadata_value_limit: int = _choice(
+        500, "D-METADATA", "characters of a metadata value", minimum=0
+    )
+    indexes_limit: int = _choice(10, "D-INDEXES", "search indexes of a token", minimum=0)
+    cvc_derive: Literal["reject", "allow"] = _choice(
+        "reject", "D-CVC-DERIVE", "expressions over the cvc", readings=("allow",)
+    )
+    fpexpr_default: Literal["hidden", "shown"] = _choice(
+        "hidden",
+        "D-FPEXPR-DEFAULT",
+        "a `token` with no expression shows `{{ data }}` and its fingerprint",
+        readings=("shown",),
+    )
+    card_fpexpr: Literal["supplied", "number"] = _choice(
+        "supplied", "D-CARD-FPEXPR", "an expression supplied on a card", readings=("number",)
+    )
+    card_view: Literal["both", "mask", "data"] = _choice(
+        "both", "D-CARD-VIEW", "where a card record shows its mask", readings=("mask", "data")
+    )
+    plaintext_reads: bool = _choice(
+        False, "D-READ", "reads of /tokens show plaintext with token:read", readings=(True,)
+    )
+    limit_counts: Literal["created", "elements"] = _choice(
+        "created", "D-LIMIT-COUNT", "what Tokenize Limit counts", readings=("elements",)
+    )
+    limit_status: Literal[400, 403, 413, 422, 429] = _choice(
+        400, "D-LIMIT-STATUS", "status over a token quota", readings=(403, 413, 422, 429)
+    )
+    detokenize_counts: Literal["expressions", "distinct"] = _choice(
+        "expressions", "D-DETOKENIZE-COUNT", "what Detokenize Limit counts", readings=("distinct",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupProfile:
+    """What deduplication compares and gives back (TOK-DEDUP, REC-DEDUP-REDACT)."""
+
+    setting_name: str = _choice("deduplicate_tokens", "D-DEDUP", "tenant setting that turns it on")
+    flag_name: str = _choice("deduplicate_token", "D-DEDUP", "field of a token request object")
+    container_in_key: bool = _choice(
+        True, "D-DEDUP-KEY", "tokens of other containers are other tokens", readings=(False,)
+    )
+    record: Literal["read_existing", "update_existing"] = _choice(
+        "read_existing", "D-DEDUP-RECORD", "whose record comes back", readings=("update_existing",)
+    )
+    redact: Literal["data_metadata", "narrow"] = _choice(
+        "data_metadata", "D-DEDUP-REDACT", "what a redacted record loses", readings=("narrow",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpProfile:
+    """Statuses, headers and sizes (seed 7, D-STATUSES)."""
+
+    key_header: str = _choice("SVC-API-KEY", "D-STATUS", "request header of the API key")
+    proxy_key_header: str = _choice("SVC-PROXY-KEY", "D-PROXY", "request header of the proxy key")
+    tokenize_status: Literal[200, 201] = _choice(
+        200, "D-STATUS", "status of a tokenize that succeeds", readings=(201,)
+    )
+    rate_limit_fields: bool = _choice(
+        True, "D-429-HEADERS", "RateLimit and RateLimit-Policy on every answer", readings=(False,)
+    )
+    retry_after: bool = _choice(True, "D-429-HEADERS", "Retry-After on 429", readings=(False,))
+    body_limit_bytes: int = _choice(
+        4_000_000, "D-SIZE", "largest JSON body", unit="bytes", minimum=1
+    )
+    proxy_body_limit_bytes: int = _choice(
+        10_000_000, "D-SIZE", "largest body of a proxy without transform", unit="bytes", minimum=1
+    )
+    ipv6_prefix_bits: Literal[128, 64] = _choice(
+        128, "D-IP", "IPv6 clients are told apart by this prefix", readings=(64,)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsProfile:
+    """How the limit table is played (seed 8.1, D-COUNTED … D-COUNTERS-LIFE)."""
+
+    algorithm: Algorithm = _choice(
+        "sliding-log",
+        "D-ALGORITHM",
+        "how N per W is counted",
+        readings=("fixed-window", "sliding-counter", "token-bucket", "gcra"),
+    )
+    fixed_anchor: Literal["aligned", "first"] = _choice(
+        "aligned",
+        "D-ALGORITHM",
+        "fixed windows start at multiples of W, or at the first admission",
+        readings=("first",),
+    )
+    burst_requests: int | None = _choice(
+        None, "D-ALGORITHM", "burst of gcra; none = the rule's limit, 1 = strict spacing", minimum=1
+    )
+    edges: Literal["half-open", "closed"] = _choice(
+        "half-open", "D-EDGES", "an admission exactly W ago still counts", readings=("closed",)
+    )
+    compose: Literal["all", "lowest"] = _choice(
+        "all", "D-COMPOSE", "which applicable rules decide", study=("lowest",)
+    )
+    count_refused: bool = _choice(
+        False, "D-COUNT", "refused requests consume too", readings=(True,)
+    )
+    counted_statuses: Literal["every", "success"] = _choice(
+        "every", "D-COUNTED", "which answers count", readings=("success",)
+    )
+    throttle: Literal["refuse", "delay"] = _choice(
+        "refuse", "D-THROTTLE", "what throttle rules do", readings=("delay",)
+    )
+    delay_bound_ns: int = _choice(
+        10 * SECOND_NS, "D-THROTTLE", "longest delay before a refusal", unit="ns", minimum=0
+    )
+    block_extends: bool = _choice(
+        False, "D-BLOCK-START", "refusals extend a block", readings=(True,)
+    )
+    block_reset: Literal["keep", "clear"] = _choice(
+        "keep", "D-BLOCK-RESET", "the counter when a block ends", readings=("clear",)
+    )
+    or_counter: Literal["both", "key-else-ip"] = _choice(
+        "both", "D-OR-COUNTER", "counters of `API key OR IP`", readings=("key-else-ip",)
+    )
+    and_counter: Literal["pair", "each", "key", "ip"] = _choice(
+        "pair",
+        "D-AND-COUNTER",
+        "counters of `IP and API key`",
+        readings=("each",),
+        study=("key", "ip"),
+    )
+    or_resource: Literal["shared", "separate"] = _choice(
+        "shared", "D-OR-RESOURCE", "counters of a row with two resources", study=("separate",)
+    )
+    get_tokens: Literal["list", "prefix"] = _choice(
+        "list", "D-GET-TOKENS", "which reads fall under LIM-READ", readings=("prefix",)
+    )
+    legacy_class: Literal["added", "exclusive"] = _choice(
+        "added",
+        "D-LEGACY-CLASS",
+        "LIM-LEGACY beside or instead of the kind's rule",
+        readings=("exclusive",),
+    )
+    proxy_rules: Literal["all", "unkeyed"] = _choice(
+        "all", "D-PROXY-RULES", "when LIM-PROXY-* apply", readings=("unkeyed",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideProfile:
+    """Proxies and reactors (seed 8.5, 8.9)."""
+
+    destination_timeout_ns: int = _choice(
+        25 * SECOND_NS, "D-PROXY-TIMEOUT", "a destination may take this long", unit="ns", minimum=1
+    )
+    reactor_timeout_ns: int = _choice(
+        30 * SECOND_NS,
+        "D-REACTOR-TIMEOUT",
+        "a synchronous invocation may take this long",
+        unit="ns",
+        minimum=1,
+    )
+    reactor_timeout_status: Literal[504, 408, 500] = _choice(
+        504, "D-REACTOR-TIMEOUT", "status over it", readings=(408, 500)
+    )
+    reactor_code_limit: int = _choice(
+        50_000, "D-UNITS", "characters of reactor code", unit="characters", minimum=1
+    )
+    reactor_payload_limit_bytes: int = _choice(
+        1_000_000, "D-UNITS", "invocation payload", unit="bytes", minimum=1
+    )
+    hot_concurrency: int = _choice(1, "D-HOT", "instances that stay hot", minimum=0)
+    cold_start_ns: int = _choice(
+        1 * SECOND_NS, "D-HOT", "wait of a new instance", unit="ns", minimum=0
+    )
+    keep_hot_ns: int = _choice(
+        0, "D-HOT", "a cold-started instance stays hot so long when idle", unit="ns", minimum=0
+    )
+    instances_cap: int | None = _choice(
+        None, "D-HOT", "most instances at once; none = unbounded", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountUpdaterProfile:
+    """Account updater (seed 8.10)."""
+
+    file_limit_bytes: int = _choice(
+        30_000_000, "D-UNITS", "largest batch file", unit="bytes", minimum=1
+    )
+    upload_valid_ns: int = _choice(
+        3_600 * SECOND_NS, "D-JOBS", "an upload address is valid so long", unit="ns", minimum=1
+    )
+    job_base_ns: int = _choice(
+        1 * SECOND_NS, "D-JOBS", "time of a job, before its rows", unit="ns", minimum=0
+    )
+    job_row_ns: int = _choice(100_000, "D-JOBS", "time of a job a row", unit="ns", minimum=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Every open choice of the specification, with the defaults of the decisions list.
+
+    Raises `InputError` when a field holds a value that is not among its choices.
+
+    >>> Profile().limits.algorithm
+    'sliding-log'
+    >>> Profile().replace(limits={"algorithm": "gcra"}).limits.algorithm
+    'gcra'
+    """
+
+    tokens: TokensProfile = TokensProfile()
+    dedup: DedupProfile = DedupProfile()
+    http: HttpProfile = HttpProfile()
+    limits: LimitsProfile = LimitsProfile()
+    outside: OutsideProfile = OutsideProfile()
+    account_updater: AccountUpdaterProfile = AccountUpdaterProfile()
+
+    def __post_init__(self) -> None:
+        for section in dataclasses.fields(self):
+            _check_section(section.name, getattr(self, section.name))
+
+    def replace(self, **sections: Mapping[str, Any]) -> Profile:
+        """Return a profile with some fields changed, section by section.
+
+        `profile.replace(limits={"algorithm": "gcra", "compose": "all"})`. Raises `InputError`
+        for a section or field that does not exist or a value that is not among its choices.
+        """
+        changed: dict[str, Any] = {}
+        for name, values in sections.items():
+            names = [f.name for f in dataclasses.fields(self)]
+            if name not in names:
+                raise InputError(f"profile has no section {name!r}{did_you_mean(name, names)}")
+            section = getattr(self, name)
+            known = [f.name for f in dataclasses.fields(section)]
+            for key in values:
+                if key not in known:
+                    raise InputError(
+                        f"profile.{name} has no field {key!r}{did_you_mean(key, known)}"
+                    )
+            changed[name] = dataclasses.replace(section, **values)
+        return dataclasses.replace(self, **changed)
+
+
+def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
+    for item in dataclasses.fields(section):
+        value = getattr(section, item.name)
+        meta = item.metadata
+        closed = (item.default, *meta["readings"], *meta["study"])
+        where = f"profile.{section_name}.{item.name} = {value!r}"
+        if len(closed) > 1 or isinstance(item.default, bool):
+            if not any(value is c or (type(value) is type(c) and value == c) for c in closed):
+                listed = ", ".join(repr(c) for c in closed)
+                raise InputError(f"{where} must be one of {listed}")
+        elif meta["minimum"] is not None:
+            optional = item.default is None
+            if value is None and optional:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
+                raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
+        elif isinstance(item.default, str):
+            if not isinstance(value, str) or not value:
+                raise InputError(f"{where} must be a text that is not empty")
+        elif isinstance(item.default, tuple) and not (
+            isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+        ):
+            raise InputError(f"{where} must be a list of texts")
+
+
+def decisions() -> dict[str, list[str]]:
+    """Return decision id → the profile fields that hold it, as `section.field`."""
+    found: dict[str, list[str]] = {}
+    for section in dataclasses.fields(Profile):
+        for item in dataclasses.fields(type(section.default)):  # type: ignore[arg-type] # reason: sections are dataclasses
+            found.setdefault(item.metadata["decision"], []).append(f"{section.name}.{item.name}")
+    return found

@@ -1,0 +1,201 @@
+"""The store's protocol: what the engine asks of whatever keeps its records.
+
+Two implementations obey it and one suite tests both: `memory` (simulation) and `sqlite` (a server
+that survives a kill at any instant with whole requests or none). The store knows no rule of the
+service and no secret: it is handed sealed bytes and keyed hashes.
+
+Every call stands inside one `transaction()`. A transaction is one request or one step of one, is
+never open across an await, and is atomic: when its block raises, nothing of it has happened.
+Transactions of one store, in all its threads and processes, come one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from engine.model import (
+    Application,
+    EncryptionKey,
+    Intent,
+    Job,
+    Key,
+    LogEntry,
+    Proxy,
+    Reactor,
+    Tenant,
+    Token,
+)
+
+__all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter"]
+
+Document: TypeAlias = Tenant | Application | Key | EncryptionKey | Reactor | Proxy | Job | Intent
+"""Records kept whole, looked up by id, and few enough to be listed by tenant."""
+
+D = TypeVar("D", Tenant, Application, Key, EncryptionKey, Reactor, Proxy, Job, Intent)
+
+Cursor: TypeAlias = str
+"""The id of the last record of a page; the next page starts after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFilter:
+    """Which tokens of a tenant; None = any.
+
+    containers: a token is in one when its path is that path or lies below it (D-GRANT).
+    index_hash: the keyed hash of a searched value (POST /tokens/search).
+    metadata: pairs that must all be equal.
+    """
+
+    containers: tuple[str, ...] | None = None
+    type: str | None = None
+    fingerprint: str | None = None
+    index_hash: bytes | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFilter:
+    """Which log entries of a tenant; instants are half-open [from_ns, before_ns)."""
+
+    entity_type: str | None = None
+    entity_id: str | None = None
+    from_ns: int | None = None
+    before_ns: int | None = None
+
+
+class Store(Protocol):
+    """Keeps records. Every method but `transaction` and `close` is called inside a transaction."""
+
+    persistent: bool
+    """True when the records outlive the process (a seed is refused then)."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Open the one transaction of a step; commit at the end of the block, undo on raise."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; the store is not used afterwards."""
+        ...
+
+    # documents
+    def put(self, record: Document) -> None:
+        """Insert the record, or replace the one of the same class and id."""
+        ...
+
+    def get(self, kind: type[D], record_id: str) -> D | None:
+        """Return the record of that class and id."""
+        ...
+
+    def delete(self, kind: type[D], record_id: str) -> bool:
+        """Remove it, overwriting what it held; False when there is none."""
+        ...
+
+    def list(
+        self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
+    ) -> Sequence[D]:
+        """Return a tenant's records of that class in order of (created_at_ns, id)."""
+        ...
+
+    def tenants(self) -> Sequence[Tenant]:
+        """Return all tenants in order of (created_at_ns, id)."""
+        ...
+
+    def key_by_hash(self, text_hash: bytes) -> Key | None:
+        """Return the API key of that text hash."""
+        ...
+
+    def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
+        """Return the proxy of that proxy-key hash."""
+        ...
+
+    def proxy_by_host(self, host: str) -> Proxy | None:
+        """Return the proxy of that custom hostname (lower case, no port)."""
+        ...
+
+    # tokens
+    def add_tokens(self, tokens: Sequence[Token]) -> None:
+        """Insert new tokens."""
+        ...
+
+    def token(self, tenant_id: str, token_id: str) -> Token | None:
+        """Return a tenant's token."""
+        ...
+
+    def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
+        """Return the oldest (created_at_ns, id) token of that hash (D-DEDUP-KEY)."""
+        ...
+
+    def update_token(self, token: Token) -> None:
+        """Replace the token of the same id, overwriting what it held."""
+        ...
+
+    def delete_token(self, tenant_id: str, token_id: str) -> bool:
+        """Remove a token, overwriting what it held; False when there is none."""
+        ...
+
+    def find_tokens(
+        self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[Token]:
+        """Return at most `size` chosen tokens in order of (created_at_ns, id), after a cursor.
+
+        An unknown cursor (its token deleted meanwhile) starts where it would stand if the
+        store can tell, else gives an empty page.
+        """
+        ...
+
+    def count_tokens(self, tenant_id: str) -> int:
+        """Return how many tokens the tenant holds."""
+        ...
+
+    # logs
+    def add_log(self, entry: LogEntry) -> None:
+        """Append a log entry."""
+        ...
+
+    def find_logs(
+        self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[LogEntry]:
+        """Return at most `size` entries in order of (at_ns, arrival), after a cursor."""
+        ...
+
+    # retention
+    def next_deadline_ns(self) -> int | None:
+        """Return the earliest cvc or intent deadline, None when there is none. O(1) or O(log n)."""
+        ...
+
+    def expire(self, now_ns: int) -> int:
+        """Erase every cvc and intent whose deadline is at or before `now_ns`; returns how many."""
+        ...
+
+    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
+        """Erase a tenant's log entries older than `before_ns` (at_ns < before_ns)."""
+        ...
+
+    # the vault's own: wrapped data keys and other small secrets, by name
+    def secret(self, name: str) -> bytes | None:
+        """Return the wrapped secret of that name."""
+        ...
+
+    def put_secret(self, name: str, wrapped: bytes) -> None:
+        """Insert or replace a wrapped secret."""
+        ...
+
+    def secrets(self) -> Mapping[str, bytes]:
+        """Return all wrapped secrets by name (for key rotation)."""
+        ...
+
+    # intents of work, for operations that await the world (DESIGN: begin → await → finish)
+    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+        """Remember that an operation has begun."""
+        ...
+
+    def close_work(self, work_id: str) -> None:
+        """Forget it: it has finished."""
+        ...
+
+    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return (work_id, tenant_id, operation, at_ns) of what never finished."""
+        ...

@@ -1,0 +1,334 @@
+"""The world: the ports through which the engine sees time, chance and the outside.
+
+The engine's core reads no clock, draws no randomness and opens no socket; it is handed a `World`.
+An operation that takes time is a coroutine that awaits this world's methods, and whoever drives
+the coroutine decides what time is:
+
+- `drive` runs it by hand under a `ManualClock`: a sleep moves the clock (notebooks, tests);
+- `VirtualLoop` runs many at once on one `ManualClock`, in order of time, then of arrival;
+- a SimPy process yields a timeout for each `Sleep` that the coroutine yields (simulator);
+- asyncio drives it where the world's methods are asyncio's (`engine.http`).
+
+`random` (identifiers, simulation draws; seeded where a seed is given) stands apart from
+`entropy` (keys and nonces; the operating system's), so that a seed never weakens a key.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from engine.errors import DestinationTimeout, DestinationUnreachable
+from engine.messages import Json
+
+__all__ = [
+    "EPOCH_2026_NS",
+    "Call",
+    "CallAnswer",
+    "Clock",
+    "Entropy",
+    "ManualClock",
+    "ModelWorld",
+    "Runtime",
+    "Sleep",
+    "Task",
+    "VirtualLoop",
+    "World",
+    "drive",
+]
+
+EPOCH_2026_NS: Final = 1_767_225_600 * 1_000_000_000
+"""2026-01-01T00:00:00Z, where a `ManualClock`'s wall time starts."""
+
+Entropy = Callable[[int], bytes]
+"""Returns that many bytes fit for keys and nonces."""
+
+_Result = TypeVar("_Result")
+
+
+class Clock(Protocol):
+    """One clock, read once a request (D-CLOCK)."""
+
+    @property
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds since the engine's start."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Nanoseconds since the Unix epoch; moves with `now_ns`, never backwards."""
+        ...
+
+
+class ManualClock:
+    """A clock that moves only when told.
+
+    >>> clock = ManualClock()
+    >>> clock.advance_ns(5)
+    >>> clock.now_ns
+    5
+    """
+
+    __slots__ = ("_now_ns", "_wall_start_ns")
+
+    def __init__(self, start_ns: int = 0, *, wall_start_ns: int = EPOCH_2026_NS) -> None:
+        self._now_ns = start_ns
+        self._wall_start_ns = wall_start_ns - start_ns
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since zero."""
+        return self._now_ns
+
+    @property
+    def wall_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return self._wall_start_ns + self._now_ns
+
+    def advance_ns(self, by_ns: int) -> None:
+        """Move forward by `by_ns`; raises `ValueError` when negative."""
+        if by_ns < 0:
+            raise ValueError(f"by_ns = {by_ns} must not be negative; time never goes back")
+        self._now_ns += by_ns
+
+    def advance_to_ns(self, to_ns: int) -> None:
+        """Move forward to `to_ns`; raises `ValueError` when that is in the past."""
+        self.advance_ns(to_ns - self._now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to the outside: a proxy's request to its destination."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswer:
+    """What a destination answered."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class Runtime(Protocol):
+    """Runs reactor and transform code. The built-in one is `ModelWorld`'s; no code is evaluated."""
+
+    def __call__(self, code: str, args: Json, configuration: Mapping[str, str]) -> Json:
+        """Return the result of the code that goes by `code`, or raise to say that it failed."""
+        ...
+
+
+class World(Protocol):
+    """What the engine may ask of the world around it."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock."""
+        ...
+
+    @property
+    def random(self) -> random.Random:
+        """Identifiers and simulation draws."""
+        ...
+
+    @property
+    def entropy(self) -> Entropy:
+        """Keys and nonces."""
+        ...
+
+    async def sleep_ns(self, for_ns: int) -> None:
+        """Return `for_ns` later."""
+        ...
+
+    async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
+        """Return the destination's answer, read to its last byte.
+
+        Raises `DestinationTimeout` after `timeout_ns`, `DestinationUnreachable` when it cannot be
+        reached or may not be called.
+        """
+        ...
+
+    async def run_code(
+        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+    ) -> Json:
+        """Return what the code returns for `args`.
+
+        Raises `DestinationTimeout` after `timeout_ns`; whatever else it raises is the code's fault.
+        """
+        ...
+
+
+class Sleep:
+    """What a coroutine yields to its driver: wake me `for_ns` later."""
+
+    __slots__ = ("for_ns",)
+
+    def __init__(self, for_ns: int) -> None:
+        self.for_ns = for_ns
+
+    def __await__(self) -> Generator[Sleep, None, None]:
+        yield self
+
+
+class ModelWorld:
+    """A world of models: a manual clock, seeded chance, destinations and runtimes as functions.
+
+    destination: `Call → (duration_ns, CallAnswer | None)`; None means unreachable.
+    runtime: a `Runtime`; its duration comes from `service_ns(code, args) → ns`.
+    Both durations pass on the driver's clock, so the same engine code runs under `drive`,
+    `VirtualLoop` and SimPy.
+    """
+
+    __slots__ = ("clock", "destination", "entropy", "random", "runtime", "service_ns")
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        seed: int | None = None,
+        entropy: Entropy = os.urandom,
+        destination: Callable[[Call], tuple[int, CallAnswer | None]] | None = None,
+        runtime: Runtime | None = None,
+        service_ns: Callable[[str, Json], int] | None = None,
+    ) -> None:
+        self.clock: Clock = clock if clock is not None else ManualClock()
+        self.random: random.Random = (
+            random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 # reason: a seeded simulation
+        )
+        self.entropy = entropy
+        self.destination = destination or _echo_destination
+        self.runtime: Runtime = runtime or _echo_runtime
+        self.service_ns = service_ns or _no_time
+
+    async def sleep_ns(self, for_ns: int) -> None:
+        """Yield one `Sleep` to the driver."""
+        if for_ns > 0:
+            await Sleep(for_ns)
+
+    async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
+        """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""
+        duration_ns, answer = self.destination(call)
+        if duration_ns > timeout_ns:
+            await self.sleep_ns(timeout_ns)
+            raise DestinationTimeout("the destination took longer than it may")
+        await self.sleep_ns(duration_ns)
+        if answer is None:
+            raise DestinationUnreachable("the destination cannot be reached")
+        return answer
+
+    async def run_code(
+        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+    ) -> Json:
+        """Play the service-time model, then call the runtime; exactly `timeout_ns` passes."""
+        duration_ns = self.service_ns(code, args)
+        if duration_ns > timeout_ns:
+            await self.sleep_ns(timeout_ns)
+            raise DestinationTimeout("the code took longer than it may")
+        await self.sleep_ns(duration_ns)
+        return self.runtime(code, args, configuration)
+
+
+def _echo_destination(call: Call) -> tuple[int, CallAnswer | None]:
+    return 0, CallAnswer(200, {"Content-Type": "application/octet-stream"}, call.body)
+
+
+def _echo_runtime(code: str, args: Json, configuration: Mapping[str, str]) -> Json:  # noqa: ARG001 # reason: the port's form
+    return args
+
+
+def _no_time(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the model's form
+    return 0
+
+
+def drive(coroutine: Coroutine[Any, None, _Result], clock: Clock) -> _Result:
+    """Run a coroutine to its end under a manual clock: each `Sleep` moves the clock.
+
+    Never `asyncio.run`: Jupyter already runs a loop. Raises `TypeError` when the coroutine awaits
+    anything but this world, or sleeps on a clock that cannot be moved.
+    """
+    try:
+        while True:
+            wish = coroutine.send(None)
+            if not isinstance(wish, Sleep):
+                raise TypeError(f"cannot drive {type(wish).__name__} by hand; use asyncio")
+            if not isinstance(clock, ManualClock):
+                raise TypeError("only a ManualClock can be driven by hand")
+            clock.advance_ns(wish.for_ns)
+    except StopIteration as stop:
+        result: _Result = stop.value
+        return result
+    finally:
+        coroutine.close()
+
+
+class VirtualLoop:
+    """Runs many coroutines on one `ManualClock`, in order of time, then of arrival.
+
+    >>> loop = VirtualLoop(ManualClock())
+    >>> async def nap(ns):
+    ...     await Sleep(ns)
+    ...     return loop.clock.now_ns
+    >>> a, b = loop.at(0, nap(30)), loop.at(10, nap(5))
+    >>> loop.run()
+    >>> a.result, b.result
+    (30, 15)
+    """
+
+    __slots__ = ("_count", "_heap", "clock")
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self._heap: list[tuple[int, int, Task]] = []
+        self._count = 0
+
+    def at(self, at_ns: int, coroutine: Coroutine[Any, None, Any]) -> Task:
+        """Start `coroutine` at `at_ns`; returns the task that will hold its result."""
+        task = Task(coroutine)
+        self._push(at_ns, task)
+        return task
+
+    def run(self, until_ns: int | None = None) -> None:
+        """Run until nothing is left, or up to and without `until_ns`."""
+        while self._heap and (until_ns is None or self._heap[0][0] < until_ns):
+            at_ns, _, task = heapq.heappop(self._heap)
+            self.clock.advance_to_ns(max(at_ns, self.clock.now_ns))
+            sleep = task.step(self.clock.now_ns)
+            if sleep is not None:
+                self._push(self.clock.now_ns + sleep.for_ns, task)
+        if until_ns is not None and self.clock.now_ns < until_ns:
+            self.clock.advance_to_ns(until_ns)
+
+    def _push(self, at_ns: int, task: Task) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (at_ns, self._count, task))
+
+
+class Task:
+    """A coroutine on its way; `result` and `ended_ns` once `done`."""
+
+    __slots__ = ("_coroutine", "done", "ended_ns", "result")
+
+    def __init__(self, coroutine: Coroutine[Any, None, Any]) -> None:
+        self._coroutine = coroutine
+        self.done = False
+        self.ended_ns = 0
+        self.result: Any = None
+
+    def step(self, now_ns: int) -> Sleep | None:
+        """Run to the next sleep; returns it, or None when ended."""
+        try:
+            wish = self._coroutine.send(None)
+        except StopIteration as stop:
+            self.result, self.done, self.ended_ns = stop.value, True, now_ns
+            return None
+        assert isinstance(wish, Sleep), "a virtual loop runs this world's coroutines only"
+        return wish

@@ -1,0 +1,95 @@
+"""The tidy rules: what must hold of every file, as functions from text to complaints.
+
+Not what ruff and mypy see already. Each rule yields `line N: what is wrong`, so that the test of
+the repository and the tests of the rules (planted faults) read the same functions.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+MAX_LINE = 100
+MAX_FUNCTION_LINES = 70
+MAX_MODULE_LINES = 400
+
+# Written in pieces, so that this file may be searched like any other.
+_BANNED = {
+    "an unfinished spot": r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b",
+    "a package registry's address": r"py" + r"pi\.org|python" + r"hosted|registry\.npm" + r"js",
+    "an index option": r"--(?:extra-)?index" + r"-url|--find" + r"-links",
+    "a path of one machine": r"(?<![\w.])/(?:work|root|opt/" + r"pypi|opt/wheels|tmp)/",
+}
+_WAIVER = re.compile(r"#\s*(?:noqa|type:\s*ignore|pragma:|fmt:\s*off|ruff:)")
+_REASON = re.compile(r"#\s*reason:\s*\S")
+_LENGTH_REASON = re.compile(r"^# reason for the length: \S", re.MULTILINE)
+_SKIPS = ("skip", "skipif", "xfail", "importorskip")
+
+
+def long_lines(text: str) -> Iterator[str]:
+    """Lines above the limit; a table row and a line of one unbreakable word may be longer."""
+    for number, line in enumerate(text.splitlines(), 1):
+        breakable = len(line.strip().lstrip("-#>*\"' ").split()) > 1
+        if len(line) > MAX_LINE and breakable and not line.lstrip().startswith("|"):
+            yield f"line {number}: {len(line)} characters must be at most {MAX_LINE}"
+
+
+def banned_words(text: str) -> Iterator[str]:
+    """Unfinished spots, registry addresses, index options and machine paths."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for name, pattern in _BANNED.items():
+            found = re.search(pattern, line)
+            if found:
+                yield f"line {number}: {found.group()!r} is {name}"
+
+
+def waivers_without_reason(text: str) -> Iterator[str]:
+    """Lint and type exceptions that do not say why."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _WAIVER.search(line) and not _REASON.search(line):
+            yield f"line {number}: an exception must carry `# reason: …`"
+
+
+def long_module(text: str) -> Iterator[str]:
+    """A module above the limit; one long table may say `# reason for the length: …`."""
+    lines = len(text.splitlines())
+    if lines > MAX_MODULE_LINES and not _LENGTH_REASON.search(text):
+        yield f"line {lines}: a module must have at most {MAX_MODULE_LINES} lines"
+
+
+def long_functions(tree: ast.Module) -> Iterator[str]:
+    """Functions above the limit, docstring included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                limit = f"must have at most {MAX_FUNCTION_LINES} lines"
+                yield f"line {node.lineno}: {node.name} has {lines} lines, {limit}"
+
+
+def skips_without_reason(tree: ast.Module) -> Iterator[str]:
+    """Tests that are skipped or expected to fail without a word why."""
+    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or node.attr not in _SKIPS:
+            continue
+        is_mark = isinstance(node.value, ast.Attribute) and node.value.attr == "mark"
+        is_function = isinstance(node.value, ast.Name) and node.value.id == "pytest"
+        if not (is_mark or is_function):
+            continue
+        call = called.get(id(node))
+        has_text = call is not None and bool(call.args) and not is_mark
+        has_reason = call is not None and any(word.arg == "reason" for word in call.keywords)
+        if not (has_text or has_reason):
+            yield f"line {node.lineno}: {node.attr} must give a reason"
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """Every dotted name that an import statement of the file could mean as a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"

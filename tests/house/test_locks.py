@@ -1,0 +1,60 @@
+"""The locks pin what pyproject.toml asks for, by hash, and agree with each other."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+LOCKS = ("requirements/run.lock", "requirements/dev.lock", "requirements/uv.txt")
+_PIN = re.compile(r"^([a-z0-9][\w.-]*)==(\S+)(?: ; (.+?))? \\$")
+
+
+def _blocks(lock: Path) -> list[str]:
+    """One text a pinned package: its line, and the indented lines that follow."""
+    blocks: list[str] = []
+    for line in lock.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith((" ", "#")):
+            blocks[-1] += line
+        else:
+            blocks.append(line)
+    return blocks
+
+
+def _pins(lock: Path) -> set[tuple[str, str]]:
+    """Name and version; a package may be pinned twice, under different markers."""
+    matches = (_PIN.match(block.splitlines()[0]) for block in _blocks(lock))
+    return {(match[1], match[2]) for match in matches if match}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_is_an_exact_pin_with_hashes(repository: Path, name: str) -> None:
+    blocks = _blocks(repository / name)
+    assert blocks
+    for block in blocks:
+        assert _PIN.match(block.splitlines()[0]), block
+        assert "--hash=sha256:" in block, block
+
+
+def test_what_runs_is_a_part_of_what_develops(repository: Path) -> None:
+    run, dev, uv = (_pins(repository / name) for name in LOCKS)
+    assert uv <= run <= dev
+
+
+def test_the_locks_satisfy_the_project(repository: Path) -> None:
+    asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = asked["dependency-groups"]
+    run = asked["project"]["dependencies"] + asked["build-system"]["requires"]
+    extras = [
+        line for lines in asked["project"]["optional-dependencies"].values() for line in lines
+    ]
+    dev = [*run, *extras, *(line for lines in groups.values() for line in lines)]
+    for name, lines in (("requirements/run.lock", run), ("requirements/dev.lock", dev)):
+        pins = _pins(repository / name)
+        for line in lines:
+            wanted = Requirement(line)
+            versions = [Version(version) for pinned, version in pins if pinned == wanted.name]
+            assert versions, f"{name} must pin {wanted.name}; run make lock"
+            assert all(v in wanted.specifier for v in versions), f"{line}: {name} has {versions}"

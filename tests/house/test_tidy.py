@@ -1,0 +1,139 @@
+"""The repository keeps its own rules; and each rule sees the fault that it is for."""
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house import _tidy
+from tests.house._files import PACKAGES, files, module_name, python_files, text, tree
+
+# Written by people; the rest (locks, rendered notebooks, the licence, data) is made or given.
+_WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
+_GIVEN = {Path("LICENSE")}
+
+
+def _written() -> list[Path]:
+    return [path for path in files() if path.suffix in _WRITTEN and path not in _GIVEN]
+
+
+def _complaints(
+    paths: list[Path], rule: Callable[[str], Iterator[str]] | Callable[[ast.Module], Iterator[str]]
+) -> list[str]:
+    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    source: Callable[[Path], object] = tree if by_tree else text
+    return [f"{path}: {line}" for path in paths for line in rule(source(path))]  # type: ignore[arg-type] # reason: each rule gets what it asks for
+
+
+def test_written_files_have_no_banned_word() -> None:
+    assert _complaints(_written(), _tidy.banned_words) == []
+
+
+def test_code_and_pages_keep_to_the_line() -> None:
+    # A TOML table's sentence is one string, and a string is one line there.
+    broken = [path for path in _written() if path.suffix in {".py", ".md", ""}]
+    assert _complaints(broken, _tidy.long_lines) == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        _tidy.long_module,
+        _tidy.waivers_without_reason,
+        _tidy.long_functions,
+        _tidy.skips_without_reason,
+    ],
+    ids=lambda r: r.__name__,
+)
+def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
+    assert _complaints(python_files(), rule) == []
+
+
+def test_locks_and_data_name_no_machine_or_registry() -> None:
+    made = [p for p in files() if p.suffix in {".lock", ".txt", ".json", ".ipynb", ".yml", ".yaml"}]
+    assert _complaints(made, _tidy.banned_words) == []
+
+
+def test_every_module_is_imported_somewhere() -> None:
+    imported = {name for path in python_files() for name in _tidy.imported_names(tree(path))}
+    everything = "\n".join(text(path) for path in files() if path.suffix in {".py", ".toml"})
+    dead = [
+        str(path)
+        for path in python_files(*PACKAGES, "tests")
+        if not _has_a_use_of_its_own(path)
+        and module_name(path) not in imported
+        and f'"{module_name(path)}' not in everything
+        and not _is_discovered(path)
+    ]
+    assert dead == []
+
+
+def _has_a_use_of_its_own(path: Path) -> bool:
+    name = path.stem
+    return name in {"__init__", "__main__", "conftest"} or name.startswith(("test_", "bench_"))
+
+
+def _is_discovered(path: Path) -> bool:
+    """Whether the folder's `__init__` imports whatever lies in it."""
+    package = path.with_name("__init__.py")
+    return package in files() and "iter_modules" in text(package)
+
+
+def test_every_data_file_is_named_by_code() -> None:
+    code = "\n".join(text(path) for path in python_files(*PACKAGES))
+    for path in files():
+        if path.parts[0] not in PACKAGES or path.suffix == ".py" or path.name == "py.typed":
+            continue
+        names = {path.name, path.stem, f"*{path.suffix}", f'"{path.suffix}"'}
+        assert any(name in code for name in names), f"{path}: no module names this file"
+
+
+def test_all_names_exist_and_are_what_the_package_offers() -> None:
+    for path in python_files(*PACKAGES):
+        if path.name == "__main__.py" or not re.search(r"^__all__", text(path), re.MULTILINE):
+            continue
+        module = importlib.import_module(module_name(path))
+        missing = [name for name in module.__all__ if not hasattr(module, name)]
+        assert missing == [], f"{path}: __all__ names what is not there"
+        assert len(set(module.__all__)) == len(module.__all__), f"{path}: a name twice in __all__"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        (_tidy.long_lines, "word " * 21),
+        (_tidy.banned_words, "# TO" + "DO later"),
+        (_tidy.banned_words, "see https://py" + "pi.org/simple"),
+        (_tidy.banned_words, "pip --index" + "-url x"),
+        (_tidy.banned_words, 'open("/' + 'work/data")'),
+        (_tidy.waivers_without_reason, "x = 1  # no" + "qa: E501"),
+        (_tidy.waivers_without_reason, "x = 1  # type" + ": ignore[x]"),
+        (_tidy.long_module, "x = 1\n" * 401),
+        (_tidy.long_functions, "def f() -> None:\n" + "    x = 1\n" * 70),
+        (_tidy.skips_without_reason, "@pytest.mark.skip\ndef test_x() -> None: ..."),
+        (_tidy.skips_without_reason, "@pytest.mark.skipif(True)\ndef test_x() -> None: ..."),
+        (_tidy.skips_without_reason, "pytest.skip()"),
+    ],
+)
+def test_a_rule_sees_its_fault(rule: Callable[[object], Iterator[str]], fault: str) -> None:
+    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    assert len(list(rule(ast.parse(fault) if by_tree else fault))) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "fine"),
+    [
+        (_tidy.long_lines, "| " + "cell | " * 20),
+        (_tidy.long_lines, '    "' + "x" * 120 + '"'),
+        (_tidy.banned_words, "GET /homework/ and 4111XX" + "XX1111"),
+        (_tidy.waivers_without_reason, "x = 1  # no" + "qa: E501 # reason: a table"),
+        (_tidy.skips_without_reason, 'pytest.skip("no browser here")'),
+        (_tidy.skips_without_reason, 'pytest.mark.xfail(reason="known")'),
+    ],
+)
+def test_a_rule_leaves_the_rest_alone(rule: Callable[[object], Iterator[str]], fine: str) -> None:
+    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    assert list(rule(ast.parse(fine) if by_tree else fine)) == []

@@ -92,13 +92,14 @@ bench: setup ## speed, as ratios measured in one run; BIG=1 for the largest
 
 # --- dependencies ----------------------------------------------------------------------------
 
-# --no-config and the cleared variables keep this machine's index settings out of the locks.
+# --no-config and the cleared variables keep this machine's index settings out of the locks. uv is
+# pinned apart, because it installs the rest, and again in both locks, because a sync keeps it.
 COMPILE := env -u UV_INDEX -u UV_INDEX_URL -u UV_DEFAULT_INDEX -u UV_EXTRA_INDEX_URL \
 	-u UV_FIND_LINKS $(UV) pip compile --quiet --no-config --universal --generate-hashes \
 	--no-header $(if $(UPGRADE),--upgrade)
 
 lock: $(VENV)/.stamp-uv ## pin the dependencies again; UPGRADE=1 takes the newest versions
-	@$(COMPILE) pyproject.toml requirements/uv.txt --all-extras --group build --group dev --group peers \
-		--output-file requirements/dev.lock
-	@$(COMPILE) pyproject.toml requirements/uv.txt --group build --constraints requirements/dev.lock \
-		--output-file requirements/run.lock
+	@$(COMPILE) pyproject.toml requirements/uv.txt --all-extras \
+		--group build --group dev --group peers --output-file requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/uv.txt --group build \
+		--constraints requirements/dev.lock --output-file requirements/run.lock

@@ -20,6 +20,12 @@ def _written() -> list[Path]:
     return [path for path in files() if path.suffix in _WRITTEN and path not in _GIVEN]
 
 
+def _none(complaints: list[str]) -> None:
+    """Fail with a line a complaint."""
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+
+
 def _complaints(
     paths: list[Path], rule: Callable[[str], Iterator[str]] | Callable[[ast.Module], Iterator[str]]
 ) -> list[str]:
@@ -29,13 +35,13 @@ def _complaints(
 
 
 def test_written_files_have_no_banned_word() -> None:
-    assert _complaints(_written(), _tidy.banned_words) == []
+    _none(_complaints(_written(), _tidy.banned_words))
 
 
 def test_code_and_pages_keep_to_the_line() -> None:
     # A TOML table's sentence is one string, and a string is one line there.
     broken = [path for path in _written() if path.suffix in {".py", ".md", ""}]
-    assert _complaints(broken, _tidy.long_lines) == []
+    _none(_complaints(broken, _tidy.long_lines))
 
 
 @pytest.mark.parametrize(
@@ -49,12 +55,12 @@ def test_code_and_pages_keep_to_the_line() -> None:
     ids=lambda r: r.__name__,
 )
 def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
-    assert _complaints(python_files(), rule) == []
+    _none(_complaints(python_files(), rule))
 
 
 def test_locks_and_data_name_no_machine_or_registry() -> None:
     made = [p for p in files() if p.suffix in {".lock", ".txt", ".json", ".ipynb", ".yml", ".yaml"}]
-    assert _complaints(made, _tidy.banned_words) == []
+    _none(_complaints(made, _tidy.banned_words))
 
 
 def test_every_module_is_imported_somewhere() -> None:
@@ -68,7 +74,7 @@ def test_every_module_is_imported_somewhere() -> None:
         and f'"{module_name(path)}' not in everything
         and not _is_discovered(path)
     ]
-    assert dead == []
+    _none([f"{path}: nothing imports this module" for path in dead])
 
 
 def _has_a_use_of_its_own(path: Path) -> bool:

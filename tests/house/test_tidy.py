@@ -134,6 +134,7 @@ def test_a_rule_sees_its_fault(rule: Callable[[object], Iterator[str]], fault: s
     [
         (_tidy.long_lines, "| " + "cell | " * 20),
         (_tidy.long_lines, '    "' + "x" * 120 + '"'),
+        (_tidy.long_lines, "x = 1  # no" + "qa: X # reason: " + "word " * 20),
         (_tidy.banned_words, "GET /homework/ and 4111XX" + "XX1111"),
         (_tidy.waivers_without_reason, "x = 1  # no" + "qa: E501 # reason: a table"),
         (_tidy.skips_without_reason, 'pytest.skip("no browser here")'),

@@ -1,0 +1,24 @@
+"""Encryption at rest and client-side encryption.
+
+    vault = Vault(master_key, entropy, store)    # store: secret, put_secret, secrets
+    keys = vault.of(tenant_id)                   # inside the store's transaction
+    sealed = keys.seal(container, token_id, plaintext, "data")
+    plaintext = keys.open(container, token_id, sealed, "data")      # VaultError when it does not
+    keys.fingerprint(message), keys.dedup(message), keys.index(message)     # keyed hashes
+    vault.confirm()                              # after the commit; saves later look-ups
+    vault.rotate(new_master_key)                 # inside one transaction
+    hash_key_text(text)                          # of API and proxy keys, job addresses
+
+    pair = jwe.generate("ECDH-ES", kid)          # pair.public_jwk, pair.private (to be sealed)
+    jwe.decrypt(compact, find_private)           # → bytes; VaultError when it does not open
+    jwe.encrypt(public_jwk, plaintext)           # the client's side
+
+What it is not: it knows no token, no JSON and no store; it turns bytes into bytes under keys.
+"""
+
+from __future__ import annotations
+
+from engine.vault import jwe
+from engine.vault.sealing import SecretStore, TenantKeys, Vault, hash_key_text
+
+__all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text", "jwe"]

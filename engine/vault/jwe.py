@@ -1,0 +1,146 @@
+"""Client-side encryption: JWE in compact form, made by clients and opened here (D-ENCRYPTED).
+
+`ECDH-ES` over X25519, or `RSA-OAEP-256`, each with `A256GCM`; nothing else, no compression (which
+would let a small message unfold into a huge one) and no `crit`. The header's `kid` names the key.
+The cryptography is the `joserfc` library's; here stand the choices, the bounds, and one error for
+everything that does not open.
+
+What it is not: it neither stores keys nor knows what the plaintext means.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import orjson
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+)
+from joserfc.jwe import JWERegistry, decrypt_compact, encrypt_compact
+from joserfc.jwk import JWKRegistry, OKPKey, RSAKey
+
+from engine.errors import VaultError
+
+__all__ = ["ALGORITHMS", "Algorithm", "KeyPair", "decrypt", "encrypt", "generate", "key_id"]
+
+Algorithm: TypeAlias = Literal["ECDH-ES", "RSA-OAEP-256"]
+ALGORITHMS: Final[tuple[Algorithm, ...]] = ("ECDH-ES", "RSA-OAEP-256")
+
+_ENCRYPTION: Final = "A256GCM"
+_RSA_BITS: Final = 2048
+_HEADER_LIMIT_BYTES: Final = 1024
+COMPACT_LIMIT_BYTES: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A new pair: the public half as a JWK for clients, the private half (PKCS #8) to be sealed."""
+
+    algorithm: Algorithm
+    public_jwk: dict[str, str]
+    private: bytes = field(repr=False)
+
+
+class _Bounds(JWERegistry):
+    """The library's registry, with the size of a request body in place of its 64 KiB."""
+
+    max_protected_header_length = _HEADER_LIMIT_BYTES
+    max_ciphertext_length = COMPACT_LIMIT_BYTES
+
+
+_REGISTRY: Final = _Bounds(algorithms=[*ALGORITHMS, _ENCRYPTION])
+
+
+def generate(algorithm: Algorithm, kid: str) -> KeyPair:
+    """Return a new key pair for `algorithm`, its public JWK carrying `kid`, `use` and `alg`."""
+    made: OKPKey | RSAKey
+    if algorithm == "ECDH-ES":
+        made = OKPKey.generate_key("X25519")
+    else:
+        made = RSAKey.generate_key(_RSA_BITS)
+    private = made.private_key
+    assert private is not None, "a generated key has its private half"
+    public = {name: str(value) for name, value in made.as_dict(private=False).items()}
+    public.update({"kid": kid, "use": "enc", "alg": algorithm})
+    sealed_form = private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return KeyPair(algorithm, public, sealed_form)
+
+
+def encrypt(public_jwk: Mapping[str, str], plaintext: bytes) -> str:
+    """Return `plaintext` as a compact JWE for the owner of `public_jwk`: the client's side."""
+    key = JWKRegistry.import_key(dict(public_jwk))
+    header = {"alg": public_jwk["alg"], "enc": _ENCRYPTION, "kid": public_jwk["kid"]}
+    assert isinstance(key, OKPKey | RSAKey), "one of the two kinds that this service gives out"
+    return encrypt_compact(header, plaintext, key, registry=_REGISTRY)
+
+
+def key_id(compact: str) -> str | None:
+    """Return the `kid` of the header, None without one; raises `VaultError` when malformed."""
+    kid = _header(compact).get("kid")
+    return kid if isinstance(kid, str) else None
+
+
+def decrypt(compact: str, find_private: Callable[[str | None], bytes | None]) -> bytes:
+    """Return the plaintext of a compact JWE (TOK-ENCRYPTED).
+
+    find_private: the private half (`KeyPair.private`) of the key id that the header names, or of
+    the key to be tried when it names none; None when there is none such.
+    Raises `VaultError`, with a reason and without a value, when the message is malformed or too
+    large, names another algorithm or an unknown key, or does not open.
+    """
+    header = _header(compact)
+    algorithm = header.get("alg")
+    if algorithm not in ALGORITHMS or header.get("enc") != _ENCRYPTION:
+        raise VaultError("its alg must be ECDH-ES or RSA-OAEP-256 and its enc A256GCM")
+    if "zip" in header or "crit" in header:
+        raise VaultError("its header must hold neither zip nor crit")
+    kid = header.get("kid")
+    if kid is not None and not isinstance(kid, str):
+        raise VaultError("its kid must be a string")
+    private = find_private(kid)
+    if private is None:
+        raise VaultError("its kid names no encryption key of this tenant")
+    key = _import_private(private)
+    if (algorithm == "ECDH-ES") != isinstance(key, OKPKey):
+        raise VaultError("its alg is not that of the key it names")
+    plaintext: bytes | None = None
+    with contextlib.suppress(Exception):  # whatever hostile bytes set off is one answer
+        plaintext = decrypt_compact(compact, key, registry=_REGISTRY).plaintext
+    if plaintext is None:
+        raise VaultError("it does not open: wrong key or changed bytes")
+    return plaintext
+
+
+def _header(compact: str) -> dict[str, Any]:
+    if len(compact) > COMPACT_LIMIT_BYTES:
+        raise VaultError(f"it must have at most {COMPACT_LIMIT_BYTES} characters")
+    first, _, rest = compact.partition(".")
+    if rest.count(".") != 3 or len(first) > _HEADER_LIMIT_BYTES or not compact.isascii():
+        raise VaultError("it must be a compact JWE of five parts")
+    try:
+        padded = first + "=" * (-len(first) % 4)
+        header = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        header = None
+    if not isinstance(header, dict):
+        raise VaultError("its first part must be a JSON object in base64url")
+    return header
+
+
+def _import_private(private: bytes) -> OKPKey | RSAKey:
+    # The bytes were sealed by the vault, so the costly check of RSA's numbers is not repeated.
+    loaded = load_der_private_key(private, None, unsafe_skip_rsa_key_validation=True)
+    if isinstance(loaded, X25519PrivateKey):
+        return OKPKey(loaded, loaded)
+    assert isinstance(loaded, RSAPrivateKey), "one of the two kinds that `generate` makes"
+    return RSAKey(loaded, loaded)

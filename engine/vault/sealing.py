@@ -1,0 +1,207 @@
+"""The vault: a data key per tenant under one master key, and ciphertexts bound to their place.
+
+Each tenant has one random root key. It is stored wrapped (AES-256-GCM under a key derived from the
+master key) and gives, by HKDF, one key for sealing and one for each kind of keyed hash. Rotation
+re-wraps the root keys; no ciphertext changes.
+
+A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, container, record id and
+purpose as associated data, so that swapped rows, columns or tenants do not open.
+
+What it is not: a store. It is handed three calls of one, which stand inside a transaction there.
+
+The one idea: nothing here can lose a key. A root key that was made in a transaction which was then
+rolled back is written again by the next use, until `confirm` says that a commit has kept it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from engine.errors import InputError, VaultError
+from engine.vault.primitives import KEY_BYTES, NONCE_BYTES, Nonces, derive_key, hmac_sha256
+from engine.world import Entropy
+
+__all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text"]
+
+_VERSION: Final = b"\x01"
+_HEAD_BYTES: Final = len(_VERSION) + NONCE_BYTES
+_NAME_START: Final = "vault/tenant/"
+
+
+class SecretStore(Protocol):
+    """Where wrapped keys live, by name; `engine.store` obeys it."""
+
+    def secret(self, name: str) -> bytes | None:
+        """Return the wrapped secret of that name."""
+        ...
+
+    def put_secret(self, name: str, wrapped: bytes) -> None:
+        """Insert or replace a wrapped secret."""
+        ...
+
+    def secrets(self) -> Mapping[str, bytes]:
+        """Return all wrapped secrets by name."""
+        ...
+
+
+class TenantKeys:
+    """One tenant's keys, unwrapped: sealing, opening, and the keyed hashes.
+
+    `fingerprint`, `dedup` and `index` are HMAC-SHA-256 (bytes → 32 bytes) under three different
+    keys, so that no stored hash equals a fingerprint that callers see (D-FINGERPRINT).
+    """
+
+    __slots__ = ("_cipher", "_nonces", "_tenant_id", "dedup", "fingerprint", "index")
+
+    def __init__(self, tenant_id: str, root: bytes, nonces: Nonces) -> None:
+        self._tenant_id = tenant_id
+        self._nonces = nonces
+        self._cipher = AESGCM(derive_key(root, "seal"))
+        self.fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
+        self.dedup = hmac_sha256(derive_key(root, "dedup"))
+        self.index = hmac_sha256(derive_key(root, "index"))
+
+    def __repr__(self) -> str:
+        return f"<TenantKeys of {self._tenant_id}>"
+
+    def seal(
+        self, container: str, record_id: str, plaintext: bytes, purpose: str = "data"
+    ) -> bytes:
+        """Return the ciphertext of `plaintext` for that place: 29 bytes longer.
+
+        No part of the place may hold a NUL, which parts them.
+        """
+        place = f"{purpose}\0{self._tenant_id}\0{container}\0{record_id}".encode()
+        assert place.count(0) == 3, "a NUL in a place would make two places one"
+        nonce = self._nonces()
+        return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, place)
+
+    def open(self, container: str, record_id: str, sealed: bytes, purpose: str = "data") -> bytes:
+        """Return the plaintext; raises `VaultError` when it was sealed elsewhere or changed."""
+        place = f"{purpose}\0{self._tenant_id}\0{container}\0{record_id}".encode()
+        return _open(self._cipher, sealed, place, "a sealed value")
+
+
+class Vault:
+    """Every tenant's keys under one master key.
+
+    master_key: 32 bytes from outside; never stored. `of` and `rotate` call the store, so they
+    stand inside its transaction. Raises `InputError` when the master key has another length.
+    """
+
+    __slots__ = ("_entropy", "_known", "_masters", "_nonces", "_store", "_unconfirmed")
+
+    def __init__(self, master_key: bytes, entropy: Entropy, store: SecretStore) -> None:
+        self._masters: tuple[AESGCM, ...] = (_wrapping_cipher(master_key),)
+        self._entropy = entropy
+        self._store = store
+        self._nonces = Nonces(entropy)
+        self._known: dict[str, TenantKeys] = {}
+        self._unconfirmed: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<Vault of {len(self._known)} unwrapped tenant keys>"
+
+    def of(self, tenant_id: str) -> TenantKeys:
+        """Return a tenant's keys; makes and stores them at first use.
+
+        Raises `VaultError` when the master key does not open what is stored.
+        """
+        keys = self._known.get(tenant_id)
+        if keys is not None and not self._unconfirmed:
+            return keys
+        return self._load(tenant_id)
+
+    def confirm(self) -> None:
+        """Say that what `of` has made so far was committed; later uses read no store for it."""
+        self._unconfirmed.clear()
+
+    def forget(self, tenant_id: str) -> None:
+        """Drop a tenant's unwrapped keys from memory."""
+        self._known.pop(tenant_id, None)
+        self._unconfirmed.pop(tenant_id, None)
+
+    def verify(self) -> None:
+        """Raise `VaultError` unless the master key opens every stored key."""
+        for name, wrapped in self._store.secrets().items():
+            if name.startswith(_NAME_START):
+                self._unwrap(name, wrapped)
+
+    def rotate(self, new_master_key: bytes) -> None:
+        """Re-wrap every tenant's key under a new master key; all or none is written.
+
+        Raises `VaultError` when the old one does not open a key, `InputError` for a new one of
+        another length; nothing is written then. Stands in one transaction; this vault goes on
+        opening what either master key wrapped, so a transaction that was rolled back is simply
+        repeated. Other processes go on with what they have unwrapped, and start with the new one.
+        """
+        fresh = _wrapping_cipher(new_master_key)
+        roots = {
+            name: self._unwrap(name, wrapped)
+            for name, wrapped in self._store.secrets().items()
+            if name.startswith(_NAME_START)
+        }
+        for name, root in roots.items():
+            self._store.put_secret(name, self._wrap(fresh, name, root))
+        self._masters = (fresh, *self._masters)
+
+    def _load(self, tenant_id: str) -> TenantKeys:
+        if tenant_id in self._known and tenant_id not in self._unconfirmed:
+            return self._known[tenant_id]
+        name = _NAME_START + tenant_id
+        wrapped = self._store.secret(name)
+        made = self._unconfirmed.get(tenant_id)
+        if wrapped is not None:
+            root = self._unwrap(name, wrapped)
+        else:
+            root = made if made is not None else self._entropy(KEY_BYTES)
+            assert len(root) == KEY_BYTES, "the entropy gave too little"
+            self._store.put_secret(name, self._wrap(self._masters[0], name, root))
+            self._unconfirmed[tenant_id] = root
+        if made != root or tenant_id not in self._known:
+            self._known[tenant_id] = TenantKeys(tenant_id, root, self._nonces)
+        return self._known[tenant_id]
+
+    def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
+        nonce = self._nonces()
+        return _VERSION + nonce + cipher.encrypt(nonce, root, name.encode())
+
+    def _unwrap(self, name: str, wrapped: bytes) -> bytes:
+        for cipher in self._masters[:-1]:
+            with contextlib.suppress(VaultError):
+                return _open(cipher, wrapped, name.encode(), "")
+        return _open(self._masters[-1], wrapped, name.encode(), "a tenant's wrapped key")
+
+
+def hash_key_text(text: str) -> bytes:
+    """Return the 32-byte hash under which a key's text is stored and looked up (D-KEY).
+
+    Plain SHA-256 with a prefix of its own, and no key: the text holds 128 random bits, so nobody
+    can try them all, and the hash stays the same across restarts, processes and master keys.
+    """
+    return sha256(b"tollgate key text\0" + text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _wrapping_cipher(master_key: bytes) -> AESGCM:
+    if len(master_key) != KEY_BYTES:
+        raise InputError(
+            f"master_key of {len(master_key)} bytes must have {KEY_BYTES}; "
+            "draw one with secrets.token_bytes(32)"
+        )
+    return AESGCM(derive_key(master_key, "wrap"))
+
+
+def _open(cipher: AESGCM, sealed: bytes, place: bytes, what: str) -> bytes:
+    if len(sealed) < _HEAD_BYTES or sealed[:1] != _VERSION:
+        raise VaultError(f"{what} does not open: it is none of this version")
+    try:
+        return cipher.decrypt(sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:], place)
+    except InvalidTag:
+        pass
+    raise VaultError(f"{what} does not open: wrong key, wrong place, or changed bytes")

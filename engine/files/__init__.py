@@ -1,0 +1,112 @@
+'''Files that people write: TOML in, typed values or one-line errors with their place out.
+
+One declaration serves reading, writing and the JSON Schema: a frozen dataclass.
+
+>>> from dataclasses import dataclass
+>>> from typing import Annotated, Literal
+>>> from engine.files import Integer, from_document, json_schema, parse_toml
+>>> @dataclass(frozen=True, kw_only=True)
+... class Client:
+...     """Who sends requests."""
+...     name: str
+...     count: Annotated[int, Integer(minimum=1), "how many of them"] = 1
+...     loop: Literal["open", "closed"] = "open"
+...     think_ns: int = 0
+>>> good = parse_toml('name = "a"' + chr(10) + 'think = "1m30s"', "client.toml")
+>>> from_document(Client, good)
+Client(name='a', count=1, loop='open', think_ns=90000000000)
+>>> bad = parse_toml('name = "a"' + chr(10) + 'count = -3', "client.toml")
+>>> from_document(Client, bad)
+Traceback (most recent call last):
+    ...
+engine.errors.InputError: client.toml:2:9: count = -3 must be at least 1
+>>> json_schema(Client, title="Client")["properties"]["count"]["description"]
+'how many of them'
+
+What follows from which annotation stands in `engine.files.forms`. Field metadata `minimum` and
+`asks` are understood too. `to_plain` and `to_toml` write a form back; a form whose fields depend
+on one another is checked after reading: `document.spot("clients", 0, "loop").fail("must …")`.
+
+Where no dataclass fits, a `Section` reads key by key:
+
+>>> from engine.files import Section
+>>> section = Section(parse_toml('rate = "50/10s"' + chr(10) + 'brust = 3', "limits.toml"))
+>>> section.rate("rate"), section.integer("burst", default=None, minimum=1)
+(Rate(limit_requests=50, window_ns=10000000000), None)
+>>> section.done()
+Traceback (most recent call last):
+    ...
+engine.errors.InputError: limits.toml:2:1: brust is no known key; did you mean 'burst'?
+
+`read_toml(path)` reads a file, `Document(value)` wraps values of a program (no positions).
+Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` says so;
+`secret=True` keeps a value out of messages. Units: `parse_duration_ns`, `parse_rate`,
+`parse_size_bytes`, and `format_…` back.
+'''
+
+from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
+from engine.files.forms import Form, Key, Tagged, from_document, json_schema, to_plain
+from engine.files.kinds import (
+    Boolean,
+    Choice,
+    Duration,
+    FilePath,
+    Include,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    RateText,
+    Size,
+    TableOf,
+    Text,
+)
+from engine.files.section import REQUIRED, Section
+from engine.files.units import (
+    Rate,
+    format_duration,
+    format_rate,
+    format_size,
+    parse_duration_ns,
+    parse_rate,
+    parse_size_bytes,
+)
+from engine.files.writing import to_toml
+
+__all__ = [
+    "REQUIRED",
+    "Boolean",
+    "Choice",
+    "Document",
+    "Duration",
+    "FilePath",
+    "Form",
+    "Include",
+    "Integer",
+    "Items",
+    "Key",
+    "Kind",
+    "Number",
+    "Rate",
+    "RateText",
+    "Section",
+    "Size",
+    "Spot",
+    "TableOf",
+    "Tagged",
+    "Text",
+    "format_duration",
+    "format_rate",
+    "format_size",
+    "from_document",
+    "json_schema",
+    "parse_duration_ns",
+    "parse_rate",
+    "parse_size_bytes",
+    "parse_toml",
+    "path_text",
+    "read_toml",
+    "shown_value",
+    "to_plain",
+    "to_toml",
+]

@@ -1,0 +1,200 @@
+"""A TOML text that was read: its values, where they stand, and how an error names them.
+
+tomllib decides what a text means. Positions are looked up only when an error is written, so a
+good file costs nothing extra. A document may also be made of plain Python values, which have no
+positions: the same readers then check what came from a program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import Any, Final, NoReturn
+
+from engine.errors import InputError, did_you_mean
+from engine.files._positions import Path, Position, locate
+
+__all__ = ["Document", "Spot", "parse_toml", "path_text", "read_toml", "shown_value"]
+
+_SYNTAX: Final = re.compile(
+    r"(?P<what>.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL
+)
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_SHOWN: Final = 60
+
+
+class Document:
+    """A read TOML text, or plain values to be checked like one.
+
+    name: what messages call it, usually the path as the user wrote it; "" shows no name.
+    value: the plain tables, arrays and scalars.
+    folder: where files that it names are looked for; None = the working directory.
+    """
+
+    def __init__(
+        self,
+        value: Mapping[str, Any],
+        *,
+        name: str = "",
+        text: str | None = None,
+        folder: FilePath | None = None,
+    ) -> None:
+        self.value = value
+        self.name = name
+        self.text = text
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Document({self.name!r})"
+
+    @cached_property
+    def _located(self) -> tuple[dict[Path, Position], dict[Path, Position]]:
+        return ({}, {}) if self.text is None else locate(self.text)
+
+    def position(self, path: Path) -> Position | None:
+        """Return line and column (from 1) of the value at `path`, or of the nearest table above.
+
+        None where there is no text, as in a document made of plain values.
+        """
+        return _nearest(self._located[0], path)
+
+    def key_position(self, path: Path) -> Position | None:
+        """Return line and column (from 1) of the last key of `path`; see `position`."""
+        return self._located[1].get(path) or self.position(path)
+
+    def where(self, path: Path, *, key: bool = False) -> str:
+        """Return `file:line:col: ` for messages, as much of it as is known."""
+        at = self.key_position(path) if key else self.position(path)
+        if at is None:
+            return f"{self.name}: " if self.name else ""
+        return f"{self.name}:{at[0]}:{at[1]}: "
+
+    def spot(self, *path: str | int) -> Spot:
+        """Return one value with its place; it must exist."""
+        value: Any = self.value
+        for step in path:
+            value = value[step]
+        return Spot(self, path, value)
+
+
+class Spot:
+    """One value of a document, with the place that an error about it names."""
+
+    __slots__ = ("document", "path", "value")
+
+    def __init__(self, document: Document, path: Path, value: Any) -> None:  # noqa: ANN401 # reason: any TOML value
+        self.document = document
+        self.path = path
+        self.value = value
+
+    def child(self, step: str | int) -> Spot:
+        """Return a member of this table or array; it must exist."""
+        return Spot(self.document, (*self.path, step), self.value[step])
+
+    def fail(self, rule: str, *, secret: bool = False) -> NoReturn:
+        """Raise `InputError`: `file:line:col: thing = value <rule>`; a secret is not quoted."""
+        thing = path_text(self.path)
+        if not secret:
+            thing = f"{thing} = {shown_value(self.value)}"
+        raise InputError(f"{self.document.where(self.path)}{thing} {rule}")
+
+    def fail_key(self, rule: str) -> NoReturn:
+        """Raise `InputError` about the key itself: `file:line:col: thing <rule>`."""
+        where = self.document.where(self.path, key=True)
+        raise InputError(f"{where}{path_text(self.path)} {rule}")
+
+    def fail_missing(self, name: str) -> NoReturn:
+        """Raise `InputError` about a key that this table must have and has not."""
+        where = self.document.where(self.path)
+        raise InputError(f"{where}{path_text((*self.path, name))} is missing")
+
+    def check_keys(self, known: Sequence[str]) -> None:
+        """Refuse the first key of this table that is none of the known ones."""
+        for key in self.value:
+            if key not in known:
+                self.child(key).fail_key(f"is no known key{did_you_mean(str(key), known)}")
+
+
+def read_toml(path: str | FilePath) -> Document:
+    """Read a TOML file.
+
+    Raises `InputError`, one line, when the file is missing, unreadable, not UTF-8 or not TOML.
+    """
+    file = FilePath(path)
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        raise InputError(f"{path}:{line}:{column}: the file must be UTF-8 text") from None
+    return parse_toml(text, str(path), folder=file.parent)
+
+
+def parse_toml(text: str, name: str, *, folder: FilePath | None = None) -> Document:
+    """Read a TOML text; `name` is what messages call it; `InputError` when it is not TOML."""
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(_syntax_message(str(error), text, name)) from None
+    except RecursionError:
+        raise InputError(f"{name}: the text must be TOML; it is nested too deeply") from None
+    return Document(value, name=name, text=text, folder=folder)
+
+
+def path_text(path: Path) -> str:
+    """Return a path as people write it.
+
+    >>> path_text(("clients", 0, "quotas", "Tokenize Limit"))
+    'clients[0].quotas."Tokenize Limit"'
+    """
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            word = step if _BARE.fullmatch(step) else json.dumps(step, ensure_ascii=False)
+            text += f".{word}" if text else word
+    return text
+
+
+def shown_value(value: object) -> str:
+    """Return a value as it stands in a message: TOML's way, on one line, not too long."""
+    if isinstance(value, str):
+        if len(value) > _LONGEST_SHOWN:
+            value = value[:_LONGEST_SHOWN] + "…"
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{…}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return "[…]" if value else "[]"
+    return str(value)
+
+
+def _syntax_message(message: str, text: str, name: str) -> str:
+    found = _SYNTAX.fullmatch(message)
+    if found is None:
+        return f"{name}: the text must be TOML; {message}"
+    line, column = found[2], found[3]
+    if line is None:
+        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    what = " ".join(found["what"].split())
+    return f"{name}:{line}:{column}: the text must be TOML; {what[:1].lower()}{what[1:]}"
+
+
+def _nearest(positions: Mapping[Path, Position], path: Path) -> Position | None:
+    while path and path not in positions:
+        path = path[:-1]
+    return positions.get(path)

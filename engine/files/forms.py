@@ -1,0 +1,275 @@
+"""Forms: a frozen dataclass is the one declaration of a table.
+
+Reading, writing and the JSON Schema all come from the dataclass: its fields' annotations say what
+a value may be, its docstrings and `asks` lines say what it means. A field's kind follows from its
+annotation, or stands in it: `Annotated[int, Integer(minimum=1), "how many"]`; a text in `Annotated`
+is the description. Without that:
+
+| annotation | kind |
+|---|---|
+| `str`, `int`, `float`, `bool` | Text, Integer, Number, Boolean |
+| `int`, name ending in `_ns` or `_bytes` | Duration, Size (the file's key lacks the unit) |
+| `Rate`, `Include` | RateText, FilePath |
+| `Literal[…]` | Choice |
+| `tuple[X, …]`, `Mapping[str, X]` | Items, TableOf |
+| a dataclass | Form: a table |
+| a union of dataclasses with `kind: Literal[…]` | Tagged: a table that says its `kind` |
+| `X or None` | X, or left out |
+
+A field without default must be in the file. Field metadata may hold `minimum` (whole numbers,
+durations) and `asks` (the description); `key` gives a file's key that is no Python name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+from engine.files.document import Document, Spot
+from engine.files.kinds import (
+    Boolean,
+    Choice,
+    Duration,
+    FilePath,
+    Include,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    RateText,
+    Schema,
+    Size,
+    TableOf,
+    Text,
+)
+from engine.files.units import Rate
+
+__all__ = ["Form", "Key", "Tagged", "from_document", "json_schema", "to_plain"]
+
+Table = TypeVar("Table")
+
+
+@dataclass(frozen=True)
+class Key:
+    """In `Annotated`: the file's key of a field, where it is no Python name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    key: str
+    kind: Kind[Any]
+    required: bool
+    default: Any
+    description: str
+
+
+class Form(Kind[Table], Generic[Table]):
+    """A table that is read as the dataclass `cls`; keys that it does not declare are refused."""
+
+    def __init__(self, cls: type[Table]) -> None:
+        self.cls = cls
+
+    @property
+    def fields(self) -> tuple[_Field, ...]:
+        """The declared fields, in order."""
+        return _fields(self.cls)
+
+    def _read(self, spot: Spot) -> Table:
+        if not isinstance(spot.value, Mapping):
+            spot.fail("must be a table")
+        spot.check_keys(tuple(field.key for field in self.fields))
+        values = {}
+        for field in self.fields:
+            if field.key in spot.value:
+                values[field.name] = field.kind.read(spot.child(field.key))
+            elif field.required:
+                spot.fail_missing(field.key)
+        return self.cls(**values)
+
+    def _write(self, value: Table) -> dict[str, Any]:
+        found = {}
+        for field in self.fields:
+            item = getattr(value, field.name)
+            if item is not None:
+                found[field.key] = field.kind.write(item)
+        return found
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        name = self.cls.__name__
+        if name not in definitions:
+            definitions[name] = {}  # holds the place while a form that contains itself is described
+            definitions[name] = self._described(definitions)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _described(self, definitions: dict[str, Schema]) -> Schema:
+        properties = {}
+        for field in self.fields:
+            item = dict(field.kind.schema(definitions))
+            if field.description:
+                item["description"] = field.description
+            if not field.required and field.default is not None:
+                item["default"] = field.kind.write(field.default)
+            properties[field.key] = item
+        found: Schema = {
+            "type": "object",
+            "description": _first_paragraph(self.cls),
+            "properties": properties,
+            "additionalProperties": False,
+        }
+        required = [field.key for field in self.fields if field.required]
+        return found | ({"required": required} if required else {})
+
+
+class Tagged(Kind[Any]):
+    """A table whose `kind` says which of several dataclasses it is read as."""
+
+    def __init__(self, classes: tuple[type[Any], ...]) -> None:
+        self.classes = {_tag(cls): cls for cls in classes}
+
+    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: one of the classes
+        if not isinstance(spot.value, Mapping):
+            spot.fail("must be a table with a kind")
+        if "kind" not in spot.value:
+            spot.fail_missing("kind")
+        tag = Choice(tuple(self.classes)).read(spot.child("kind"))
+        return Form(self.classes[tag]).read(spot)
+
+    def _write(self, value: object) -> dict[str, Any]:
+        return dict(Form(type(value)).write(value))
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        branches = []
+        for cls in self.classes.values():
+            reference = Form(cls).schema(definitions)
+            definitions[cls.__name__]["required"] = [
+                "kind",
+                *(name for name in definitions[cls.__name__].get("required", []) if name != "kind"),
+            ]
+            branches.append(reference)
+        return {"oneOf": branches}
+
+
+def from_document(cls: type[Table], document: Document) -> Table:
+    """Read a whole document as the dataclass `cls`; `InputError` at the first fault."""
+    return Form(cls).read(document.spot())
+
+
+def to_plain(value: object) -> dict[str, Any]:
+    """Return a form's tables, arrays and scalars; `from_document` reads them back as equal."""
+    return dict(Form(type(value)).write(value))
+
+
+def json_schema(cls: type[Any], *, title: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a form."""
+    definitions: dict[str, Schema] = {}
+    root = Form(cls).schema(definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **definitions.pop(root["$ref"].rpartition("/")[2]),
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+_declared: dict[type[Any], tuple[_Field, ...]] = {}
+
+
+def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+    if cls not in _declared:
+        _declared[cls] = _read_declaration(cls)
+    return _declared[cls]
+
+
+def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = []
+    for item in dataclasses.fields(cls):
+        hint, extras = _split(hints[item.name])
+        kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+        if kind is None:
+            kind = _inferred(hint, item.name, item.metadata.get("minimum"))
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        key = next((extra.name for extra in extras if isinstance(extra, Key)), None)
+        texts = [extra for extra in extras if isinstance(extra, str)]
+        found.append(
+            _Field(
+                name=item.name,
+                key=key or item.name.removesuffix(kind.suffix),
+                kind=kind,
+                required=default is MISSING,
+                default=default,
+                description=item.metadata.get("asks", " ".join(texts)),
+            )
+        )
+    return tuple(found)
+
+
+def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 # reason: any annotation
+    """Return an annotation without `None` and without what `Annotated` adds, and the latter."""
+    if get_origin(hint) is Annotated:
+        inner, extras = _split(get_args(hint)[0])
+        return inner, (*extras, *hint.__metadata__)
+    if get_origin(hint) in {Union, types.UnionType}:
+        rest = tuple(arg for arg in get_args(hint) if arg is not type(None))
+        if len(rest) < len(get_args(hint)):
+            return _split(rest[0]) if len(rest) == 1 else (Union[rest], ())  # noqa: UP007 # reason: made at run time
+    return hint, ()
+
+
+def _inferred(hint: Any, name: str, minimum: int | None) -> Kind[Any]:  # noqa: ANN401 # reason: any annotation
+    inner, extras = _split(hint)
+    explicit = next((extra for extra in extras if isinstance(extra, Kind)), None)
+    if explicit is not None:
+        return explicit
+    simple = _SIMPLE.get(inner)
+    if inner is int:
+        return _integer(name, minimum)
+    if simple is not None:
+        return simple
+    origin, args = get_origin(inner), get_args(inner)
+    if origin is Literal:
+        return Choice(args)
+    if origin is tuple:
+        return Items(_inferred(args[0], "", None))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return TableOf(_inferred(args[1], "", None))
+    if origin in {Union, types.UnionType}:
+        return Tagged(args)
+    assert isinstance(inner, type), f"{name}: no kind for {inner!r}"
+    assert dataclasses.is_dataclass(inner), f"{name}: no kind for {inner!r}"
+    return Form(inner)
+
+
+def _integer(name: str, minimum: int | None) -> Kind[Any]:
+    if name.endswith("_ns"):
+        return Duration(minimum_ns=minimum or 0)
+    if name.endswith("_bytes"):
+        return Size(minimum_bytes=minimum or 0)
+    return Integer(minimum=minimum)
+
+
+def _tag(cls: type[Any]) -> str:
+    field = next(item for item in _fields(cls) if item.name == "kind")
+    assert isinstance(field.kind, Choice)
+    return str(field.kind.choices[0])
+
+
+def _first_paragraph(cls: type[Any]) -> str:
+    return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+
+
+_SIMPLE: dict[Any, Kind[Any]] = {
+    str: Text(),
+    float: Number(),
+    bool: Boolean(),
+    Rate: RateText(),
+    Include: FilePath(),
+}

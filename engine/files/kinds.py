@@ -1,0 +1,410 @@
+"""Kinds of values: each says once how a value is read, written and described.
+
+A kind turns a TOML value into a Python one or fails at its place, turns it back, and gives the
+JSON Schema of what it accepts. Forms (`engine.files.forms`) put kinds together to tables;
+`Section` uses the same kinds one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from engine.errors import did_you_mean
+from engine.files.document import Document, Spot, shown_value
+from engine.files.units import (
+    Rate,
+    duration_or_rule,
+    format_duration,
+    format_rate,
+    format_size,
+    rate_or_rule,
+    size_or_rule,
+)
+
+__all__ = [
+    "Boolean",
+    "Choice",
+    "Duration",
+    "FilePath",
+    "Include",
+    "Integer",
+    "Items",
+    "Kind",
+    "Number",
+    "RateText",
+    "Size",
+    "TableOf",
+    "Text",
+]
+
+Value = TypeVar("Value")
+Schema = dict[str, Any]
+
+_ENVIRONMENT: Final = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Kind(Generic[Value]):
+    """What a value may be. `suffix` is the unit that ends a Python name and no file's key."""
+
+    suffix = ""
+
+    def read(self, spot: Spot) -> Value:
+        """Return the Python value; `InputError` at its place when it breaks the rule."""
+        return self._read(spot)
+
+    def write(self, value: Value) -> Any:  # noqa: ANN401 # reason: any TOML value
+        """Return the TOML value that reads back as `value`."""
+        return self._write(value)
+
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
+        """Return the JSON Schema; shared parts go to `definitions`."""
+        return self._schema(definitions)
+
+    def _read(self, spot: Spot) -> Value:
+        raise NotImplementedError
+
+    def _write(self, value: Value) -> Any:  # noqa: ANN401 # reason: any TOML value
+        return value
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        return {}
+
+
+@dataclass(frozen=True)
+class Text(Kind[str]):
+    """A string.
+
+    pattern, rule: a regular expression for the whole text, and its rule in words.
+    environment: `${NAME}` stands for that environment variable, which must be set.
+    secret: messages do not quote it.
+    """
+
+    pattern: str | None = None
+    rule: str = "must not be empty"
+    environment: bool = False
+    secret: bool = False
+    may_be_empty: bool = False
+
+    def _read(self, spot: Spot) -> str:
+        if not isinstance(spot.value, str):
+            spot.fail("must be a string", secret=self.secret)
+        text = self._expanded(spot, spot.value) if self.environment else spot.value
+        broken = self.pattern is not None and not re.fullmatch(self.pattern, text)
+        if broken or not (text or self.may_be_empty):
+            spot.fail(self.rule, secret=self.secret)
+        return text
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        found: Schema = {"type": "string"}
+        if self.pattern is not None and not self.environment:
+            found["pattern"] = f"^(?:{self.pattern})$"
+        elif not self.may_be_empty:
+            found["minLength"] = 1
+        return found
+
+    def _expanded(self, spot: Spot, text: str) -> str:
+        def variable(match: re.Match[str]) -> str:
+            name = match[1]
+            if not _VARIABLE.fullmatch(name):
+                spot.fail("must name environment variables as ${NAME}", secret=self.secret)
+            if name not in os.environ:
+                spot.fail_key(f"needs the environment variable {name}, which is not set")
+            return os.environ[name]
+
+        return _ENVIRONMENT.sub(variable, text)
+
+
+@dataclass(frozen=True)
+class Choice(Kind[Any]):
+    """One of a closed list of strings or whole numbers."""
+
+    choices: tuple[Any, ...]
+
+    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: strings or numbers
+        for choice in self.choices:
+            if type(spot.value) is type(choice) and spot.value == choice:
+                return choice
+        names = ", ".join(shown_value(choice) for choice in self.choices)
+        near = did_you_mean(str(spot.value), [str(choice) for choice in self.choices])
+        hint = near if near.startswith("; did") and isinstance(spot.value, str) else ""
+        rule = f"must be one of {names}{hint}" if len(self.choices) > 1 else f"must be {names}"
+        return spot.fail(rule)
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        if len(self.choices) == 1:
+            return {"const": self.choices[0]}
+        return {"enum": list(self.choices)}
+
+
+@dataclass(frozen=True)
+class Integer(Kind[int]):
+    """A whole number from `minimum` to `maximum`."""
+
+    minimum: int | None = None
+    maximum: int | None = 2**63 - 1
+
+    def _read(self, spot: Spot) -> int:
+        if not isinstance(spot.value, int) or isinstance(spot.value, bool):
+            spot.fail("must be a whole number")
+        _check_bounds(spot, spot.value, self.minimum, self.maximum)
+        return spot.value
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        maximum = None if self.maximum == 2**63 - 1 else self.maximum
+        return _bounded({"type": "integer"}, minimum=self.minimum, maximum=maximum)
+
+
+@dataclass(frozen=True)
+class Number(Kind[float]):
+    """A finite number, whole or decimal; `above` excludes its bound."""
+
+    above: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def _read(self, spot: Spot) -> float:
+        value = spot.value
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            spot.fail("must be a number")
+        if not math.isfinite(value) or abs(value) > 1e300:
+            spot.fail("must be a finite number")
+        if self.above is not None and value <= self.above:
+            spot.fail(f"must be above {self.above:g}")
+        _check_bounds(spot, value, self.minimum, self.maximum)
+        return float(value)
+
+    def _write(self, value: float) -> float | int:
+        return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        return _bounded(
+            {"type": "number"},
+            exclusiveMinimum=self.above,
+            minimum=self.minimum,
+            maximum=self.maximum,
+        )
+
+
+@dataclass(frozen=True)
+class Boolean(Kind[bool]):
+    """`true` or `false`."""
+
+    def _read(self, spot: Spot) -> bool:
+        if not isinstance(spot.value, bool):
+            spot.fail("must be true or false")
+        return spot.value
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Duration(Kind[int]):
+    """A duration such as `"1m30s"`; nanoseconds in Python, whose names end in `_ns`."""
+
+    minimum_ns: int = 0
+    suffix = "_ns"
+
+    def _read(self, spot: Spot) -> int:
+        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
+            spot.fail(f'must name a unit; write "{spot.value}s" for seconds')
+        duration_ns = _from_text(spot, duration_or_rule, 'a duration such as "1m30s"')
+        if duration_ns < self.minimum_ns:
+            least = format_duration(self.minimum_ns)
+            spot.fail("must be above 0" if self.minimum_ns == 1 else f"must be at least {least}")
+        return int(duration_ns)
+
+    def _write(self, value: int) -> str:
+        return format_duration(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        definitions["duration"] = {
+            "type": "string",
+            "description": 'A duration such as "1m30s"; units d, h, m, s, ms, us, ns.',
+            "pattern": r"^([0-9]+(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+        }
+        return {"$ref": "#/$defs/duration"}
+
+
+@dataclass(frozen=True)
+class RateText(Kind[Rate]):
+    """A rate such as `"50/10s"`: requests in a window."""
+
+    def _read(self, spot: Spot) -> Rate:
+        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
+            spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
+        found: Rate = _from_text(spot, rate_or_rule, 'a rate such as "50/10s"')
+        return found
+
+    def _write(self, value: Rate) -> str:
+        return format_rate(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        definitions["rate"] = {
+            "type": "string",
+            "description": 'A rate such as "50/10s": requests in a window.',
+            "pattern": r"^[0-9]+/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+        }
+        return {"$ref": "#/$defs/rate"}
+
+
+@dataclass(frozen=True)
+class Size(Kind[int]):
+    """A size such as `"30MB"`, or a whole number of bytes; Python names end in `_bytes`."""
+
+    minimum_bytes: int = 0
+    suffix = "_bytes"
+
+    def _read(self, spot: Spot) -> int:
+        if isinstance(spot.value, int) and not isinstance(spot.value, bool):
+            size_bytes = spot.value
+        else:
+            size_bytes = _from_text(spot, size_or_rule, 'a size such as "30MB"')
+        if size_bytes < self.minimum_bytes:
+            spot.fail(f"must be at least {format_size(self.minimum_bytes)}")
+        return size_bytes
+
+    def _write(self, value: int) -> str:
+        return format_size(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        definitions["size"] = {
+            "type": ["string", "integer"],
+            "description": 'A size such as "30MB" or "1MiB", or a number of bytes.',
+            "pattern": r"^[0-9]+(\.[0-9]+)? ?([kKMG]|[KMG]i)?B?$",
+            "minimum": 0,
+        }
+        return {"$ref": "#/$defs/size"}
+
+
+@dataclass(frozen=True)
+class Items(Kind[tuple[Any, ...]]):
+    """An array whose elements are all of one kind; `minimum` is its least length."""
+
+    item: Kind[Any]
+    minimum: int = 0
+
+    def _read(self, spot: Spot) -> tuple[Any, ...]:
+        if not isinstance(spot.value, list | tuple):
+            spot.fail("must be an array")
+        if len(spot.value) < self.minimum:
+            spot.fail(
+                "must not be empty"
+                if self.minimum == 1
+                else f"must have at least {self.minimum} elements"
+            )
+        return tuple(self.item.read(spot.child(index)) for index in range(len(spot.value)))
+
+    def _write(self, value: tuple[Any, ...]) -> list[Any]:
+        return [self.item.write(item) for item in value]
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        found: Schema = {"type": "array", "items": self.item.schema(definitions)}
+        return _bounded(found, minItems=self.minimum or None)
+
+
+@dataclass(frozen=True)
+class TableOf(Kind[Mapping[str, Any]]):
+    """A table with any keys (or, with `key_rule`, those that match), all values of one kind."""
+
+    item: Kind[Any]
+    key_pattern: str = ".*"
+    key_rule: str = ""
+
+    def _read(self, spot: Spot) -> dict[str, Any]:
+        if not isinstance(spot.value, Mapping):
+            spot.fail("must be a table")
+        found = {}
+        for key in spot.value:
+            member = spot.child(key)
+            if not re.fullmatch(self.key_pattern, key, re.DOTALL):
+                member.fail_key(self.key_rule)
+            found[key] = self.item.read(member)
+        return found
+
+    def _write(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self.item.write(item) for key, item in value.items()}
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        found: Schema = {
+            "type": "object",
+            "additionalProperties": self.item.schema(definitions),
+        }
+        if self.key_rule:
+            found["propertyNames"] = {"pattern": f"^(?:{self.key_pattern})$"}
+        return found
+
+
+@dataclass(frozen=True)
+class Include:
+    """Another file that a file names.
+
+    path: as written. file: where that is, relative to the folder of the file that names it.
+    where: `file:line:col: `, to begin messages about it with. Only the path is compared.
+    """
+
+    path: str
+    folder: Path | None = None
+    where: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Include) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @property
+    def file(self) -> Path:
+        """The file's place."""
+        return Path(self.path) if self.folder is None else self.folder / self.path
+
+
+@dataclass(frozen=True)
+class FilePath(Kind[Include]):
+    """The path of another file, relative to the one that names it; it must be there."""
+
+    must_exist: bool = True
+
+    def _read(self, spot: Spot) -> Include:
+        path = Text().read(spot)
+        document: Document = spot.document
+        found = Include(path, document.folder, document.where(spot.path))
+        if self.must_exist and not found.file.is_file():
+            spot.fail(f"must be a file; there is none at {found.file}")
+        return found
+
+    def _write(self, value: Include) -> str:
+        return value.path
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        return {"type": "string", "minLength": 1}
+
+
+def _from_text(spot: Spot, parse: Any, expected: str) -> Any:  # noqa: ANN401 # reason: by unit
+    if not isinstance(spot.value, str):
+        spot.fail(f"must be {expected}")
+    value = parse(spot.value)
+    if isinstance(value, str):
+        spot.fail(value)
+    return value
+
+
+def _check_bounds(spot: Spot, value: float, minimum: float | None, maximum: float | None) -> None:
+    below = minimum is not None and value < minimum
+    over = maximum is not None and value > maximum
+    if not below and not over:
+        return
+    if minimum is not None and maximum is not None and maximum < 2**63 - 1:
+        spot.fail(f"must be from {minimum} to {maximum}")
+    spot.fail(f"must be at least {minimum}" if below else f"must be at most {maximum}")
+
+
+def _bounded(schema: Schema, **bounds: float | None) -> Schema:
+    return schema | {name: bound for name, bound in bounds.items() if bound is not None}

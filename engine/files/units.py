@@ -1,0 +1,201 @@
+"""Durations, rates and sizes as people write them, and back.
+
+`"1m30s"`, `"50/10s"`, `"30MB"` in files; integers (`_ns`, `_requests`, `_bytes`) everywhere else.
+Arithmetic is exact: a text that names no whole number of its unit is refused, never rounded.
+K and MB are powers of ten, KiB and MiB powers of two (D-UNITS).
+
+Each `*_or_rule` returns the value, or the rule that the text breaks, for callers that know where
+the text stands; each `parse_*` raises `InputError` instead.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeVar
+
+from engine.errors import InputError
+
+__all__ = [
+    "Rate",
+    "duration_or_rule",
+    "format_duration",
+    "format_rate",
+    "format_size",
+    "parse_duration_ns",
+    "parse_rate",
+    "parse_size_bytes",
+    "rate_or_rule",
+    "size_or_rule",
+]
+
+_DURATION_NS: Final = {
+    "d": 86_400_000_000_000,
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "µs": 1_000,
+    "ns": 1,
+}
+_SIZE_BYTES: Final = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+}
+_LONGEST_NS: Final = 2**63 - 1
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(d|h|ms|us|µs|ns|m|s)", re.ASCII)
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKMG]?i?)B?", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+
+
+_Parsed = TypeVar("_Parsed")
+
+
+class Rate(NamedTuple):
+    """A number of requests in a window, both integers above 0."""
+
+    limit_requests: int
+    window_ns: int
+
+    def __str__(self) -> str:
+        return format_rate(self)
+
+
+def duration_or_rule(text: str) -> int | str:
+    """Return the nanoseconds of a duration, or the rule that the text breaks."""
+    if _NUMBER.fullmatch(text):
+        return f'must name a unit; write "{text}s" for seconds'
+    if not _DURATION.fullmatch(text):
+        return 'must be a duration such as "1m30s" (units d, h, m, s, ms, us, ns)'
+    total = Fraction(0)
+    last_unit_ns = _LONGEST_NS
+    for number, unit in _PART.findall(text):
+        unit_ns = _DURATION_NS[unit]
+        if unit_ns >= last_unit_ns:
+            return 'must name each unit once, the largest first, such as "1m30s"'
+        last_unit_ns = unit_ns
+        total += Fraction(number) * unit_ns
+    if total.denominator != 1:
+        return "must be a whole number of nanoseconds"
+    if total > _LONGEST_NS:
+        return "must be below 292 years"
+    return int(total)
+
+
+def parse_duration_ns(text: str) -> int:
+    """Return the nanoseconds of a duration; `InputError` when it is none.
+
+    >>> parse_duration_ns("1m30s"), parse_duration_ns("1.5s"), parse_duration_ns("0s")
+    (90000000000, 1500000000, 0)
+    """
+    return _value("duration", text, duration_or_rule(text))
+
+
+def format_duration(duration_ns: int) -> str:
+    """Return the shortest text that `parse_duration_ns` reads back as the same number.
+
+    >>> format_duration(90_000_000_000), format_duration(1_500_000), format_duration(0)
+    ('1m30s', '1.5ms', '0s')
+    """
+    assert duration_ns >= 0
+    parts = []
+    rest_ns = duration_ns
+    for unit in ("d", "h", "m"):
+        count, rest_ns = divmod(rest_ns, _DURATION_NS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    if rest_ns or not parts:
+        unit = "s"
+        if not parts and rest_ns:
+            unit = next(u for u in ("s", "ms", "us", "ns") if rest_ns >= _DURATION_NS[u])
+        parts.append(_decimal(rest_ns, _DURATION_NS[unit]) + unit)
+    return "".join(parts)
+
+
+def rate_or_rule(text: str) -> Rate | str:
+    """Return a rate, or the rule that the text breaks."""
+    count, slash, window = text.partition("/")
+    if not slash or not count.isascii() or not count.isdigit():
+        return 'must be a rate such as "50/10s": whole requests, a slash, a window'
+    window_ns = duration_or_rule(window if window[:1].isdigit() else f"1{window}")
+    if isinstance(window_ns, str):
+        return 'must be a rate such as "50/10s": whole requests, a slash, a window'
+    if int(count) == 0 or window_ns == 0:
+        return "must be a rate above 0"
+    if int(count) > 2**31 - 1:
+        return "must be below 2147483648 requests"
+    return Rate(int(count), window_ns)
+
+
+def parse_rate(text: str) -> Rate:
+    """Return `(limit_requests, window_ns)` of a rate; `InputError` when it is none.
+
+    >>> parse_rate("50/10s")
+    Rate(limit_requests=50, window_ns=10000000000)
+    >>> str(parse_rate("200/m"))
+    '200/1m'
+    """
+    return _value("rate", text, rate_or_rule(text))
+
+
+def format_rate(rate: tuple[int, int]) -> str:
+    """Return a rate as text: `format_rate((50, 10_000_000_000)) == "50/10s"`."""
+    limit_requests, window_ns = rate
+    return f"{limit_requests}/{format_duration(window_ns)}"
+
+
+def size_or_rule(text: str) -> int | str:
+    """Return the bytes of a size, or the rule that the text breaks."""
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2] == "i":
+        return 'must be a size such as "30MB" or "1MiB" (units B, K, M, G, Ki, Mi, Gi)'
+    total = Fraction(match[1]) * _SIZE_BYTES[match[2].upper()]
+    if total.denominator != 1:
+        return "must be a whole number of bytes"
+    if total > _LONGEST_NS:
+        return "must be below 9 EB"
+    return int(total)
+
+
+def parse_size_bytes(text: str) -> int:
+    """Return the bytes of a size; `InputError` when it is none.
+
+    >>> parse_size_bytes("30MB"), parse_size_bytes("1MiB"), parse_size_bytes("12")
+    (30000000, 1048576, 12)
+    """
+    return _value("size", text, size_or_rule(text))
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a text that `parse_size_bytes` reads back as the same number.
+
+    >>> format_size(30_000_000), format_size(1_048_576), format_size(1_500)
+    ('30MB', '1MiB', '1500B')
+    """
+    assert size_bytes >= 0
+    if size_bytes:
+        for unit in ("G", "GI", "M", "MI", "K", "KI"):
+            count, rest = divmod(size_bytes, _SIZE_BYTES[unit])
+            if count and not rest:
+                return f"{count}{unit.replace('I', 'i')}B"
+    return f"{size_bytes}B"
+
+
+def _value(thing: str, text: str, parsed: _Parsed | str) -> _Parsed:
+    if isinstance(parsed, str):
+        raise InputError(f"{thing} = {text!r} {parsed}")
+    return parsed
+
+
+def _decimal(amount: int, unit: int) -> str:
+    """Return amount / unit as an exact decimal; unit is a power of ten."""
+    whole, rest = divmod(amount, unit)
+    digits = str(unit + rest)[1:].rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

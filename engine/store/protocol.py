@@ -6,7 +6,8 @@ service and no secret: it is handed sealed bytes and keyed hashes.
 
 Every call stands inside one `transaction()`. A transaction is one request or one step of one, is
 never open across an await, and is atomic: when its block raises, nothing of it has happened.
-Transactions of one store, in all its threads and processes, come one after the other.
+Transactions of one store, in all its threads and processes, come one after the other; they do not
+nest. After a `StoreError` inside one, the transaction is to be given up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from engine.model import (
     Application,
@@ -29,7 +30,7 @@ from engine.model import (
     Token,
 )
 
-__all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter"]
+__all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter", "cursor", "cursor_place"]
 
 Document: TypeAlias = Tenant | Application | Key | EncryptionKey | Reactor | Proxy | Job | Intent
 """Records kept whole, looked up by id, and few enough to be listed by tenant."""
@@ -37,7 +38,11 @@ Document: TypeAlias = Tenant | Application | Key | EncryptionKey | Reactor | Pro
 D = TypeVar("D", Tenant, Application, Key, EncryptionKey, Reactor, Proxy, Job, Intent)
 
 Cursor: TypeAlias = str
-"""The id of the last record of a page; the next page starts after it."""
+"""The last record of a page: its id, or better what `cursor` gives; the next page starts after.
+
+An id says where to go on only while its record is there. `cursor` also holds the record's instant,
+so that a caller who deletes a page before asking for the next one misses nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +71,58 @@ class LogFilter:
     before_ns: int | None = None
 
 
+_LAST_NS: Final = 2**63 - 1
+
+
+def cursor(record: Token | LogEntry | Document) -> Cursor:
+    """Return the cursor that goes on after the record, be it deleted meanwhile or not.
+
+    >>> cursor(LogEntry("an-id", "tenant", 12, "token:create", "token", "t", None, 200))
+    '12:an-id'
+    """
+    at_ns = record.at_ns if isinstance(record, LogEntry) else record.created_at_ns
+    return f"{at_ns}:{record.id}"
+
+
+def cursor_place(after: Cursor) -> tuple[int | None, str]:
+    """Return the instant (ns; None when it names none) and the id of a cursor.
+
+    >>> cursor_place("12:an-id"), cursor_place("an-id")
+    ((12, 'an-id'), (None, 'an-id'))
+    """
+    instant, colon, record_id = after.rpartition(":")
+    if not (colon and instant.isascii() and instant.isdigit() and len(instant) <= 19):
+        return None, record_id
+    return min(int(instant), _LAST_NS), record_id
+
+
 class Store(Protocol):
-    """Keeps records. Every method but `transaction` and `close` is called inside a transaction."""
+    """Keeps records. Every method is called inside a transaction, where it says nothing else."""
 
     persistent: bool
     """True when the records outlive the process (a seed is refused then)."""
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Open the one transaction of a step; commit at the end of the block, undo on raise."""
+    def transaction(self, *, write: bool = True) -> AbstractContextManager[None]:
+        """Open the one transaction of a step; commit at the end of the block, undo on raise.
+
+        With `write=False` the block only reads, which is cheaper; a write in it is an
+        AssertionError.
+        """
+        ...
+
+    def begin(self, *, write: bool = True) -> None:
+        """Open a transaction by hand, where a context manager costs too much.
+
+        `commit` or `rollback` must follow from the same thread, whatever happens between.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make what the transaction did last; when this raises, nothing of it has happened."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo what the transaction did."""
         ...
 
     def close(self) -> None:
@@ -82,7 +131,11 @@ class Store(Protocol):
 
     # documents
     def put(self, record: Document) -> None:
-        """Insert the record, or replace the one of the same class and id."""
+        """Insert the record, or replace the one of the same class and id.
+
+        Raises:
+            StoreError: another record has its key hash, proxy-key hash or hostname.
+        """
         ...
 
     def get(self, kind: type[D], record_id: str) -> D | None:
@@ -117,7 +170,11 @@ class Store(Protocol):
 
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
-        """Insert new tokens."""
+        """Insert new tokens.
+
+        Raises:
+            StoreError: an id is taken.
+        """
         ...
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
@@ -129,7 +186,11 @@ class Store(Protocol):
         ...
 
     def update_token(self, token: Token) -> None:
-        """Replace the token of the same id, overwriting what it held."""
+        """Replace the token of the same tenant, id and created_at_ns, overwriting what it held.
+
+        Raises:
+            StoreError: there is none.
+        """
         ...
 
     def delete_token(self, tenant_id: str, token_id: str) -> bool:
@@ -141,8 +202,8 @@ class Store(Protocol):
     ) -> Sequence[Token]:
         """Return at most `size` chosen tokens in order of (created_at_ns, id), after a cursor.
 
-        An unknown cursor (its token deleted meanwhile) starts where it would stand if the
-        store can tell, else gives an empty page.
+        A cursor that names a deleted token by its id alone gives an empty page; one of
+        `cursor` goes on where that token stood.
         """
         ...
 
@@ -163,7 +224,10 @@ class Store(Protocol):
 
     # retention
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest cvc or intent deadline, None when there is none. O(1) or O(log n)."""
+        """Return the earliest cvc or intent deadline, None when there is none. O(1) or O(log n).
+
+        May be called outside of a transaction too: it is asked first in every request.
+        """
         ...
 
     def expire(self, now_ns: int) -> int:

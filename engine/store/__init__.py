@@ -1,0 +1,14 @@
+"""Where the engine keeps its records: one protocol, in memory or in one SQLite file."""
+
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Cursor, Document, LogFilter, Store, TokenFilter, cursor
+
+__all__ = [
+    "Cursor",
+    "Document",
+    "LogFilter",
+    "MemoryStore",
+    "Store",
+    "TokenFilter",
+    "cursor",
+]

@@ -1,0 +1,376 @@
+"""`MemoryStore`: the store of simulations and tests, in plain dictionaries.
+
+Not durable and of one process. Its one idea: a transaction is a lock and a list of what would undo
+it, filled by writes and thrown away at the commit, so that a request pays for what it changes and
+for nothing else. What is erased is no longer referenced from anywhere in the store.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar, cast
+
+from engine.errors import StoreError
+from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
+from engine.store.block import Block
+from engine.store.catalogue import Catalogue
+from engine.store.catalogue import Key as Place
+from engine.store.document_shelf import DocumentShelf
+from engine.store.log_shelf import LogShelf
+from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter, cursor_place
+from engine.store.selection import Union, token_matches, token_unions, wants_types
+from engine.store.token_shelf import TokenShelf
+
+__all__ = ["MemoryStore"]
+
+_Steps: TypeAlias = list[tuple[Any, ...]]
+"""What undoes a transaction: a callable and its arguments each."""
+
+
+def _any(_record: Document) -> bool:
+    return True
+
+
+R = TypeVar("R", Token, Document)
+
+
+def _page(
+    shelf: Catalogue[R],
+    unions: Sequence[Union],
+    accepts: Callable[[R], bool],
+    after: Cursor | None,
+    size: int | None,
+) -> list[R]:
+    """Return a page of a catalogue that is ordered by (created_at_ns, id)."""
+    place: Place | None = None
+    if after is not None:
+        at_ns, record_id = cursor_place(after)
+        known = shelf.records.get(record_id)
+        if known is not None:
+            at_ns = known.created_at_ns
+        if at_ns is None:
+            return []
+        place = (at_ns, record_id)
+    return shelf.page(unions, accepts, after=place, size=size)
+
+
+class MemoryStore:
+    """The store in memory; safe among threads, one transaction after the other."""
+
+    persistent = False
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._open = False
+        self._log: _Steps = []
+        self._undo: _Steps | None = None
+        self._writing = Block(self, write=True)
+        self._reading = Block(self, write=False)
+        self._documents = DocumentShelf()
+        self._tokens: dict[str, TokenShelf] = {}
+        self._logs: dict[str, LogShelf] = {}
+        self._deadlines: list[tuple[int, str, str]] = []
+        self._secrets: dict[str, bytes] = {}
+        self._work: dict[str, tuple[str, str, str, int]] = {}
+        self._unadd: Callable[[Token], None] = self._drop_token
+
+    # transactions
+    def transaction(self, *, write: bool = True) -> Block:
+        """Return the block of one transaction."""
+        return self._writing if write else self._reading
+
+    def begin(self, *, write: bool = True) -> None:
+        """Open a transaction, when the one before it has ended."""
+        self._lock.acquire()
+        if self._open:
+            self._lock.release()
+            raise AssertionError("a transaction is open in this thread; they do not nest")
+        self._open = True
+        if write:
+            self._undo = self._log
+
+    def commit(self) -> None:
+        """End the transaction; what it did is there for all."""
+        assert self._open, "no transaction is open"
+        if self._log:
+            self._log.clear()
+        self._undo = None
+        self._open = False
+        self._lock.release()
+
+    def rollback(self) -> None:
+        """End the transaction, undoing what it did, last first."""
+        assert self._open, "no transaction is open"
+        while self._log:
+            step, *arguments = self._log.pop()
+            step(*arguments)
+        self._undo = None
+        self._open = False
+        self._lock.release()
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            assert not self._open, "a transaction is open"
+            self.__init__()  # type: ignore[misc]  # reason: an empty store, which nobody uses
+
+    def _changes(self) -> _Steps:
+        assert self._undo is not None, "a write must stand in a transaction that writes"
+        return self._undo
+
+    # documents
+    def put(self, record: Document) -> None:
+        """Insert or replace the record."""
+        undo = self._changes()
+        self._documents.check_names(record)
+        kind = type(record)
+        undo.append((self._set, kind, record.id, self._set(kind, record.id, record)))
+
+    def get(self, kind: type[D], record_id: str) -> D | None:
+        """Return the record of that class and id."""
+        assert self._open, "a read must stand in a transaction"
+        return cast("D | None", self._documents.get(kind, record_id))
+
+    def delete(self, kind: type[D], record_id: str) -> bool:
+        """Remove the record."""
+        undo = self._changes()
+        if self._documents.get(kind, record_id) is None:
+            return False
+        undo.append((self._set, kind, record_id, self._set(kind, record_id, None)))
+        return True
+
+    def list(
+        self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
+    ) -> Sequence[D]:
+        """Return a tenant's records of that class in order, after a cursor."""
+        assert self._open, "a read must stand in a transaction"
+        if kind is Tenant:
+            own = self._documents.tenant(tenant_id)
+            return cast("Sequence[D]", [] if after is not None else own[:size])
+        shelf = self._documents.listed(kind, tenant_id)
+        if shelf is None:
+            return []
+        return cast("Sequence[D]", _page(shelf, (), _any, after, size))
+
+    def tenants(self) -> Sequence[Tenant]:
+        """Return all tenants in order."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._documents.listed(Tenant, "")
+        return [] if shelf is None else cast("Sequence[Tenant]", _page(shelf, (), _any, None, None))
+
+    def key_by_hash(self, text_hash: bytes) -> Key | None:
+        """Return the API key of that text hash."""
+        assert self._open, "a read must stand in a transaction"
+        return cast("Key | None", self._documents.named.get(("key hash", text_hash)))
+
+    def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
+        """Return the proxy of that proxy-key hash."""
+        assert self._open, "a read must stand in a transaction"
+        return cast("Proxy | None", self._documents.named.get(("proxy-key hash", key_hash)))
+
+    def proxy_by_host(self, host: str) -> Proxy | None:
+        """Return the proxy of that custom hostname."""
+        assert self._open, "a read must stand in a transaction"
+        return cast("Proxy | None", self._documents.named.get(("hostname", host)))
+
+    def _set(self, kind: type, record_id: str, new: Document | None) -> Document | None:
+        """Put `new`, or nothing, in the place of a record, which is returned."""
+        if isinstance(new, Intent):
+            heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
+        return self._documents.swap(kind, record_id, new)
+
+    # tokens
+    def add_tokens(self, tokens: Sequence[Token]) -> None:
+        """Insert new tokens. The hot path: two entries, and an index that is a dictionary."""
+        undo = self._undo
+        assert undo is not None, "a write must stand in a transaction that writes"
+        for token in tokens:
+            shelf = self._tokens.get(token.tenant_id)
+            if shelf is None:
+                shelf = self._tokens[token.tenant_id] = TokenShelf()
+            token_id = token.id
+            if token_id in shelf.records:
+                raise StoreError("the id of a new token must be its own; it is taken")
+            shelf.records[token_id] = token
+            shelf.fresh.append(token_id)
+            shelf.types.add(token.type)
+            if shelf.equals.setdefault(token.dedup_hash, token_id) is not token_id:
+                shelf.add_equal(token)
+            undo.append((self._unadd, token))
+            if token.cvc_until_ns is not None:
+                self._note_cvc(token)
+
+    def token(self, tenant_id: str, token_id: str) -> Token | None:
+        """Return a tenant's token."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._tokens.get(tenant_id)
+        return None if shelf is None else shelf.records.get(token_id)
+
+    def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
+        """Return the oldest token of that hash (D-DEDUP-KEY)."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._tokens.get(tenant_id)
+        return None if shelf is None else shelf.oldest(dedup_hash)
+
+    def update_token(self, token: Token) -> None:
+        """Replace the token of the same id."""
+        undo = self._changes()
+        shelf = self._tokens.get(token.tenant_id)
+        if shelf is None or token.id not in shelf.records:
+            raise StoreError("a token that is updated must exist; it does not")
+        undo.append((self._swap_token, shelf.swap(token)))
+        self._note_cvc(token)
+
+    def delete_token(self, tenant_id: str, token_id: str) -> bool:
+        """Remove a token."""
+        undo = self._changes()
+        shelf = self._tokens.get(tenant_id)
+        if shelf is None or token_id not in shelf.records:
+            return False
+        undo.append((self._put_token, shelf.drop(token_id)))
+        return True
+
+    def find_tokens(
+        self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[Token]:
+        """Return at most `size` chosen tokens in order, after a cursor."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._tokens.get(tenant_id)
+        if shelf is None:
+            return []
+        unions = token_unions(chosen, shelf.types if wants_types(chosen) else ())
+        return _page(shelf, unions, lambda token: token_matches(token, chosen), after, size)
+
+    def count_tokens(self, tenant_id: str) -> int:
+        """Return how many tokens the tenant holds."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._tokens.get(tenant_id)
+        return 0 if shelf is None else len(shelf.records)
+
+    def _drop_token(self, token: Token) -> None:
+        self._tokens[token.tenant_id].drop(token.id)
+
+    def _put_token(self, token: Token) -> None:
+        self._tokens[token.tenant_id].put(token)
+        self._note_cvc(token)
+
+    def _swap_token(self, token: Token) -> None:
+        self._tokens[token.tenant_id].swap(token)
+        self._note_cvc(token)
+
+    def _note_cvc(self, token: Token) -> None:
+        if token.cvc_until_ns is not None:
+            heapq.heappush(self._deadlines, (token.cvc_until_ns, token.tenant_id, token.id))
+
+    # logs
+    def add_log(self, entry: LogEntry) -> None:
+        """Append a log entry."""
+        undo = self._changes()
+        shelf = self._logs.get(entry.tenant_id)
+        if shelf is None:
+            shelf = self._logs[entry.tenant_id] = LogShelf()
+        if entry.id in shelf.records:
+            raise StoreError("the id of a new log entry must be its own; it is taken")
+        shelf.append(entry)
+        undo.append((shelf.remove, entry.id))
+
+    def find_logs(
+        self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[LogEntry]:
+        """Return at most `size` chosen entries in order, after a cursor."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._logs.get(tenant_id)
+        return [] if shelf is None else shelf.find(chosen, after, size)
+
+    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
+        """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
+        undo = self._changes()
+        shelf = self._logs.get(tenant_id)
+        if shelf is None:
+            return 0
+        gone = shelf.expire(before_ns)
+        undo.extend((shelf.put, numbered) for numbered in gone)
+        return len(gone)
+
+    # retention
+    def next_deadline_ns(self) -> int | None:
+        """Return the earliest cvc or intent deadline."""
+        deadlines = self._deadlines
+        if not deadlines:
+            return None
+        with self._lock:
+            while deadlines:
+                if self._is_due_at(*deadlines[0]):
+                    return deadlines[0][0]
+                heapq.heappop(deadlines)  # what it was about went before its time
+        return None
+
+    def expire(self, now_ns: int) -> int:
+        """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
+        undo = self._changes()
+        deadlines = self._deadlines
+        erased = 0
+        while deadlines and deadlines[0][0] <= now_ns:
+            due = heapq.heappop(deadlines)
+            if not self._is_due_at(*due):
+                continue
+            erased += 1
+            _, tenant_id, record_id = due
+            if tenant_id:
+                token = self._tokens[tenant_id].records[record_id]
+                bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
+                undo.append((self._swap_token, self._tokens[tenant_id].swap(bare)))
+            else:
+                undo.append((self._set, Intent, record_id, self._set(Intent, record_id, None)))
+        return erased
+
+    def _is_due_at(self, until_ns: int, tenant_id: str, record_id: str) -> bool:
+        if tenant_id:
+            token = self._tokens[tenant_id].records.get(record_id)
+            return token is not None and token.cvc_until_ns == until_ns
+        intent = self._documents.get(Intent, record_id)
+        return isinstance(intent, Intent) and intent.until_ns == until_ns
+
+    # secrets
+    def secret(self, name: str) -> bytes | None:
+        """Return the wrapped secret of that name."""
+        assert self._open, "a read must stand in a transaction"
+        return self._secrets.get(name)
+
+    def put_secret(self, name: str, wrapped: bytes) -> None:
+        """Insert or replace a wrapped secret."""
+        self._changes().append((_restore, self._secrets, name, self._secrets.get(name)))
+        self._secrets[name] = wrapped
+
+    def secrets(self) -> Mapping[str, bytes]:
+        """Return all wrapped secrets by name."""
+        assert self._open, "a read must stand in a transaction"
+        return dict(self._secrets)
+
+    # work
+    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+        """Remember that an operation has begun."""
+        undo = self._changes()
+        if work_id in self._work:
+            raise StoreError("the id of new work must be its own; it is taken")
+        undo.append((_restore, self._work, work_id, None))
+        self._work[work_id] = (work_id, tenant_id, operation, at_ns)
+
+    def close_work(self, work_id: str) -> None:
+        """Forget it."""
+        self._changes().append((_restore, self._work, work_id, self._work.pop(work_id, None)))
+
+    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return what never finished, in order of (at_ns, work_id)."""
+        assert self._open, "a read must stand in a transaction"
+        return sorted(self._work.values(), key=lambda work: (work[3], work[0]))
+
+
+def _restore(held: dict[str, Any], name: str, value: object) -> None:
+    if value is None:
+        held.pop(name, None)
+    else:
+        held[name] = value

@@ -1,0 +1,156 @@
+"""Which records a filter chooses, and the terms that find them without looking at all others.
+
+Pure functions that both stores share, so that they cannot disagree. A *term* is a short byte
+string that a record is filed under; a filter is turned into *unions* of terms, each of which
+covers everything that the filter can choose. A store walks the narrowest union it knows and lets
+`token_matches` or `log_matches` judge each record: the terms make it fast, the judge makes it
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from engine.model import LogEntry, Token
+from engine.store.protocol import LogFilter, TokenFilter
+
+__all__ = [
+    "Term",
+    "Union",
+    "log_matches",
+    "log_terms",
+    "log_unions",
+    "token_matches",
+    "token_terms",
+    "token_unions",
+    "type_range",
+    "wants_types",
+]
+
+Term: TypeAlias = bytes
+Union: TypeAlias = Sequence[Term]
+
+_ROOT: Final = "/"
+_DEEPEST: Final = 8
+"""Ancestors that a token is filed under: bounded, so that a long path costs no more than a few."""
+
+
+def _path(container: str) -> str:
+    return container if container.endswith("/") else container + "/"
+
+
+def _ancestors(container: str) -> list[str]:
+    """Return the root, then each path below it down to the container, `_DEEPEST` at most."""
+    path = _path(container)
+    found: list[str] = []
+    end = path.find("/")
+    while end >= 0 and len(found) < _DEEPEST:
+        found.append(path[: end + 1])
+        end = path.find("/", end + 1)
+    return found
+
+
+def _container_term(ancestor: str, token_type: str) -> Term:
+    return b"c" + ancestor.encode() + b"\0" + token_type.encode()
+
+
+def _metadata_term(name: str, value: str) -> Term:
+    """Return a digest: values are long, and `token_matches` has the last word."""
+    text = f"{len(name)}:{name}{value}".encode()
+    return b"m" + blake2b(text, digest_size=16).digest()
+
+
+def type_range(container: str) -> tuple[Term, Term]:
+    """Return the open range in which the container's terms of every type lie."""
+    prefix = b"c" + _ancestors(container)[-1].encode()
+    return prefix + b"\0", prefix + b"\1"
+
+
+def token_terms(token: Token) -> list[Term]:
+    """Return every term that the token is filed under, each once."""
+    terms = [_container_term(path, token.type) for path in _ancestors(token.container)]
+    if token.fingerprint is not None:
+        terms.append(b"f" + token.fingerprint.encode())
+    if token.index_hashes:
+        terms += {b"h" + index_hash for index_hash in token.index_hashes}
+    if token.metadata:
+        terms += [_metadata_term(name, value) for name, value in token.metadata.items()]
+    return terms
+
+
+def _outermost(containers: Iterable[str]) -> list[str]:
+    """Return the containers as filed, without those that lie below another one of them."""
+    kept: list[str] = []
+    for path in sorted({_ancestors(container)[-1] for container in containers}):
+        if not kept or not path.startswith(kept[-1]):
+            kept.append(path)
+    return kept
+
+
+def wants_types(chosen: TokenFilter) -> bool:
+    """Return whether `token_unions` has to be told the types that the tenant's tokens have."""
+    return chosen.type is None and bool(chosen.containers)
+
+
+def token_unions(chosen: TokenFilter, types: Iterable[str]) -> list[Union]:
+    """Return the unions of terms that cover the filter; none when every token has to be judged.
+
+    Args:
+        chosen: the filter.
+        types: the token types that occur, used where `wants_types` says so.
+    """
+    unions: list[Union] = []
+    if chosen.index_hash is not None:
+        unions.append((b"h" + chosen.index_hash,))
+    if chosen.fingerprint is not None:
+        unions.append((b"f" + chosen.fingerprint.encode(),))
+    unions += [(_metadata_term(name, value),) for name, value in chosen.metadata]
+    paths = [_ROOT] if chosen.containers is None else _outermost(chosen.containers)
+    if paths != [_ROOT] or chosen.type is not None:
+        wanted = list(types) if chosen.type is None else [chosen.type]
+        unions.append([_container_term(path, each) for path in paths for each in wanted])
+    return unions
+
+
+def _lies_in(container: str, chosen: Iterable[str]) -> bool:
+    path = _path(container)
+    return any(path.startswith(_path(above)) for above in chosen)
+
+
+def token_matches(token: Token, chosen: TokenFilter) -> bool:
+    """Return whether the filter chooses the token; containers by whole segments (D-GRANT)."""
+    metadata = token.metadata or {}
+    return (
+        (chosen.containers is None or _lies_in(token.container, chosen.containers))
+        and chosen.type in (None, token.type)
+        and chosen.fingerprint in (None, token.fingerprint)
+        and (chosen.index_hash is None or chosen.index_hash in token.index_hashes)
+        and all(metadata.get(name) == value for name, value in chosen.metadata)
+    )
+
+
+def log_terms(entry: LogEntry) -> list[Term]:
+    """Return the terms that a log entry is filed under."""
+    return [b"i" + entry.entity_id.encode(), b"t" + entry.entity_type.encode()]
+
+
+def log_unions(chosen: LogFilter) -> list[Union]:
+    """Return the unions of terms that cover the filter; none when every entry has to be judged."""
+    unions: list[Union] = []
+    if chosen.entity_id is not None:
+        unions.append((b"i" + chosen.entity_id.encode(),))
+    if chosen.entity_type is not None:
+        unions.append((b"t" + chosen.entity_type.encode(),))
+    return unions
+
+
+def log_matches(entry: LogEntry, chosen: LogFilter) -> bool:
+    """Return whether the filter chooses the entry; instants are half-open."""
+    return (
+        chosen.entity_type in (None, entry.entity_type)
+        and chosen.entity_id in (None, entry.entity_id)
+        and (chosen.from_ns is None or entry.at_ns >= chosen.from_ns)
+        and (chosen.before_ns is None or entry.at_ns < chosen.before_ns)
+    )

@@ -1,0 +1,93 @@
+"""The commands of the engine: `clauses`, `limits`, `openapi`, `serve`.
+
+Exit codes: 0 fine, 2 usage or bad input, 130 interrupted. Bad input is one line, no traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.errors import TollgateError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except TollgateError as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    clauses = commands.add_parser("clauses", help="print clauses, and where each one lives")
+    clauses.add_argument("ids", nargs="*", metavar="ID", help="an id, or a prefix such as TOK-")
+    clauses.add_argument(
+        "--refresh", action="store_true", help="scan this checkout and write the index anew"
+    )
+    clauses.set_defaults(run=_clauses)
+    limits = commands.add_parser("limits", help="print a limit table")
+    limits.add_argument("file", nargs="?", help="a limits.toml; the default table without one")
+    limits.set_defaults(run=_limits)
+    return parser
+
+
+def _clauses(args: argparse.Namespace) -> int:
+    from engine import clause_index
+    from engine.clauses import select
+
+    if args.refresh:
+        print(clause_index.write(Path.cwd()))
+        return 0
+    index = clause_index.load()
+    chosen = select(args.ids)
+    if not args.ids:
+        for clause in chosen:
+            print(f"{clause.id:<22} {clause.seed_section:<5} {clause.status:<10} {clause.text}")
+        return 0
+    for clause in chosen:
+        print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
+        print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
+        _print_choices(clause.decisions)
+        if clause.unobservable:
+            print(f"  not observable: {clause.unobservable}")
+        if clause.masked:
+            print(f"  partly masked: {clause.masked}")
+        for kind, places in index[clause.id].items():
+            print(f"  {kind}:" + ("  none yet" if not places else ""))
+            for place in places:
+                print(f"    {place}")
+        print()
+    return 0
+
+
+def _print_choices(decisions: Sequence[str]) -> None:
+    from engine.profile import decisions as fields_by_decision
+
+    fields = fields_by_decision()
+    for decision in decisions:
+        held = ", ".join(fields.get(decision, [])) or "no field: one answer only"
+        print(f"  {decision}: {held}")
+
+
+def _limits(args: argparse.Namespace) -> int:
+    from engine.limits import LimitTable, render
+
+    table = LimitTable.default() if args.file is None else LimitTable.from_toml(args.file)
+    print(render(table))
+    return 0

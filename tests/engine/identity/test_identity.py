@@ -1,0 +1,104 @@
+"""Keys, grants and permissions (seed 5)."""
+
+import re
+
+import pytest
+
+from engine.containers import covers, normal_container
+from engine.errors import InputError
+from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text
+from engine.model import Application, Key, Tenant
+
+
+def _entropy(count: int) -> bytes:
+    return bytes(index * 7 % 256 for index in range(count))
+
+
+@pytest.mark.parametrize(
+    ("tenant", "kind", "legacy", "form"),
+    [
+        ("production", "public", False, r"key_prod_us_pub_[1-9A-HJ-NP-Za-km-z]{22}"),
+        ("test", "private", False, r"key_test_us_pvt_[1-9A-HJ-NP-Za-km-z]{22}"),
+        ("test", "management", False, r"key_test_us_mgt_[1-9A-HJ-NP-Za-km-z]{22}"),
+        ("test", "private", True, r"key_[1-9A-HJ-NP-Za-km-z]{22}"),
+    ],
+)
+def test_auth_legacy_a_key_text_says_its_environment_unless_it_is_legacy(
+    tenant, kind, legacy, form
+):
+    """AUTH-LEGACY: a legacy key's text holds neither `_prod_` nor `_test_`."""
+    text = new_key_text(tenant, kind, region="us", legacy=legacy, entropy=_entropy)
+    assert re.fullmatch(form, text)
+    assert is_legacy_text(text) is legacy
+
+
+def test_key_texts_differ_and_hide_themselves():
+    import os
+
+    texts = {
+        new_key_text("test", "public", region="us", legacy=False, entropy=os.urandom)
+        for _ in range(100)
+    }
+    assert len(texts) == 100
+    shown = repr(KeyText("key_test_us_pub_secretsecretsecret", "an-id"))
+    assert "secret" not in shown
+
+
+def test_a_grant_covers_its_path_and_all_below_by_whole_segments():
+    """AUTH-CREATE, D-GRANT."""
+    assert covers("/pci/", "/pci/")
+    assert covers("/pci/", "/pci/high/")
+    assert covers("/", "/pci/high/")
+    assert not covers("/pci/", "/pciother/")
+    assert not covers("/pci/high/", "/pci/")
+
+
+@pytest.mark.parametrize("path", ["pci/", "/pci", "//", "/a//b/", "/a b/", "", "/ä/"])
+def test_a_container_path_of_another_form_is_none(path: str):
+    assert normal_container(path) is None
+
+
+def _caller(*pairs: tuple[str, set[str]]) -> Caller:
+    tenant = Tenant("t", "Acme", "test", {}, {}, 0)
+    application = Application("a", "t", "app", "private", make_grants("private", pairs), 0)
+    return Caller(Key("k", "t", "a", False, b""), application, tenant)
+
+
+def test_auth_create_a_right_holds_where_a_grant_gives_it():
+    """AUTH-CREATE: on every destination container; other rights belong to no container."""
+    caller = _caller(("/pci/", {"token:create"}), ("/general/", {"log:read"}))
+    assert caller.may("token:create", "/pci/high/")
+    assert not caller.may("token:create", "/general/high/")
+    assert caller.may("token:create")
+    assert caller.may("log:read")
+    assert not caller.may("token:read")
+    assert caller.containers("token:create") == ("/pci/",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pair", "message"),
+    [
+        (
+            "private",
+            ("/", {"token:creat"}),
+            "grants[0].permissions holds 'token:creat', which does not exist; did you mean "
+            "'token:create'?",
+        ),
+        (
+            "public",
+            ("/", {"token:read"}),
+            "grants[0].permissions holds 'token:read', which a public application may not hold; "
+            "leave it out or choose another kind",
+        ),
+        (
+            "private",
+            ("pci", set()),
+            "grants[0].container = 'pci' must start and end with '/', with segments of letters, "
+            "digits, '_' and '-' between",
+        ),
+    ],
+)
+def test_a_grant_that_cannot_be_names_the_way_out(kind, pair, message):
+    with pytest.raises(InputError) as error:
+        make_grants(kind, [pair])
+    assert str(error.value) == message

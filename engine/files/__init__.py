@@ -45,7 +45,7 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 '''
 
 from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
-from engine.files.forms import Form, Key, Tagged, from_document, json_schema, to_plain
+from engine.files.forms import Form, Key, Tagged, Unwritten, from_document, json_schema, to_plain
 from engine.files.kinds import (
     Boolean,
     Choice,
@@ -95,6 +95,7 @@ __all__ = [
     "TableOf",
     "Tagged",
     "Text",
+    "Unwritten",
     "format_duration",
     "format_rate",
     "format_size",

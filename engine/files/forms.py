@@ -49,7 +49,7 @@ from engine.files.kinds import (
 )
 from engine.files.units import Rate
 
-__all__ = ["Form", "Key", "Tagged", "from_document", "json_schema", "to_plain"]
+__all__ = ["Form", "Key", "Tagged", "Unwritten", "from_document", "json_schema", "to_plain"]
 
 Table = TypeVar("Table")
 
@@ -59,6 +59,10 @@ class Key:
     """In `Annotated`: the file's key of a field, where it is no Python name."""
 
     name: str
+
+
+class Unwritten:
+    """In `Annotated`: a field that no file holds; it must have a default."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class Form(Kind[Table], Generic[Table]):
         found = {}
         for field in self.fields:
             item = getattr(value, field.name)
-            if item is not None:
+            empty = isinstance(item, Mapping | tuple) and not item
+            if item is not None and not (empty and item == field.default):
                 found[field.key] = field.kind.write(item)
         return found
 
@@ -193,6 +198,8 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
     found = []
     for item in dataclasses.fields(cls):
         hint, extras = _split(hints[item.name])
+        if Unwritten in extras:
+            continue
         kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
         if kind is None:
             kind = _inferred(hint, item.name, item.metadata.get("minimum"))

@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from engine.errors import did_you_mean
 from engine.files.document import Document, Spot, shown_value
@@ -53,7 +54,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Kind(Generic[Value]):
     """What a value may be. `suffix` is the unit that ends a Python name and no file's key."""
 
-    suffix = ""
+    suffix: ClassVar[str] = ""
 
     def read(self, spot: Spot) -> Value:
         """Return the Python value; `InputError` at its place when it breaks the rule."""
@@ -210,7 +211,7 @@ class Duration(Kind[int]):
     """A duration such as `"1m30s"`; nanoseconds in Python, whose names end in `_ns`."""
 
     minimum_ns: int = 0
-    suffix = "_ns"
+    suffix: ClassVar[str] = "_ns"
 
     def _read(self, spot: Spot) -> int:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
@@ -237,10 +238,14 @@ class Duration(Kind[int]):
 class RateText(Kind[Rate]):
     """A rate such as `"50/10s"`: requests in a window."""
 
+    may_be_zero: bool = False
+
     def _read(self, spot: Spot) -> Rate:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
             spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
-        found: Rate = _from_text(spot, rate_or_rule, 'a rate such as "50/10s"')
+        found: Rate = _from_text(
+            spot, partial(rate_or_rule, may_be_zero=self.may_be_zero), 'a rate such as "50/10s"'
+        )
         return found
 
     def _write(self, value: Rate) -> str:
@@ -260,7 +265,7 @@ class Size(Kind[int]):
     """A size such as `"30MB"`, or a whole number of bytes; Python names end in `_bytes`."""
 
     minimum_bytes: int = 0
-    suffix = "_bytes"
+    suffix: ClassVar[str] = "_bytes"
 
     def _read(self, spot: Spot) -> int:
         if isinstance(spot.value, int) and not isinstance(spot.value, bool):

@@ -59,7 +59,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 class Rate(NamedTuple):
-    """A number of requests in a window, both integers above 0."""
+    """A number of requests in a window, both integers; the window is above 0."""
 
     limit_requests: int
     window_ns: int
@@ -119,16 +119,18 @@ def format_duration(duration_ns: int) -> str:
     return "".join(parts)
 
 
-def rate_or_rule(text: str) -> Rate | str:
-    """Return a rate, or the rule that the text breaks."""
+def rate_or_rule(text: str, *, may_be_zero: bool = False) -> Rate | str:
+    """Return a rate, or the rule that the text breaks; no requests at all only where they may."""
     count, slash, window = text.partition("/")
     if not slash or not count.isascii() or not count.isdigit():
         return 'must be a rate such as "50/10s": whole requests, a slash, a window'
     window_ns = duration_or_rule(window if window[:1].isdigit() else f"1{window}")
     if isinstance(window_ns, str):
         return 'must be a rate such as "50/10s": whole requests, a slash, a window'
-    if int(count) == 0 or window_ns == 0:
-        return "must be a rate above 0"
+    if window_ns == 0:
+        return "must have a window above 0"
+    if int(count) == 0 and not may_be_zero:
+        return "must be above 0"
     if int(count) > 2**31 - 1:
         return "must be below 2147483648 requests"
     return Rate(int(count), window_ns)

@@ -1,0 +1,278 @@
+"""What a scenario says about clients: what they ask, how they retry, how they pace themselves.
+
+What a client does, step by step (the backends play exactly this):
+
+- *Closed loop*: the client has `concurrency` loops (default 1), all with the client's key, address
+  and pacing. A loop begins at `start`: think, ask, wait for the answer, and again, until `stop`.
+  The first request so comes one think time after the start.
+- *Open loop*: requests begin at the instants of `arrivals`, whatever became of earlier ones. With
+  `concurrency` c at most c are under way; later ones wait in order of arrival until one ends.
+- A *request* is one or more *attempts*. What is asked (entry of the mix, body, key, address) is
+  drawn once; all its attempts are equal. It ends well with the first 2xx answer; it ends badly with
+  an answer that is not retried, after the last attempt, or at its deadline.
+- An attempt begins when the pacing allows. An admitted attempt is answered after `service` (plus
+  what a proxy's destination or a reactor takes; plus the delay that a limit imposes); one that is
+  refused is answered at once. The next attempt begins after the retry's delay, counted from the
+  answer.
+- No attempt begins at or after `stop`, the request's deadline, or the run's end; what is under way
+  then still ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias
+
+from engine.files import Duration, Integer, Items, Key, Number, Rate, Text
+from simulator.scenario.draws import Arrivals, Constant, Draw
+from simulator.scenario.names import NAME, Names
+
+__all__ = [
+    "AimdPacing",
+    "Ask",
+    "ClientGroup",
+    "Dealing",
+    "DecorrelatedJitter",
+    "ExponentialRetry",
+    "FixedRetry",
+    "FullJitter",
+    "NoRetry",
+    "Pacing",
+    "Retry",
+    "TokenBucketPacing",
+    "TypeWeights",
+]
+
+_ONE_A_MINUTE: Final = Rate(1, 60_000_000_000)
+_NO_TIME: Final = Constant()
+
+_Attempts: TypeAlias = Annotated[
+    int, Integer(minimum=1, maximum=10_000), "attempts in all, the first included"
+]
+_Honour: TypeAlias = Annotated[
+    bool, "wait at least the whole seconds of the answer's Retry-After, where it has one"
+]
+_Statuses: TypeAlias = Annotated[
+    tuple[int, ...],
+    Key("on"),
+    Items(Integer(minimum=400, maximum=599), minimum=1),
+    "statuses that are retried",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRetry:
+    """One attempt; what it is answered is the request's end."""
+
+    kind: Literal["none"] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedRetry:
+    """The same delay before every retry."""
+
+    kind: Literal["fixed"] = "fixed"
+    delay_ns: Annotated[int, Duration(1), "delay before a retry"]
+    attempts: _Attempts = 5
+    honour_retry_after: _Honour = True
+    statuses: _Statuses = (429,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialRetry:
+    """Exponential without jitter: min(cap, base · 2^n) before retry n = 0, 1 and on."""
+
+    kind: Literal["exponential"] = "exponential"
+    base_ns: Annotated[int, Duration(1), "delay before the first retry"]
+    cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
+    attempts: _Attempts = 5
+    honour_retry_after: _Honour = True
+    statuses: _Statuses = (429,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullJitter:
+    """Full jitter: uniform in [0, min(cap, base · 2^n)] before retry n = 0, 1 and on."""
+
+    kind: Literal["full-jitter"] = "full-jitter"
+    base_ns: Annotated[int, Duration(1), "upper end of the first retry's delay"]
+    cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
+    attempts: _Attempts = 5
+    honour_retry_after: _Honour = True
+    statuses: _Statuses = (429,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecorrelatedJitter:
+    """Decorrelated jitter: min(cap, uniform in [base, 3 · previous delay]); previous = base first.
+
+    `previous` is this formula's own last value within the request, whatever Retry-After made of it.
+    """
+
+    kind: Literal["decorrelated-jitter"] = "decorrelated-jitter"
+    base_ns: Annotated[int, Duration(1), "least delay"]
+    cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
+    attempts: _Attempts = 5
+    honour_retry_after: _Honour = True
+    statuses: _Statuses = (429,)
+
+
+Retry: TypeAlias = NoRetry | FixedRetry | ExponentialRetry | FullJitter | DecorrelatedJitter
+"""What a client does after an answer that asks for patience.
+
+With `honour_retry_after` it waits max(own delay, Retry-After in whole seconds), which may exceed
+`cap`; the own delay is drawn in any case, so that the flag moves no other draw.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenBucketPacing:
+    """A bucket of `burst` tokens, full at the client's start, refilled continuously at `rate`.
+
+    Every attempt, retries included, takes one token; it begins at the earliest instant at which
+    there is one. Waiting attempts take their tokens in the order in which they came.
+    """
+
+    kind: Literal["token-bucket"] = "token-bucket"
+    rate: Annotated[Rate, "the pace"]
+    burst: Annotated[int, Integer(minimum=1), "tokens that the bucket holds"] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AimdPacing:
+    """Additive increase, multiplicative decrease of a pace r, in requests a second.
+
+    An attempt begins no earlier than 1 / r after the one before began. An answer of status 429
+    makes r · decrease of r, any other r + increase / r, within [minimum, maximum]: so a client that
+    is never refused gains about `increase` requests a second every second. r is a client's, shared
+    by its loops, and holds for attempts that begin after the answer.
+    """
+
+    kind: Literal["aimd"] = "aimd"
+    start: Annotated[Rate, "the pace at the start"]
+    minimum: Annotated[Rate, "the pace never falls below"] = _ONE_A_MINUTE
+    maximum: Annotated[Rate, "the pace never rises above"]
+    increase: Annotated[float, Number(minimum=0), "requests a second, gained every second"] = 1.0
+    decrease: Annotated[float, Number(above=0, maximum=1), "factor after a 429"] = 0.5
+
+
+Pacing: TypeAlias = TokenBucketPacing | AimdPacing
+"""How a client holds itself back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing:
+    """How the clients of a group get their keys or addresses out of an ordered pool of K.
+
+    per = "client": once, at the start. Without `zipf` the client of number i (from 0 within its
+    group) gets member i mod K; with it each client draws member r = 1 … K with weight r^−zipf.
+    per = "request": for every request anew (not for its retries). Without `zipf` request j of
+    client i gets member (i + j) mod K; with it each request draws.
+    """
+
+    zipf: Annotated[float | None, Number(minimum=0, maximum=10), "exponent; left out = even"] = None
+    per: Annotated[Literal["client", "request"], "what a member is dealt to"] = "client"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeWeights:
+    """Relative shares of the token types."""
+
+    token: Annotated[float, Number(minimum=0)] = 1.0
+    card: Annotated[float, Number(minimum=0)] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """An entry of a request mix: what is asked, and how often.
+
+    The path's `{id}` stands for an object of that resource which the client's application has
+    created in this run, as `pick` says; where there is none yet, a UUID that names nothing.
+
+    What the body holds:
+    - `POST /tokenize`: `tokens` elements (drawn evenly from [tokens, tokens_max]), each a card with
+      probability card / (token + card), in the given shape. Without `shape`: "plain" when cards
+      have no weight, else "array".
+    - `POST /tokens`, `POST /token-intents`: one token request object of a type drawn likewise.
+    - `POST /detokenize`: `tokens` expressions over tokens picked as `{id}` is.
+    - `POST /tokens/search`: a query for one of those tokens.
+    - `POST /reactors`: code of `size` characters; `POST /reactors/{id}/react`: arguments of `size`.
+    - `/proxy…`: a body of `size` bytes to `proxy`.
+    - `POST /account-updater/jobs`: creates a job and, at its answer, uploads a batch file of `size`
+      bytes to it (a PUT without key: LIM-IP counts it); with `split` a volume above the service's
+      file limit becomes several files, one job each, begun together (ACC-SPLIT).
+    Anything else has no body, or a small one.
+    """
+
+    request: Annotated[
+        str,
+        Text(
+            r"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) /[^\s?#]*(\?[^\s#]*)?",
+            'must be a method and a path, such as "POST /tokenize"',
+        ),
+        'method and path, such as "POST /tokenize"',
+    ]
+    weight: Annotated[float, Number(minimum=0), "share among the mix's weights"] = 1.0
+    tokens: Annotated[int, Integer(minimum=0, maximum=100_000), "tokens or expressions"] = 1
+    tokens_max: Annotated[int | None, Integer(minimum=0, maximum=100_000), "most of them"] = None
+    types: Annotated[TypeWeights, "shares of the token types"] = TypeWeights()
+    shape: Annotated[
+        Literal["object", "plain", "array", "composite"] | None, "shape of a tokenize body"
+    ] = None
+    duplicate_share: Annotated[
+        float,
+        Number(minimum=0, maximum=1),
+        "probability that an element repeats a value that its group sent before",
+    ] = 0.0
+    invalid_share: Annotated[
+        float, Number(minimum=0, maximum=1), "probability that one element of a body is invalid"
+    ] = 0.0
+    cvc: Annotated[bool, "cards carry a cvc"] = True
+    pick: Annotated[
+        Literal["newest", "oldest", "uniform"], "which known object `{id}` stands for"
+    ] = "newest"
+    size_bytes: Annotated[int, "size of a payload, of code or of an uploaded file"] = 1_000
+    split: Annotated[bool, "split an upload above the file limit into several jobs"] = False
+    reactor: Annotated[str | None, Text(), "name of a [[reactors]], the `{id}` of its path"] = None
+    proxy: Annotated[str | None, Text(), "name of a [[proxies]]"] = None
+    via: Annotated[
+        Literal["key", "host"], "name the proxy by its key, or by its custom hostname"
+    ] = "key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientGroup:
+    """A group of `count` equal clients; see the module's text for what each does.
+
+    applications: the keys of all of them, in order, each application's ordinary keys before its
+    legacy ones, are the pool that `keys` deals from. None = requests carry no API key.
+    addresses: the pool of addresses that its own `deal` deals from; left out, each client has an
+    address of its own.
+    """
+
+    name: NAME
+    count: Annotated[int, Integer(minimum=0, maximum=10_000_000), "how many clients"] = 1
+    applications: Annotated[
+        tuple[str, ...], Key("application"), Names(), "name of an application, or a list of names"
+    ] = ()
+    keys: Annotated[Dealing, "how keys are dealt to clients"] = Dealing()
+    addresses: Annotated[str | None, Text(), "name of an [[addresses]]"] = None
+    loop: Annotated[Literal["closed", "open"], "who waits for answers: closed does"] = "closed"
+    think: Annotated[Draw | None, "closed loop: time before each request"] = None
+    arrivals: Annotated[Arrivals | None, "open loop: when requests begin"] = None
+    mix: Annotated[tuple[Ask, ...], "what is asked"] = (Ask(request="POST /tokenize"),)
+    retry: Annotated[Retry, "what follows a refusal"] = NoRetry()
+    pacing: Annotated[Pacing | None, "how the client holds itself back"] = None
+    concurrency: Annotated[
+        int | None,
+        Integer(minimum=1),
+        "closed: loops a client, left out 1; open: requests under way, left out no bound",
+    ] = None
+    deadline_ns: Annotated[
+        int | None,
+        Duration(1),
+        "no attempt begins this long after the request began; a later answer is no success",
+    ] = None
+    service: Annotated[Draw, "time the service takes to answer an admitted request"] = _NO_TIME
+    start_ns: Annotated[int, "when the clients begin, since the run's start"] = 0
+    stop_ns: Annotated[int | None, "when they stop, since the run's start"] = None

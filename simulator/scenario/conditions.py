@@ -1,0 +1,160 @@
+"""Conditions on a run's metrics, such as `refused_share{client='browsers'} <= 0.01`.
+
+A condition is a metric, labels that narrow it, a comparison and a bound. The bound is a number, or
+a duration where the metric is one. This module says which metrics and labels there are;
+`simulator.results` computes them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.errors import InputError, did_you_mean
+from engine.files import Kind, Spot, format_duration
+from engine.files.units import duration_or_rule
+
+__all__ = ["LABELS", "METRICS", "Condition", "ConditionText", "parse_condition"]
+
+METRICS: Final[dict[str, str]] = {
+    "offered": "attempts",
+    "admitted": "attempts let through, delayed ones included",
+    "refused": "attempts refused, by a rule or by a block",
+    "delayed": "attempts delayed",
+    "refused_share": "refused / offered",
+    "delayed_share": "delayed / offered",
+    "requests": "requests, each of one or more attempts",
+    "succeeded": "requests that ended well",
+    "success_share": "succeeded / requests that ended",
+    "goodput_rps": "requests that ended well, a second",
+    "attempts_per_success": "offered / succeeded",
+    "fairness": "Jain's index over the clients' succeeded requests, 0 to 1",
+    "blocked": "time blocked, summed over counters (duration)",
+    "first_refusal": "time of the first refusal (duration)",
+    "wait_mean": "mean wait (duration)",
+    "wait_p50": "median wait (duration)",
+    "wait_p90": "90th percentile of the wait (duration)",
+    "wait_p99": "99th percentile of the wait (duration)",
+    "latency_mean": "mean latency of admitted attempts (duration)",
+    "latency_p50": "median latency of admitted attempts (duration)",
+    "latency_p90": "90th percentile of the latency of admitted attempts (duration)",
+    "latency_p99": "99th percentile of the latency of admitted attempts (duration)",
+}
+"""What a condition may be about, and what it means."""
+
+LABELS: Final = ("client", "tenant", "application", "key", "ip", "clause", "method", "path")
+"""What a metric may be narrowed to. `clause` narrows refusals to a rule, its legs included."""
+
+_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_FORM: Final = "must be a condition such as \"refused_share{client='browsers'} <= 0.01\""
+_CONDITION: Final = re.compile(
+    r"\s*(?P<metric>[A-Za-z_]\w*)\s*(?:\{(?P<labels>[^{}]*)\})?\s*"
+    r"(?P<compare><=|>=|==|!=|<|>)\s*(?P<bound>\S+)\s*",
+    re.ASCII,
+)
+_LABEL: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?%?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A condition. `bound` is a number, or nanoseconds where the metric is a duration.
+
+    labels: `(name, value)` pairs in the order written; all must match.
+    """
+
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
+    compare: str
+    bound: float
+
+    @property
+    def is_duration(self) -> bool:
+        """Whether the metric is a duration, and the bound in nanoseconds."""
+        return METRICS[self.metric].endswith("(duration)")
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value of the metric keeps the condition; NaN keeps none."""
+        return not math.isnan(value) and _COMPARE[self.compare](value, self.bound)
+
+    def __str__(self) -> str:
+        labels = ",".join(f"{name}='{value}'" for name, value in self.labels)
+        subject = f"{self.metric}{{{labels}}}" if labels else self.metric
+        if self.is_duration:
+            return f"{subject} {self.compare} {format_duration(int(self.bound))}"
+        return f"{subject} {self.compare} {repr(self.bound).removesuffix('.0')}"
+
+
+def parse_condition(text: str) -> Condition:
+    """Return the condition that a text says; `InputError` when it says none.
+
+    >>> parse_condition("latency_p99{client='web'} < 1.5s").bound
+    1500000000.0
+    >>> str(parse_condition("refused_share <= 1%"))
+    'refused_share <= 0.01'
+    """
+    found = condition_or_rule(text)
+    if isinstance(found, str):
+        raise InputError(f"condition = {text!r} {found}")
+    return found
+
+
+def condition_or_rule(text: str) -> Condition | str:  # reason: a return a rule
+    """Return the condition, or the rule that the text breaks."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        return _FORM
+    metric = match["metric"]
+    if metric not in METRICS:
+        return f"must name a metric; there is no {metric!r}{did_you_mean(metric, METRICS)}"
+    labels = []
+    for part in (match["labels"] or "").split(",") if (match["labels"] or "").strip() else []:
+        label = _LABEL.fullmatch(part)
+        if label is None:
+            return _FORM
+        if label[1] not in LABELS:
+            return f"must name a label; there is no {label[1]!r}{did_you_mean(label[1], LABELS)}"
+        labels.append((label[1], label[2] if label[2] is not None else label[3]))
+    bound = _bound(match["bound"], is_duration=METRICS[metric].endswith("(duration)"))
+    if isinstance(bound, str):
+        return bound
+    return Condition(metric=metric, labels=tuple(labels), compare=match["compare"], bound=bound)
+
+
+@dataclass(frozen=True)
+class ConditionText(Kind[Condition]):
+    """A condition as text."""
+
+    def _read(self, spot: Spot) -> Condition:
+        if not isinstance(spot.value, str):
+            spot.fail(_FORM)
+        found = condition_or_rule(spot.value)
+        return spot.fail(found) if isinstance(found, str) else found
+
+    def _write(self, value: Condition) -> str:
+        return str(value)
+
+    def _schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[^<>=!]+(<=|>=|==|!=|<|>)[^<>=!]+$"}
+
+
+def _bound(text: str, *, is_duration: bool) -> float | str:
+    if is_duration:
+        duration_ns = duration_or_rule(text)
+        if isinstance(duration_ns, str):
+            return f"must compare with a duration such as 1.5s; {text} is none"
+        return float(duration_ns)
+    if not _NUMBER.fullmatch(text):
+        return f"must compare with a number; {text} is none"
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)

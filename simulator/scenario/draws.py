@@ -1,0 +1,211 @@
+"""What a scenario says about chance and time: distributions of durations, and arrivals.
+
+A distribution is drawn by inverse function from one uniform number and rounded to whole
+nanoseconds by `simulator.traffic.draws`, which has the formulas; these classes hold parameters.
+Arrivals say when the requests of an open loop begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias
+
+from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
+
+__all__ = [
+    "BUSINESS_DAY",
+    "Arrivals",
+    "Constant",
+    "ConstantArrivals",
+    "DailyArrivals",
+    "Discrete",
+    "Draw",
+    "Exponential",
+    "Lognormal",
+    "OnOffArrivals",
+    "Pareto",
+    "PoissonArrivals",
+    "RampArrivals",
+    "ReplayArrivals",
+    "Step",
+    "StepArrivals",
+    "Uniform",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Always the same duration."""
+
+    kind: Literal["constant"] = "constant"
+    value_ns: Annotated[int, "the duration"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """Evenly spread over [low, high]."""
+
+    kind: Literal["uniform"] = "uniform"
+    low_ns: Annotated[int, "the least"] = 0
+    high_ns: Annotated[int, "the most, not below `low`"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential:
+    """Exponential with the given mean: −mean · ln(1 − u)."""
+
+    kind: Literal["exponential"] = "exponential"
+    mean_ns: Annotated[int, Duration(1), "the mean, above 0"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lognormal:
+    """Lognormal: median · e^(sigma · z), z standard normal; its mean is median · e^(sigma² / 2)."""
+
+    kind: Literal["lognormal"] = "lognormal"
+    median_ns: Annotated[int, Duration(1), "the median, above 0"]
+    sigma: Annotated[float, Number(minimum=0, maximum=10), "standard deviation of the logarithm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pareto:
+    """Pareto, a heavy tail: least · (1 − u)^(−1 / alpha); its mean is infinite for alpha ≤ 1."""
+
+    kind: Literal["pareto"] = "pareto"
+    least_ns: Annotated[int, Duration(1), "the least, above 0"]
+    alpha: Annotated[float, Number(above=0), "the shape: the smaller, the heavier the tail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discrete:
+    """One of a few durations, each with its weight."""
+
+    kind: Literal["discrete"] = "discrete"
+    values_ns: Annotated[
+        tuple[int, ...], Key("values"), Items(Duration(), minimum=1), "the durations"
+    ]
+    weights: Annotated[
+        tuple[float, ...],
+        Items(Number(minimum=0)),
+        "one weight a duration, their sum above 0; left out, all are equal",
+    ] = ()
+
+
+Draw: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Discrete
+"""A distribution of durations, in nanoseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantArrivals:
+    """Evenly spaced: request k = 0, 1, … begins at start + ⌊k · window / requests⌋."""
+
+    kind: Literal["constant"] = "constant"
+    rate: Annotated[Rate, "requests a window, of each client"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonArrivals:
+    """A Poisson process: independent exponential gaps of mean window / requests."""
+
+    kind: Literal["poisson"] = "poisson"
+    rate: Annotated[Rate, "mean requests a window, of each client"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A rate from an instant on."""
+
+    at_ns: Annotated[int, "since the client's start"] = 0
+    rate: Annotated[Rate, RateText(may_be_zero=True), "mean requests a window; 0/1s is a pause"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepArrivals:
+    """A Poisson process whose rate is constant from each step to the next; 0 before the first.
+
+    Steps are in order of time. The last one holds until the client stops.
+    """
+
+    kind: Literal["steps"] = "steps"
+    steps: Annotated[tuple[Step, ...], "rates, each from an instant on, in order of time"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RampArrivals:
+    """A Poisson process whose rate moves in a straight line, then stays at its end."""
+
+    kind: Literal["ramp"] = "ramp"
+    from_rate: Annotated[Rate, Key("from"), RateText(may_be_zero=True), "the rate at the start"]
+    to_rate: Annotated[Rate, Key("to"), RateText(may_be_zero=True), "the rate at the end"]
+    over_ns: Annotated[int, Duration(1), "how long the ramp is, from the client's start"]
+
+
+BUSINESS_DAY: tuple[float, ...] = (
+    *(1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 14.0, 18.0, 20.0, 20.0),
+    *(18.0, 18.0, 19.0, 18.0, 16.0, 14.0, 12.0, 10.0, 8.0, 5.0, 3.0, 2.0),
+)
+"""Relative traffic of the hours of a business day."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DailyArrivals:
+    """A Poisson process whose rate follows the hour of the day, UTC, from the run's `start_time`.
+
+    In hour h its rate is `rate` · hours[h] · 24 / Σ hours, so `rate` is the mean over a day. A
+    `day` other than 24 h stretches or squeezes all: then the day begins with the client's start,
+    and an hour is a 24th of it.
+    """
+
+    kind: Literal["daily"] = "daily"
+    rate: Annotated[Rate, "mean requests a window over a whole day"]
+    hours: Annotated[
+        tuple[float, ...],
+        Items(Number(minimum=0), minimum=24),
+        "24 relative weights, midnight first",
+    ] = BUSINESS_DAY
+    day_ns: Annotated[int, Duration(24), "length of the day"] = 24 * 3_600 * 1_000_000_000
+
+
+_NEVER: Final = Rate(0, 1_000_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnOffArrivals:
+    """Bursts: a Markov-modulated Poisson process of two states, beginning in the on state.
+
+    Times in a state are exponential of mean `on` and `off`; within a state arrivals are Poisson of
+    that state's rate.
+    """
+
+    kind: Literal["on-off"] = "on-off"
+    on_rate: Annotated[Rate, "mean requests a window while on"]
+    off_rate: Annotated[Rate, RateText(may_be_zero=True), "the same while off"] = _NEVER
+    on_ns: Annotated[int, Duration(1), "mean time in the on state"]
+    off_ns: Annotated[int, Duration(1), "mean time in the off state"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayArrivals:
+    """The instants of a file, one a line: seconds as decimals, or ISO 8601 times (no zone = UTC).
+
+    The file is sorted first; the earliest line t₀ falls on the client's start, line t on
+    start + floor((t − t₀) / speed), in exact arithmetic. Empty lines and `#` lines are skipped.
+    With `column` it is a CSV file with a header. Each client of the group replays all of it.
+    """
+
+    kind: Literal["replay"] = "replay"
+    file: Annotated[Include, "the file, relative to the scenario's"]
+    column: Annotated[str | None, Text(), "the column of a CSV file"] = None
+    speed: Annotated[int, Integer(minimum=1), "how many times faster than recorded"] = 1
+
+
+Arrivals: TypeAlias = (
+    ConstantArrivals
+    | PoissonArrivals
+    | StepArrivals
+    | RampArrivals
+    | DailyArrivals
+    | OnOffArrivals
+    | ReplayArrivals
+)
+"""When the requests of one open-loop client begin, between its start and its stop."""

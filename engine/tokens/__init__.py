@@ -1,0 +1,90 @@
+"""Tokens: from a body to stored tokens, and from stored tokens to what callers see.
+
+One tokenize request, in the order of D-ORDER:
+
+    rules = Rules(profile.tokens, profile.dedup)              # once an engine
+    body = parse(raw)                                         # or check_value(python_value)
+    plan = walk(body, rules)                                  # POST /tokens: walk_one
+    …                                                         # token:create on plan.containers
+    drafts = validate(plan, rules, deduplicate=setting, decrypt=…, open_intent=…)
+    hashes = dedup_hashes(drafts, keys, rules)                # keys = vault.of(tenant_id)
+    decisions = decide(drafts, hashes, find)                  # CREATE | place in request | Token
+    check_limit(count_limited(decisions, rules), limit, rules)
+    token = create_token(draft, keys, digest, token_id=…, tenant_id=…, created_by=…,
+                         created_at_ns=…, cvc_until_ns=…)     # for each CREATE
+    token = merge_existing(token, draft, keys, rules, cvc_until_ns=…)     # for each other
+    results = [token.id if draft.is_leaf else record(token, rules, …)]
+    answer = plan.rebuild(results)
+
+The others:
+
+    draft = validate_intent(walk_one(body, rules), rules, decrypt=…)
+    change = validate_patch(body, state, rules, decrypt=…)    # PATCH: see `patches`
+    found = read_expressions(body, rules)                     # POST /detokenize
+    found.check_limit(limit, rules); found.token_ids; raise found.unknown(ids)
+    answer = found.rebuild(value_of)
+    index_message(path, value)                                # hash it to search
+
+Every `Problem` raised here is a 400 (or the profile's `limit_status`) that quotes no value.
+
+What it is not: it stores nothing, seals nothing itself and knows no permission.
+"""
+
+from __future__ import annotations
+
+from engine.tokens.creation import Keys, create_token, dedup_hashes, hash_indexes
+from engine.tokens.deduplication import (
+    CREATE,
+    Decision,
+    check_limit,
+    count_limited,
+    decide,
+    merge_existing,
+)
+from engine.tokens.detokenize import DetokenizePlan, read_expressions
+from engine.tokens.drafts import Draft
+from engine.tokens.expressions import index_message
+from engine.tokens.expressions import parse as parse_expression
+from engine.tokens.fingerprints import base58
+from engine.tokens.records import record, timestamp
+from engine.tokens.rules import CARD, TOKEN, Faults, Rules, normal_container
+from engine.tokens.shapes import Element, Plan, walk, walk_one
+from engine.tokens.strict_json import check_value, dumps, parse
+from engine.tokens.types import Decrypt, OpenIntent, validate, validate_intent
+
+__all__ = [
+    "CARD",
+    "CREATE",
+    "TOKEN",
+    "Decision",
+    "Decrypt",
+    "DetokenizePlan",
+    "Draft",
+    "Element",
+    "Faults",
+    "Keys",
+    "OpenIntent",
+    "Plan",
+    "Rules",
+    "base58",
+    "check_limit",
+    "check_value",
+    "count_limited",
+    "create_token",
+    "decide",
+    "dedup_hashes",
+    "dumps",
+    "hash_indexes",
+    "index_message",
+    "merge_existing",
+    "normal_container",
+    "parse",
+    "parse_expression",
+    "read_expressions",
+    "record",
+    "timestamp",
+    "validate",
+    "validate_intent",
+    "walk",
+    "walk_one",
+]

@@ -1,0 +1,93 @@
+"""Card data: what `data` of a `card` must be (TOK-CARD-DATA, D-CARD).
+
+    number            string of 12 to 19 digits, Luhn-valid; required
+    expiration_month  integer, 1 to 12
+    expiration_year   integer, 1000 to 9999; the past passes
+    cvc               string of 3 or 4 digits
+
+An integer may be written with a zero fraction, as JSON has one kind of number: 12.0 is kept as 12.
+A boolean is none.
+
+What it is not: the masked object (`masks`), which is what anybody gets to see.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from engine.errors import did_you_mean
+from engine.tokens.drafts import Located
+from engine.tokens.masks import is_card_number, is_luhn_valid
+from engine.tokens.rules import Faults, Rules
+from engine.tokens.shapes import escaped
+
+__all__ = ["CARD_FIELDS", "read_card"]
+
+CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
+_KNOWN: Final = frozenset(CARD_FIELDS)
+
+
+def read_card(
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    rules: Rules,
+    faults: Faults,
+    at: Located,
+    field: str,
+) -> tuple[dict[str, Any], str | None] | None:
+    """Return (data without the cvc, the cvc); None when something is wrong, which is named.
+
+    field: where the body holds it; inside `encrypted` every fault is named at the payload.
+    """
+    if type(given) is not dict:
+        faults.add(f"{at.pointer}/{field}", "must be an object: `data` of a `card` is one")
+        return None
+    data: dict[str, Any] = {}
+    wrong = _unknown_fields(given, rules)
+    for name in CARD_FIELDS:
+        if name in given:
+            fault = _read_field(name, given[name], data, rules)
+            if fault is not None:
+                wrong[name] = fault
+        elif name == "number" or rules.tokens.card_all_required:
+            wrong[name] = "is required"
+    if not wrong:
+        return data, data.pop("cvc", None)
+    for name, fault in wrong.items():
+        if field == "data":
+            faults.add(f"{at.pointer}/data{escaped(name)}", fault)
+        else:
+            faults.add(f"{at.pointer}/{field}", f"{name} {fault}" if name in _KNOWN else fault)
+    return None
+
+
+def _unknown_fields(given: dict[str, Any], rules: Rules) -> dict[str, str]:
+    """D-UNKNOWN: a field that card data has not is named, or passed over and not kept."""
+    if _KNOWN.issuperset(given) or rules.tokens.unknown_field == "ignore":
+        return {}
+    return {
+        name: "is no field of card data" + did_you_mean(name, CARD_FIELDS)
+        for name in given
+        if name not in _KNOWN
+    }
+
+
+def _read_field(name: str, value: Any, data: dict[str, Any], rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
+    """Put one field into `data`, or say what is wrong with it."""
+    if name == "number":
+        if type(value) is not str or not is_card_number(value):
+            return "must be a string of 12 to 19 digits"
+        if rules.tokens.card_luhn and not is_luhn_valid(value):
+            return "must have a valid check digit (Luhn)"
+    elif name == "cvc":
+        if not (
+            type(value) is str and len(value) in {3, 4} and value.isascii() and value.isdigit()
+        ):
+            return "must be a string of 3 or 4 digits"
+    else:
+        low, high = (1, 12) if name == "expiration_month" else (1000, 9999)
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not low <= value <= high:
+            return f"must be an integer from {low} to {high}"
+    data[name] = value
+    return None

@@ -1,0 +1,113 @@
+"""Deduplication: which elements of a request create, and which come back as what exists.
+
+TOK-DEDUP: where it is on, an equal value gives the existing token. D-DEDUP: on by the tenant's
+setting or the object's flag (`Draft.deduplicate`). D-DEDUP-KEY: equal by the deduplication hash; of
+several stored ones the oldest; inside one request, in document order, the first creates and later
+ones are deduplicated.
+
+What it is not: the look-up itself, which is the store's, and the redaction (`records`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from engine.messages import Problem
+from engine.model import Token
+from engine.tokens.creation import Keys, hash_indexes
+from engine.tokens.drafts import Draft
+from engine.tokens.rules import Rules
+
+__all__ = ["CREATE", "Decision", "check_limit", "count_limited", "decide", "merge_existing"]
+
+
+class _Create:
+    """The decision to create."""
+
+    def __repr__(self) -> str:
+        return "CREATE"
+
+
+CREATE: Final = _Create()
+
+Decision = _Create | int | Token
+"""`CREATE`; or the place in the request of the element that creates the equal token; or the stored
+token."""
+
+
+def decide(
+    drafts: Sequence[Draft], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
+) -> list[Decision]:
+    """Return a decision a draft.
+
+    find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
+    hash, and only for drafts whose deduplication is on.
+    """
+    decisions: list[Decision] = []
+    creating: dict[bytes, int] = {}
+    stored: dict[bytes, Token | None] = {}
+    for place, (draft, digest) in enumerate(zip(drafts, hashes, strict=True)):
+        if draft.deduplicate:
+            if digest not in stored:
+                stored[digest] = find(digest)
+            existing = stored[digest]
+            if existing is not None:
+                decisions.append(existing)
+                continue
+            if digest in creating:
+                decisions.append(creating[digest])
+                continue
+        creating.setdefault(digest, place)
+        decisions.append(CREATE)
+    return decisions
+
+
+def count_limited(decisions: Sequence[Decision], rules: Rules) -> int:
+    """Return what Tokenize Limit counts (D-LIMIT-COUNT): new tokens, or every element."""
+    if rules.tokens.limit_counts == "elements":
+        return len(decisions)
+    return sum(1 for decision in decisions if decision is CREATE)
+
+
+def check_limit(count: int, limit: int, rules: Rules) -> None:
+    """Raise the problem of a request over its Tokenize Limit (TOK-LIMIT, D-LIMIT-STATUS)."""
+    if count > limit:
+        what = "hold" if rules.tokens.limit_counts == "elements" else "create"
+        raise Problem(
+            rules.tokens.limit_status,
+            f"the request would {what} {count} tokens, more than the Tokenize Limit of {limit}",
+            clause="TOK-LIMIT",
+        )
+
+
+def merge_existing(
+    token: Token, draft: Draft, keys: Keys, rules: Rules, *, cvc_until_ns: int
+) -> Token:
+    """Return the stored token as a deduplicated draft leaves it (D-DEDUP-RECORD).
+
+    `read_existing`: the same token; what the draft brings is dropped. `update_existing`: metadata
+    merged over the old, indexes replaced when supplied, a cvc replaced with its retention begun
+    anew (`cvc_until_ns`). Data, expression, `created_by` and `created_at` stay in both.
+    """
+    if rules.dedup.record == "read_existing":
+        return token
+    metadata = token.metadata
+    if draft.metadata is not None:
+        metadata = {**(metadata or {}), **draft.metadata}
+    indexes, hashes = token.search_indexes, token.index_hashes
+    if draft.search_indexes is not None:
+        indexes, hashes = draft.search_indexes, hash_indexes(draft, keys)
+    sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
+    if draft.cvc is not None:
+        sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), "cvc")
+        until_ns = cvc_until_ns
+    return dataclasses.replace(
+        token,
+        metadata=metadata,
+        search_indexes=indexes,
+        index_hashes=hashes,
+        sealed_cvc=sealed_cvc,
+        cvc_until_ns=until_ns,
+    )

@@ -1,0 +1,189 @@
+"""Drafts: tokens that are valid and not yet there, and what is derived from their data.
+
+A draft holds sensitive values on their way from the body to the vault; its repr shows none.
+
+What it is not: a stored token (`engine.model.Token`), which `creation` makes of a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from engine.tokens import expressions
+from engine.tokens.expressions import DATA, MISSING, NUMBER
+from engine.tokens.masks import card_mask
+from engine.tokens.rules import CARD, TOKEN, Faults, Rules
+from engine.tokens.strict_json import dumps
+
+__all__ = ["Draft", "LeafDraft", "Located", "derive", "expression_in_force"]
+
+_CVC_FAULT: Final = "must not be derived from the cvc"
+_SELECTS_NOTHING: Final = "must select a value of `data`"
+_SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"
+
+
+class Draft:
+    """One valid token to be.
+
+    type, container: as walked. plaintext: JSON of `data` without the cvc, to be sealed.
+    selected: canonical JSON of the value that fingerprint and deduplication compare.
+    cvc: to be sealed apart (D-CVC), None without one. mask: of a card. metadata,
+    search_indexes, fingerprint_expression: as the record shows them, None for absent.
+    index_messages: what the index key hashes, one an index. deduplicate: the flag, or the
+    tenant's setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
+    is_leaf: answered with an identifier instead of a record (TOK-LEAF).
+    """
+
+    __slots__ = (
+        "container",
+        "cvc",
+        "deduplicate",
+        "fingerprint_expression",
+        "index_messages",
+        "intent_id",
+        "is_leaf",
+        "mask",
+        "metadata",
+        "plaintext",
+        "search_indexes",
+        "selected",
+        "type",
+    )
+
+    type: str
+    container: str
+    plaintext: bytes
+    selected: bytes
+    cvc: str | None
+    mask: Mapping[str, Any] | None
+    metadata: Mapping[str, str] | None
+    search_indexes: tuple[str, ...] | None
+    index_messages: tuple[bytes, ...]
+    fingerprint_expression: str | None
+    deduplicate: bool
+    intent_id: str | None
+    is_leaf: bool
+
+    def __init__(self, type_: str, container: str) -> None:
+        self.type = type_
+        self.container = container
+        self.cvc = None
+        self.mask = None
+        self.metadata = None
+        self.search_indexes = None
+        self.index_messages = ()
+        self.fingerprint_expression = None
+        self.deduplicate = False
+        self.intent_id = None
+        self.is_leaf = False
+
+    def __repr__(self) -> str:
+        return f"<Draft of a {self.type} in {self.container}>"
+
+
+class LeafDraft(Draft):
+    """The draft of a plain leaf: what a leaf never has stands in the class, not in each draft."""
+
+    __slots__ = ()
+
+    type = TOKEN
+    cvc = None
+    mask = None
+    metadata = None
+    search_indexes = None
+    index_messages = ()
+    intent_id = None
+    is_leaf = True
+
+    def __init__(self, value: Any, container: str, rules: Rules, deduplicate: bool) -> None:  # noqa: ANN401, FBT001 # reason: any JSON; the hot path calls by position
+        self.container = container
+        self.plaintext = plaintext = dumps(value)
+        self.selected = plaintext if type(value) is str else expressions.canonical(value)
+        self.fingerprint_expression = rules.leaf_expression
+        self.deduplicate = deduplicate
+
+
+class Located(Protocol):
+    """Whatever knows its place in the body; asked only when something is wrong."""
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer of the token request object."""
+        ...
+
+
+def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str | None:
+    """Return the expression that a record shows (REC-FPEXPR), None for none.
+
+    A card without one, or under `card_fpexpr = number` with any, has `{{ data.number }}`
+    (D-CARD-FPEXPR); another token without one has none or `{{ data }}` (D-FPEXPR-DEFAULT).
+    """
+    if type_ == CARD:
+        if supplied is None or rules.tokens.card_fpexpr == "number":
+            return NUMBER
+        return supplied
+    return rules.leaf_expression if supplied is None else supplied
+
+
+def derive(
+    draft: Draft,
+    data: Any,  # noqa: ANN401 # reason: any JSON
+    supplied: str | None,
+    rules: Rules,
+    faults: Faults,
+    at: Located,
+) -> None:
+    """Set all that follows from `data`: plaintext, mask, fingerprint expression, index messages.
+
+    data: valid, without the cvc, which stands in `draft.cvc`. `supplied`, and what stands in
+    `draft.search_indexes`, are expressions whose grammar is known to be right. Adds a fault where
+    one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
+    """
+    draft.plaintext = dumps(data)
+    draft.mask = card_mask(data) if draft.type == CARD else None
+    draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
+    if supplied is not None:
+        fault = _fault_of(draft, data, supplied, rules)
+        if fault is not None:
+            faults.add(f"{at.pointer}/fingerprint_expression", fault)
+            return
+    draft.selected = expressions.canonical(_select(draft, data, shown or DATA))
+    if draft.search_indexes is None:
+        return
+    messages = []
+    for place, index in enumerate(draft.search_indexes):
+        fault = _fault_of(draft, data, index, rules, may_be_empty=False)
+        if fault is None:
+            value = _select(draft, data, index)
+            messages.append(expressions.index_message(expressions.parse(index) or (), value))
+        else:
+            faults.add(f"{at.pointer}/search_indexes/{place}", fault)
+    draft.index_messages = tuple(messages)
+
+
+def _fault_of(
+    draft: Draft,
+    data: Any,  # noqa: ANN401 # reason: any JSON
+    text: str,
+    rules: Rules,
+    *,
+    may_be_empty: bool = True,
+) -> str | None:
+    """Say what is wrong with an expression over this data, None for nothing."""
+    path = expressions.parse(text)
+    if draft.type == CARD and path and path[0] == "cvc" and rules.tokens.cvc_derive == "reject":
+        return _CVC_FAULT
+    value = _select(draft, data, text)
+    if value is MISSING:
+        return _SELECTS_NOTHING
+    return _SELECTS_EMPTY if not may_be_empty and expressions.is_empty(value) else None
+
+
+def _select(draft: Draft, data: Any, text: str) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
+    """Select from `data`; the cvc, which is kept apart, only when the path names it."""
+    path = expressions.parse(text)
+    assert path is not None, "its grammar was checked before"
+    if path == ("cvc",) and draft.type == CARD:
+        return MISSING if draft.cvc is None else draft.cvc
+    return expressions.select(data, path)

@@ -1,0 +1,109 @@
+"""Expressions: the small language that says which part of `data` is meant (D-EXPR).
+
+    expression = "{{ " path " }}"
+    path       = "data" *( "." key )
+    key        = 1*( letter | digit | "_" | "-" )
+
+Exactly so, with one space on each side; anything else is 400. `{{ data }}` is the whole, a key is
+a member of an object; on a card the whole leaves the cvc out (D-CVC-DERIVE).
+
+What it is not: the expressions of POST /detokenize, which name tokens (`detokenize`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from engine.messages import Json
+from engine.tokens.strict_json import dumps
+
+__all__ = [
+    "DATA",
+    "GRAMMAR_FAULT",
+    "MISSING",
+    "NUMBER",
+    "Path",
+    "canonical",
+    "index_message",
+    "is_empty",
+    "parse",
+    "select",
+]
+
+Path: TypeAlias = tuple[str, ...]
+"""The keys below `data`; empty for the whole."""
+
+DATA: Final = "{{ data }}"
+NUMBER: Final = "{{ data.number }}"
+
+GRAMMAR_FAULT: Final = (
+    "must be an expression of the form {{ data }} or {{ data.key }}, with one space on each side"
+)
+
+MISSING: Final = object()
+"""What `select` returns where the path leads nowhere."""
+
+_EXPRESSION: Final = re.compile(r"\{\{ data((?:\.[\w-]+)*) \}\}")
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Path | None:
+    """Return the path of an expression, None when it is none.
+
+    >>> parse("{{ data.number }}"), parse("{{ data }}"), parse("{{data}}")
+    (('number',), (), None)
+    """
+    found = _EXPRESSION.fullmatch(text)
+    if found is None:
+        return None
+    return tuple(found[1].split(".")[1:])
+
+
+def select(data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
+    """Return what the path leads to in `data`, or `MISSING`."""
+    for key in path:
+        if type(data) is not dict or key not in data:
+            return MISSING
+        data = data[key]
+    return data
+
+
+def is_empty(value: Any) -> bool:  # noqa: ANN401 # reason: any JSON, or MISSING
+    """Whether there is nothing to index (D-INDEXES): missing, null, or of no length."""
+    return value is MISSING or value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def canonical(value: Json) -> bytes:
+    """Return the one JSON text of a value: keys sorted, no spaces, whole numbers without a point.
+
+    Two texts are equal exactly when the JSON values are; this is what fingerprints compare.
+    """
+    if type(value) is str:
+        return orjson.dumps(value)
+    return dumps(_ordered(value))
+
+
+def index_message(path: Path, value: Json) -> bytes:
+    """Return what is hashed for a search index: the path and the value as a query would say it.
+
+    A string stands as it is, every other value as its canonical JSON, so that the query
+    `data.expiration_month:12` finds the number 12.
+    """
+    text = value.encode() if isinstance(value, str) else canonical(value)
+    return ".".join(("data", *path)).encode() + b"\0" + text
+
+
+def _ordered(value: Json) -> Json:
+    """Recursion is bounded by the nesting that `types` accepts in `data`."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

@@ -1,0 +1,59 @@
+"""Fingerprints and the deduplication hash: what "the same value" means (D-FINGERPRINT).
+
+A fingerprint is HMAC-SHA-256 under a key of the tenant over type and canonical JSON of the value
+that the expression in force selects, written in base58 (REC-FINGERPRINT). It is equal for equal
+values within tenant and type, and says nothing to whoever lacks the key.
+
+The deduplication hash is taken under a second key over the same and the container (D-DEDUP-KEY),
+so that it can be compared in the store and never equals what a caller sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["KeyedHash", "base58", "dedup_hash", "fingerprint"]
+
+KeyedHash = Callable[[bytes], bytes]
+"""A keyed hash, its key inside: message → 32 bytes."""
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_FOURS: Final = 58**4
+_TWELVES: Final = 58**12
+
+
+def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
+    """Return the fingerprint of a selected value, given as canonical JSON."""
+    return base58(keyed(type_.encode() + b"\0" + selected))
+
+
+def dedup_hash(
+    type_: str, container: str, selected: bytes, keyed: KeyedHash, *, container_in_key: bool
+) -> bytes:
+    """Return the keyed hash over all that D-DEDUP-KEY compares within a tenant."""
+    place = container if container_in_key else ""
+    return keyed(f"{type_}\0{place}\0".encode() + selected)
+
+
+def base58(raw: bytes) -> str:
+    """Return base58 (the Bitcoin alphabet) of any bytes; a leading zero byte is a leading `1`.
+
+    >>> base58(bytes([0, 0, 1]))
+    '112'
+    """
+    number = int.from_bytes(raw)
+    digits: list[str] = []
+    while number:
+        # Twelve digits at a time: one division of a long number, then those of short ones.
+        number, twelve = divmod(number, _TWELVES)
+        for _ in range(3):
+            twelve, four = divmod(twelve, _FOURS)
+            digits.append(_PAIRS[four % 3364])
+            digits.append(_PAIRS[four // 3364])
+    digits.reverse()
+    # The pairs of a group were appended low first, so the reversed list reads high to low.
+    text = "".join(digits).lstrip("1")
+    zeros = len(raw) - len(raw.lstrip(b"\0"))
+    return "1" * zeros + text

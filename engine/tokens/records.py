@@ -1,0 +1,99 @@
+"""Records: what anybody gets to see of a stored token (seed 2.1).
+
+    REC-ID, REC-TENANT, REC-TYPE   as stored
+    REC-CARD-MASK                  of a card: the masked object, where D-CARD-VIEW says
+    REC-TOKEN-DATA, REC-SECRET     no sensitive input, ever; plaintext only where D-READ allows it
+    REC-METADATA, REC-INDEXES      present only if supplied
+    REC-FINGERPRINT, REC-FPEXPR    present with an expression in force
+    REC-CREATED                    the application, and ISO 8601 with UTC offset
+    REC-EXTRAS                     `_extras.deduplicated` on every record
+    REC-DEDUP-REDACT               without token:read a deduplicated one loses data and metadata
+
+Each record is new from top to bottom: whoever changes one changes nothing that is stored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import lru_cache
+from typing import Any, Final
+
+from engine.messages import Json
+from engine.model import Token
+from engine.tokens.rules import CARD, Rules
+
+__all__ = ["NO_PLAINTEXT", "record", "timestamp"]
+
+NO_PLAINTEXT: Final = object()
+"""The default of `record`: no plaintext is shown."""
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+def record(
+    token: Token,
+    rules: Rules,
+    *,
+    deduplicated: bool = False,
+    may_read: bool = True,
+    with_container: bool = False,
+    plaintext: Any = NO_PLAINTEXT,  # noqa: ANN401 # reason: any JSON, or NO_PLAINTEXT
+) -> dict[str, Any]:
+    """Return the record of a token.
+
+    deduplicated: whether this answer found it instead of creating it. may_read: whether the key
+    holds token:read in the token's container (AUTH-READ); matters for a deduplicated one only.
+    with_container: adds `containers`, for the reads of /tokens (D-READ). plaintext: shown as
+    `data` under the profile's `plaintext_reads`; the caller has asked for token:read before.
+    """
+    redacted = deduplicated and not may_read
+    if redacted and rules.dedup.redact == "narrow":
+        return _narrow(token)
+    shown: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
+    if token.type == CARD and token.mask is not None:
+        view = rules.tokens.card_view
+        if view != "mask" and not redacted:
+            shown["data"] = {**token.mask}
+        if view != "data":
+            shown["mask"] = {**token.mask}
+    if plaintext is not NO_PLAINTEXT and rules.tokens.plaintext_reads and not redacted:
+        shown["data"] = plaintext
+    if token.metadata is not None and not redacted:
+        shown["metadata"] = {**token.metadata}
+    if token.search_indexes is not None:
+        shown["search_indexes"] = [*token.search_indexes]
+    if token.fingerprint is not None:
+        shown["fingerprint"] = token.fingerprint
+        shown["fingerprint_expression"] = token.fingerprint_expression
+    if with_container:
+        shown["containers"] = [token.container]
+    shown["created_by"] = token.created_by
+    shown["created_at"] = timestamp(token.created_at_ns)
+    shown["_extras"] = {"deduplicated": deduplicated}
+    return shown
+
+
+def _narrow(token: Token) -> dict[str, Json]:
+    """D-DEDUP-REDACT, the narrow reading."""
+    shown: dict[str, Json] = {"id": token.id, "type": token.type, "tenant_id": token.tenant_id}
+    if token.fingerprint is not None:
+        shown["fingerprint"] = token.fingerprint
+    shown["containers"] = [token.container]
+    shown["_extras"] = {"deduplicated": True}
+    return shown
+
+
+def timestamp(at_ns: int) -> str:
+    """Return an instant as ISO 8601 with UTC offset, in microseconds (REC-CREATED).
+
+    >>> timestamp(1_767_225_600_000_001_999)
+    '2026-01-01T00:00:00.000001+00:00'
+    """
+    seconds, rest_ns = divmod(at_ns, _SECOND_NS)
+    return f"{_to_second(seconds)}.{rest_ns // 1000:06d}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _to_second(seconds: int) -> str:
+    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")

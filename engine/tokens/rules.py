@@ -1,0 +1,138 @@
+"""The profile's choices about tokens, prepared once for the path that every request takes.
+
+What it is not: a second place for a choice. Each attribute comes from a field of
+`engine.profile.TokensProfile` or `DedupProfile`; names and defaults stand there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from engine.errors import InputError
+from engine.messages import Problem
+from engine.profile import DedupProfile, TokensProfile
+
+__all__ = ["CARD", "TOKEN", "Faults", "Rules", "normal_container"]
+
+TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
+CARD: Final = "card"
+
+_CONTAINER: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
+_FAULTS_LIMIT: Final = 1000
+
+
+class Rules:
+    """A profile, ready for use: build one an engine and hand it to every function here.
+
+    types: every known type (TOK-TYPES, D-TYPE-VALUE).
+    fields: what a token request object may hold (D-UNKNOWN); `intent_fields` a token intent;
+    `patch_fields` a merge patch.
+    any_data: the types whose `data` is any JSON (D-TOKEN-DATA, D-TYPE-VALUE).
+    leaf_expression: what a token with no expression shows (D-FPEXPR-DEFAULT).
+    containers: type → container when none is named (D-CONTAINER-DEFAULT).
+    Raises `InputError` when a default container of the profile is no container path.
+    """
+
+    __slots__ = (
+        "any_data",
+        "containers",
+        "dedup",
+        "fields",
+        "intent_fields",
+        "leaf_expression",
+        "patch_fields",
+        "tokens",
+        "types",
+    )
+
+    def __init__(self, tokens: TokensProfile, dedup: DedupProfile) -> None:
+        self.tokens = tokens
+        self.dedup = dedup
+        self.types = frozenset({TOKEN, CARD, *tokens.extra_types})
+        self.intent_fields = frozenset({"type", "data", "encrypted"})
+        self.patch_fields = self.intent_fields | {
+            "metadata",
+            "search_indexes",
+            "fingerprint_expression",
+            tokens.container_field,
+        }
+        self.fields = self.patch_fields | {dedup.flag_name, "token_intent_id"}
+        token = _default(tokens.container_default_token, "container_default_token")
+        card = _default(tokens.container_default_card, "container_default_card")
+        self.containers: Mapping[str, str] = {
+            **dict.fromkeys(tokens.extra_types, token),
+            TOKEN: token,
+            CARD: card,
+        }
+        any_data = set(tokens.extra_types) - {TOKEN, CARD}
+        if tokens.token_data == "any":  # noqa: S105 # reason: a choice's name
+            any_data.add(TOKEN)
+        self.any_data = frozenset(any_data)
+        self.leaf_expression = None if tokens.fpexpr_default == "hidden" else "{{ data }}"
+
+
+class Faults:
+    """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
+
+    At most 1 000 pointers are kept, so that an answer cannot become much larger than its request;
+    the rest is counted. No message quotes a value of the body.
+    """
+
+    __slots__ = ("_found", "_left_out")
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+        self._left_out = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def add(self, pointer: str, message: str) -> None:
+        """Remember one fault."""
+        said = self._found.get(pointer)
+        if said is not None:
+            if message not in said:
+                said.append(message)
+        elif len(self._found) < _FAULTS_LIMIT:
+            self._found[pointer] = [message]
+        else:
+            self._left_out += 1
+
+    def problem(self, clause: str | None = None) -> Problem:
+        """Return the 400 that names them all."""
+        count = sum(map(len, self._found.values())) + self._left_out
+        detail = f"the body has {count} faults" if count > 1 else "the body has a fault"
+        if self._left_out:
+            detail += f"; the first {_FAULTS_LIMIT} are named"
+        return Problem(400, detail, errors=self._found, clause=clause)
+
+    def check(self) -> None:
+        """Raise the 400 when there is a fault (TOK-ATOMIC)."""
+        if self._found:
+            raise self.problem("TOK-ATOMIC")
+
+
+def normal_container(path: str) -> str | None:
+    """Return a container path as it is stored, lower-cased (D-CONTAINER); None when it is none.
+
+    >>> normal_container("/PCI/high/")
+    '/pci/high/'
+    >>> normal_container("/pci//high/") is normal_container("pci/") is None
+    True
+    """
+    return path.lower() if _CONTAINER.fullmatch(path) else None
+
+
+def _default(path: str, name: str) -> str:
+    normal = normal_container(path)
+    if normal is None:
+        raise InputError(
+            f"profile.tokens.{name} = {path!r} must start and end with '/' and hold segments of "
+            "letters, digits, '_' and '-'; for example '/general/high/'"
+        )
+    return normal

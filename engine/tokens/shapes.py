@@ -1,0 +1,278 @@
+"""The walk: which parts of a body become tokens, and the answer's mirror of it (seed 4.1).
+
+    TOK-OBJECT     an object holding `type` is a token request object → one record
+    TOK-PLAIN      an object without `type`: the same keys, each value replaced
+    TOK-ARRAY      an array: the same length and order
+    TOK-COMPOSITE  objects and arrays nested in one another: the same structure
+    TOK-LEAF       a plain string anywhere is a generic `token` → its identifier
+
+Where the seed is silent the profile decides: D-DEPTH, D-EMPTY, D-LEAF, D-SCALAR, D-TYPE-VALUE,
+D-CONTAINER. Depth counts objects and arrays of the body, a token request object as one level and
+nothing inside it. What is wrong at this step is wrong before permissions are asked (D-ORDER): all
+of it is named in one 400.
+
+The one idea: the mirror is built while walking, with a hole where each element's result belongs,
+so that the answer cannot differ from the body in structure, and filling the holes is all that is
+left. The loop holds its own stack: no body can exhaust Python's.
+
+What it is not: the validation of what a token request object holds (`types`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from engine.messages import Json, Problem
+from engine.tokens.rules import TOKEN, Faults, Rules, normal_container
+
+__all__ = [
+    "Element",
+    "Frame",
+    "Plan",
+    "escaped",
+    "pointer_to",
+    "read_container",
+    "walk",
+    "walk_one",
+]
+
+Frame: TypeAlias = tuple[Any, Any] | None
+"""The way to a container of the body: (way to its container, its key or index); None = outside."""
+
+_LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
+_PATH_FAULT: Final = (
+    "must be a container path: it starts and ends with '/', holds no '//', and its segments are "
+    "letters, digits, '_' and '-'"
+)
+
+
+def pointer_to(frame: Frame, key: str | int) -> str:
+    """Return the JSON Pointer (RFC 6901) of what stands at `key` of the container at `frame`."""
+    parts: list[str] = []
+    while frame is not None:
+        parts.append(escaped(str(key)))
+        frame, key = frame
+    return "".join(reversed(parts))
+
+
+def escaped(key: str) -> str:
+    """Return a key as one step of a JSON Pointer.
+
+    >>> escaped("a/b~c")
+    '/a~1b~0c'
+    """
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
+class Element:
+    """One part of a body that becomes a token.
+
+    is_leaf: a plain leaf, answered with an identifier; else a token request object, answered with
+    a record. type: a known type. container: named or default, lower-cased. value: the leaf, or the
+    object's fields.
+    """
+
+    __slots__ = ("_frame", "_hole", "_key", "container", "is_leaf", "type", "value")
+
+    def __init__(
+        self,
+        frame: Frame,
+        key: str | int,
+        hole: Any,  # noqa: ANN401 # reason: the list or dict of the mirror that has the hole
+        value: Any,  # noqa: ANN401 # reason: any JSON
+        is_leaf: bool,  # noqa: FBT001 # reason: likewise by position
+        type_: str,
+        container: str,
+    ) -> None:
+        self._frame = frame
+        self._key = key
+        self._hole = hole
+        self.value = value
+        self.is_leaf = is_leaf
+        self.type = type_
+        self.container = container
+
+    def __repr__(self) -> str:
+        return f"<Element {self.type} at {self.pointer!r}>"
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer of this part of the body."""
+        return pointer_to(self._frame, self._key)
+
+    def fill(self, result: Json) -> None:
+        """Put the result where the answer mirrors this part."""
+        self._hole[self._key] = result
+
+
+class Plan:
+    """What a body asks for: its elements in document order, depth first, and the mirror."""
+
+    __slots__ = ("_root", "elements")
+
+    def __init__(self, root: list[Any], elements: list[Element]) -> None:
+        self._root = root
+        self.elements = elements
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """The destination containers, distinct, in document order (AUTH-CREATE)."""
+        return tuple(dict.fromkeys([element.container for element in self.elements]))
+
+    def rebuild(self, results: Sequence[Json]) -> Json:
+        """Return the answer: the body with each element replaced by its result, in order.
+
+        The mirror is the plan's own, so a plan is rebuilt once.
+        """
+        elements = self.elements
+        assert len(results) == len(elements), "one result an element"
+        for element, result in zip(elements, results, strict=True):
+            element._hole[element._key] = result  # noqa: SLF001 # reason: `fill`, in the hot path
+        answer: Json = self._root[0]
+        return answer
+
+
+def walk(body: Json, rules: Rules) -> Plan:
+    """Return the plan of a tokenize body.
+
+    Raises `Problem` 400 naming every fault of this step by its JSON Pointer: nesting, `type`, the
+    container field, leaves that are no strings, a bare scalar, an empty body where that is refused.
+    """
+    if not isinstance(body, dict | list):
+        return _walk_scalar(body, rules)
+    faults = Faults()
+    root: list[Any] = [None]
+    elements = _elements(body, root, rules, faults)
+    if faults:
+        raise faults.problem("TOK-COMPOSITE")
+    if not elements and rules.tokens.empty_body == "reject":
+        raise Problem(400, "the body must hold something to tokenize", clause="TOK-COMPOSITE")
+    return Plan(root, elements)
+
+
+def walk_one(body: Json, rules: Rules) -> Plan:
+    """Return the plan of a body that must be one token request object (D-CREATE, D-INTENT).
+
+    Raises `Problem` 400 as `walk` does.
+    """
+    if not isinstance(body, dict):
+        raise Problem(400, "the body must be a token request object", clause="TOK-OBJECT")
+    if "type" not in body:
+        raise Problem(
+            400,
+            "the body must be a token request object",
+            errors={"/type": ["is required"]},
+            clause="TOK-OBJECT",
+        )
+    return walk(body, rules)
+
+
+def _walk_scalar(body: Json, rules: Rules) -> Plan:
+    """D-SCALAR: a body that is a bare scalar is none of the four shapes."""
+    choice = rules.tokens.non_string_leaf
+    if rules.tokens.scalar_body == "reject" or (not isinstance(body, str) and choice == "reject"):
+        raise Problem(400, "the body must be an object or an array", clause="TOK-COMPOSITE")
+    if not isinstance(body, str) and choice == "pass":
+        return Plan([body], [])
+    root: list[Any] = [None]
+    return Plan(root, [Element(None, 0, root, body, True, TOKEN, rules.containers[TOKEN])])
+
+
+def _elements(
+    body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults
+) -> list[Element]:
+    """Walk the body, build the mirror under `root[0]`, return the holes' elements."""
+    elements: list[Element] = []
+    leaf_container = rules.containers[TOKEN]
+    depth_limit = rules.tokens.depth_limit
+    stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
+    items: Iterator[tuple[Any, Any]] = iter(((0, body),))
+    hole: Any = root
+    frame: Frame = None
+    while True:
+        for key, value in items:
+            kind = type(value)
+            if kind is str:
+                hole[key] = None  # keeps the order of keys
+                elements.append(Element(frame, key, hole, value, True, TOKEN, leaf_container))
+            elif kind is not dict and kind is not list:
+                _other_leaf(
+                    Element(frame, key, hole, value, True, TOKEN, leaf_container),
+                    rules,
+                    elements,
+                    faults,
+                )
+            elif len(stack) >= depth_limit:
+                faults.add(
+                    pointer_to(frame, key), f"must not be nested deeper than {depth_limit} levels"
+                )
+            elif kind is dict and "type" in value:
+                hole[key] = None
+                element = Element(frame, key, hole, value, False, TOKEN, leaf_container)
+                _request_object(element, rules, faults)
+                elements.append(element)
+            else:
+                stack.append((items, hole, frame))
+                inner: Any = {} if kind is dict else [None] * len(value)
+                hole[key] = inner
+                items = iter(value.items() if kind is dict else enumerate(value))
+                hole, frame = inner, (frame, key)
+                break
+        else:
+            if not stack:
+                return elements
+            items, hole, frame = stack.pop()
+
+
+def _other_leaf(element: Element, rules: Rules, elements: list[Element], faults: Faults) -> None:
+    """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
+    choice = rules.tokens.non_string_leaf
+    if choice == "reject":
+        faults.add(element.pointer, _LEAF_FAULT)
+    elif choice == "pass":
+        element.fill(element.value)
+    else:
+        element.fill(None)
+        elements.append(element)
+
+
+def _request_object(element: Element, rules: Rules, faults: Faults) -> None:
+    """Set the type and the container of a token request object, or name what is wrong."""
+    fields = element.value
+    named = fields["type"]
+    if type(named) is not str:
+        faults.add(f"{element.pointer}/type", "must be a string that names a token type")
+    elif named not in rules.types:
+        faults.add(
+            f"{element.pointer}/type",
+            "must be a token type; known: " + ", ".join(sorted(rules.types)),
+        )
+    else:
+        element.type = named
+    field = rules.tokens.container_field
+    path = (
+        read_container(element.pointer, fields[field], rules, faults) if field in fields else None
+    )
+    element.container = rules.containers[element.type] if path is None else path
+
+
+def read_container(
+    at: str,
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    rules: Rules,
+    faults: Faults,
+) -> str | None:
+    """Return the container path that the field holds, None for none or a fault (D-CONTAINER)."""
+    pointer = at + escaped(rules.tokens.container_field)
+    if rules.tokens.container_form == "array":
+        if type(given) is not list or len(given) > 1:
+            faults.add(pointer, "must be an array of at most one container path")
+            return None
+        if not given:
+            return None
+        pointer, given = f"{pointer}/0", given[0]
+    path = normal_container(given) if type(given) is str else None
+    if path is None:
+        faults.add(pointer, _PATH_FAULT)
+    return path

@@ -1,0 +1,174 @@
+"""Strict JSON: bytes to a value, or the problem that names what is wrong (TOK-JSON).
+
+D-STRICT-JSON: repeated keys at any depth, NaN and Infinity, invalid UTF-8, lone surrogates (raw or
+escaped) and a byte order mark are 400, and so are nesting and numbers that no parser should follow.
+
+The one idea: `orjson` refuses nearly all of it, so a body is parsed by it and only what it passes
+over is looked at again: repeated keys (which drop strings, so the count of strings tells) and
+integers that do not fit 64 bits (which it rounds). Such bodies are parsed again by `json`, slowly
+and exactly.
+
+What it is not: a validator of shapes; it knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+import orjson
+
+from engine.messages import Json, Problem
+
+__all__ = ["check_value", "dumps", "parse"]
+
+NESTING_LIMIT: Final = 1024
+"""Deepest nesting that is parsed at all; the profile's depth limit (D-DEPTH) is the service's."""
+
+_LOOK_AGAIN: Final = re.compile(rb"\\|[0-9]{19}")
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_PURE: Final = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+_NESTING_FAULT: Final = f"the body must not be nested deeper than {NESTING_LIMIT} levels"
+_NUMBER_FAULT: Final = "the body must hold no number beyond the range of JSON implementations"
+
+
+def parse(raw: bytes) -> Json:
+    """Return the value of a JSON text; raises `Problem` 400 where it is not strictly JSON."""
+    try:
+        value: Json = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(error) from None
+    if _LOOK_AGAIN.search(raw) is None:
+        if orjson.dumps(value).count(b'"') == raw.count(b'"'):
+            return value
+    elif _LONG_NUMBER.search(raw) is None and _strings(dumps(value)) == _strings(raw):
+        return value
+    return _parse_exactly(raw)
+
+
+def check_value(value: object) -> Json:
+    """Return a copy of a body given as Python values, which shares nothing with it.
+
+    Raises `Problem` 400 for whatever JSON text could not hold: other types (tuples, sets, bytes,
+    subclasses), keys that are no strings, NaN and Infinity, lone surrogates, absurd nesting.
+    """
+    try:
+        copy: Json = orjson.loads(orjson.dumps(value, option=_PURE))
+        if copy == value:
+            return copy
+    except (orjson.JSONEncodeError, orjson.JSONDecodeError, RecursionError):
+        pass
+    return _copy_exactly(value)
+
+
+def dumps(value: Json) -> bytes:
+    """Return compact JSON in UTF-8, also of what `orjson` does not write (deep, huge integers)."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _strings(raw: bytes) -> int:
+    """Return how many quotes stand outside escapes: two a string."""
+    return _ESCAPE.sub(b"", raw).count(b'"')
+
+
+def _not_json(error: orjson.JSONDecodeError) -> Problem:
+    said = str(error)
+    if "depth limit" in said or "recursion" in said:
+        return Problem(400, _NESTING_FAULT, clause="TOK-JSON")
+    if "infinity" in said:
+        return Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+    # The parser's own words may quote; the place never does.
+    reason = "it must be UTF-8 without a byte order mark" if _is_encoding(said) else "see RFC 8259"
+    return Problem(
+        400,
+        f"the body is not JSON (line {error.lineno}, column {error.colno}); {reason}",
+        clause="TOK-JSON",
+    )
+
+
+def _is_encoding(said: str) -> bool:
+    return "UTF-8" in said
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Problem(400, "the body must not repeat a key in an object", clause="TOK-JSON")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+    return number
+
+
+def _parse_exactly(raw: bytes) -> Json:
+    """Parse a text that `orjson` took for JSON, with every integer exact and keys told apart."""
+    try:
+        value: Json = json.loads(raw, object_pairs_hook=_unique, parse_float=_finite)
+    except RecursionError:
+        raise Problem(400, _NESTING_FAULT, clause="TOK-JSON") from None
+    except ValueError:  # Python reads no integer of thousands of digits
+        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON") from None
+    return value
+
+
+def _copy_exactly(value: object) -> Json:
+    """Copy level by level, so that neither depth nor a cycle can exhaust anything."""
+    root: list[Any] = [value]
+    level: list[Any] = [root]
+    for _ in range(NESTING_LIMIT + 1):
+        below: list[Any] = []
+        for holder in level:
+            places = range(len(holder)) if type(holder) is list else list(holder)
+            for place in places:
+                copied = _copy_one(holder[place])
+                holder[place] = copied
+                if type(copied) is dict or type(copied) is list:
+                    below.append(copied)
+        if not below:
+            copy: Json = root[0]
+            return copy
+        level = below
+    raise Problem(400, _NESTING_FAULT, clause="TOK-JSON")
+
+
+def _copy_one(value: object) -> Json:
+    kind = type(value)
+    if kind is str:
+        _check_text(value)
+    elif kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type] # reason: its type was just asked
+            raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+    elif kind is dict:
+        for key in value:  # type: ignore[attr-defined] # reason: its type was just asked
+            if type(key) is not str:
+                raise Problem(400, "every key of an object must be a string", clause="TOK-JSON")
+            _check_text(key)
+        return dict(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
+    elif kind is list:
+        return list(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
+    elif value is not None and kind is not bool and kind is not int:
+        raise Problem(
+            400, f"the body must hold JSON values only; {kind.__name__} is none", clause="TOK-JSON"
+        )
+    return value  # type: ignore[return-value] # reason: every other type was refused
+
+
+def _check_text(text: object) -> None:
+    try:
+        text.encode()  # type: ignore[attr-defined] # reason: callers pass strings only
+    except UnicodeEncodeError:
+        raise Problem(400, "the body must hold no lone surrogate", clause="TOK-JSON") from None

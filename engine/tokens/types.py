@@ -1,0 +1,322 @@
+"""The types: what a token request object may hold, and the draft that a valid one becomes.
+
+Everything here is judged after permissions (D-ORDER), every fault of the whole body is named in
+one 400 by its JSON Pointer, and one fault anywhere fails the request (TOK-ATOMIC). No message
+quotes a value. Faults inside an encrypted payload are named at `encrypted`, which is what the
+caller sent.
+
+    TOK-ONE-OF      at least one of `data` and `encrypted`; both: D-ONE-OF
+    TOK-TOKEN-DATA  `data` of a `token` is a string; else D-TOKEN-DATA
+    TOK-CARD-DATA   number, expiration_month, expiration_year, cvc: `cards`
+    TOK-METADATA    an object of string to string, bounded by D-METADATA
+    TOK-INDEXES     an array of expressions, bounded by D-INDEXES
+    TOK-FPEXPR      one expression (D-EXPR)
+
+What it is not: the walk, which has found the objects and their containers (`shapes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from engine.errors import VaultError, did_you_mean
+from engine.messages import Json, Problem
+from engine.tokens import expressions
+from engine.tokens.cards import read_card
+from engine.tokens.drafts import Draft, LeafDraft, Located, derive
+from engine.tokens.rules import CARD, Faults, Rules
+from engine.tokens.shapes import Element, Plan, escaped
+from engine.tokens.strict_json import parse
+
+__all__ = ["Decrypt", "OpenIntent", "Reading", "validate", "validate_intent"]
+
+Decrypt: TypeAlias = Callable[[str], bytes]
+"""Opens a compact encrypted payload; raises `VaultError` with a reason that quotes nothing."""
+
+OpenIntent: TypeAlias = Callable[[str], tuple[str, Json] | None]
+"""Intent id → (type, data) of a token intent of the tenant that has not expired, else None."""
+
+_NOTHING: Final = object()
+
+
+class Reading:
+    """One reading of one body: the rules, what it may call, what is wrong so far."""
+
+    __slots__ = ("decrypt", "deduplicate", "faults", "fields", "intents", "open_intent", "rules")
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        deduplicate: bool = False,
+        decrypt: Decrypt | None = None,
+        open_intent: OpenIntent | None = None,
+    ) -> None:
+        self.rules = rules
+        self.deduplicate = deduplicate
+        self.decrypt = decrypt
+        self.open_intent = open_intent
+        self.fields = rules.fields
+        self.faults = Faults()
+        self.intents: set[str] = set()
+
+
+def validate(
+    plan: Plan,
+    rules: Rules,
+    *,
+    deduplicate: bool = False,
+    decrypt: Decrypt | None = None,
+    open_intent: OpenIntent | None = None,
+) -> list[Draft]:
+    """Return one draft an element, in order.
+
+    deduplicate: the tenant's setting (D-DEDUP). decrypt: opens `encrypted`; without it such a
+    payload is refused. open_intent: finds token intents; without it every id is unknown.
+    Raises `Problem` 400 naming every fault of the body.
+    """
+    reading = Reading(rules, deduplicate=deduplicate, decrypt=decrypt, open_intent=open_intent)
+    drafts = [
+        LeafDraft(element.value, element.container, rules, deduplicate)
+        if element.is_leaf
+        else _read_object(element, reading)
+        for element in plan.elements
+    ]
+    reading.faults.check()
+    return drafts
+
+
+def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None) -> Draft:
+    """Return the draft of a token intent's body: `type` and `data` or `encrypted` (D-INTENT).
+
+    Its cvc is checked and dropped: an intent does not carry it over.
+    """
+    reading = Reading(rules, decrypt=decrypt)
+    reading.fields = rules.intent_fields
+    draft = _read_object(plan.elements[0], reading)
+    reading.faults.check()
+    draft.cvc = None
+    return draft
+
+
+def _read_object(element: Element, reading: Reading) -> Draft:
+    """Read one token request object; what is wrong goes to `reading.faults`."""
+    given: dict[str, Any] = element.value
+    rules = reading.rules
+    draft = Draft(element.type, element.container)
+    if not rules.fields.issuperset(given) or reading.fields is not rules.fields:
+        check_fields(given, reading, element)
+    draft.deduplicate = reading.deduplicate
+    flag = given.get(rules.dedup.flag_name, _NOTHING)
+    if flag is not _NOTHING:
+        if type(flag) is bool:
+            draft.deduplicate = flag
+        else:
+            pointer = element.pointer + escaped(rules.dedup.flag_name)
+            reading.faults.add(pointer, "must be true or false")
+    if "metadata" in given:
+        draft.metadata = read_metadata(given["metadata"], reading, element)
+    if "search_indexes" in given:
+        draft.search_indexes = read_indexes(given["search_indexes"], reading, element)
+    supplied = None
+    if "fingerprint_expression" in given:
+        supplied = read_expression(given["fingerprint_expression"], reading, element)
+    data = _read_source(draft, given, reading, element)
+    if data is not _NOTHING:
+        derive(draft, data, supplied, rules, reading.faults, element)
+    return draft
+
+
+def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> None:
+    """D-UNKNOWN: a field that the object has not is named, or passed over."""
+    if reading.rules.tokens.unknown_field == "ignore":
+        return
+    for name in given:
+        if name not in reading.fields:
+            hint = did_you_mean(name, sorted(reading.fields))
+            reading.faults.add(at.pointer + escaped(name), f"is no field of this object{hint}")
+
+
+def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+    """Return the data, from wherever the object has it; `_NOTHING` after a fault (TOK-ONE-OF)."""
+    has_data = "data" in given
+    has_encrypted = "encrypted" in given
+    if "token_intent_id" in given and "token_intent_id" in reading.fields:
+        if has_data or has_encrypted:
+            reading.faults.add(
+                f"{at.pointer}/token_intent_id", "must stand instead of `data` and `encrypted`"
+            )
+            return _NOTHING
+        return _read_intent(draft, given["token_intent_id"], reading, at)
+    if has_data and has_encrypted:
+        choice = reading.rules.tokens.one_of
+        if choice == "reject":
+            reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`, not both")
+            return _NOTHING
+        has_data, has_encrypted = choice == "data", choice == "encrypted"
+    if has_data:
+        return read_data(draft, given["data"], reading, at, "data")
+    if has_encrypted:
+        opened = open_payload(given["encrypted"], reading, at)
+        return opened if opened is _NOTHING else read_data(draft, opened, reading, at, "encrypted")
+    reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`")
+    return _NOTHING
+
+
+def _read_intent(
+    draft: Draft,
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+    """D-INTENT: the data of a token intent, which this request consumes."""
+    pointer = f"{at.pointer}/token_intent_id"
+    found = None
+    if type(given) is str and reading.open_intent is not None:
+        found = reading.open_intent(given)
+    if found is None:
+        reading.faults.add(pointer, "must be the id of a token intent that has not expired")
+        return _NOTHING
+    if given in reading.intents:
+        reading.faults.add(pointer, "must not be consumed twice")
+        return _NOTHING
+    reading.intents.add(given)
+    intent_type, data = found
+    if intent_type != draft.type:
+        reading.faults.add(pointer, "must be a token intent of the same type")
+        return _NOTHING
+    draft.intent_id = given
+    return data
+
+
+def open_payload(
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+    """Return the JSON inside an encrypted payload (TOK-ENCRYPTED, D-ENCRYPTED)."""
+    pointer = f"{at.pointer}/encrypted"
+    if type(given) is not str:
+        reading.faults.add(pointer, "must be a compact encrypted string")
+        return _NOTHING
+    if reading.decrypt is None:
+        reading.faults.add(pointer, "cannot be opened here")
+        return _NOTHING
+    try:
+        return parse(reading.decrypt(given))
+    except VaultError as error:
+        reading.faults.add(pointer, f"cannot be opened: {error}")
+    except Problem:
+        reading.faults.add(pointer, "must hold the JSON of `data`")
+    return _NOTHING
+
+
+def read_data(
+    draft: Draft,
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+    field: str,
+) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+    """Return `data` as it is kept, the cvc moved to the draft; `_NOTHING` after a fault.
+
+    field: where the body holds it, `data` or `encrypted`.
+    """
+    rules = reading.rules
+    if draft.type == CARD:
+        card = read_card(given, rules, reading.faults, at, field)
+        if card is None:
+            return _NOTHING
+        data, draft.cvc = card
+        return data
+    if draft.type in rules.any_data:
+        if _is_deeper(given, rules.tokens.depth_limit):
+            reading.faults.add(
+                f"{at.pointer}/{field}",
+                f"must not be nested deeper than {rules.tokens.depth_limit} levels",
+            )
+            return _NOTHING
+        return given
+    if type(given) is not str:
+        reading.faults.add(f"{at.pointer}/{field}", "must be a string: `data` of a `token` is one")
+        return _NOTHING
+    return given
+
+
+def read_metadata(
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+) -> dict[str, str] | None:
+    """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
+    if type(given) is not dict:
+        reading.faults.add(f"{at.pointer}/metadata", "must be an object of string to string")
+        return None
+    bounds = reading.rules.tokens
+    if len(given) > bounds.metadata_entries_limit:
+        reading.faults.add(
+            f"{at.pointer}/metadata",
+            f"must have at most {bounds.metadata_entries_limit} entries",
+        )
+    key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
+    for key, value in given.items():
+        if type(value) is str and len(value) <= value_limit and len(key) <= key_limit:
+            continue
+        pointer = f"{at.pointer}/metadata{escaped(key)}"
+        if type(value) is not str:
+            reading.faults.add(pointer, "must be a string")
+        elif len(value) > value_limit:
+            reading.faults.add(pointer, f"must have at most {value_limit} characters")
+        if len(key) > key_limit:
+            reading.faults.add(pointer, f"must have a key of at most {key_limit} characters")
+    return dict(given)
+
+
+def read_indexes(
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+) -> tuple[str, ...] | None:
+    """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
+    pointer = f"{at.pointer}/search_indexes"
+    limit = reading.rules.tokens.indexes_limit
+    if type(given) is not list:
+        reading.faults.add(pointer, "must be an array of expressions")
+        return None
+    if len(given) > limit:
+        reading.faults.add(pointer, f"must hold at most {limit} expressions")
+        return None
+    fine = True
+    for place, text in enumerate(given):
+        if type(text) is not str or expressions.parse(text) is None:
+            reading.faults.add(f"{pointer}/{place}", expressions.GRAMMAR_FAULT)
+            fine = False
+    return tuple(given) if fine else None
+
+
+def read_expression(
+    given: Any,  # noqa: ANN401 # reason: any JSON
+    reading: Reading,
+    at: Located,
+) -> str | None:
+    """Return `fingerprint_expression`, None when it is none (TOK-FPEXPR, D-EXPR)."""
+    if type(given) is str and expressions.parse(given) is not None:
+        return given
+    reading.faults.add(f"{at.pointer}/fingerprint_expression", expressions.GRAMMAR_FAULT)
+    return None
+
+
+def _is_deeper(value: Json, levels: int) -> bool:
+    """Whether objects and arrays are nested deeper than `levels`."""
+    level: Sequence[Any] = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True

@@ -10,6 +10,7 @@ replaces them by labels first. Ordering, time scaling and limits are `simulator.
 
 from simulator.traffic.logs._log import ADDRESS, Field, Log, read_log
 from simulator.traffic.logs._mapping import FORMATS, KINDS, Format, Kind, LogMap
+from simulator.traffic.logs._schema import map_schema
 
 __all__ = [
     "ADDRESS",
@@ -20,5 +21,6 @@ __all__ = [
     "Kind",
     "Log",
     "LogMap",
+    "map_schema",
     "read_log",
 ]

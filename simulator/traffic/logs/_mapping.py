@@ -29,7 +29,18 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 
-__all__ = ["FORMATS", "KINDS", "TARGETS", "Format", "Kind", "LogMap", "Rejected", "Source"]
+__all__ = [
+    "CHOICES",
+    "FORMATS",
+    "KINDS",
+    "TARGETS",
+    "UNITS",
+    "Format",
+    "Kind",
+    "LogMap",
+    "Rejected",
+    "Source",
+]
 
 Format: TypeAlias = Literal["combined", "common", "csv", "jsonl", "parquet"]
 FORMATS: Final = get_args(Format)
@@ -51,13 +62,13 @@ TARGETS: Final = (
     "application_kind",
     "legacy",
 )
-_CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
+CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
     "tenant_kind": ("production", "test"),
     "application_kind": KINDS,
     "legacy": ("false", "true"),
 }
 _SOURCE_KEYS: Final = ("field", "value", "pattern", "lookup", "default", "unit")
-_UNITS: Final = ("auto", "clf", "iso", "s", "ms", "us", "ns")
+UNITS: Final = ("auto", "clf", "iso", "s", "ms", "us", "ns")
 
 _NAMES: Final[MappingOf[str, tuple[str, ...]]] = {
     "time": (
@@ -111,7 +122,7 @@ class Source:
             found = self.default
         if found is None and self.target not in {"key", "time"}:
             raise Rejected(f"{self.target} is missing")
-        choices = _CHOICES.get(self.target)
+        choices = CHOICES.get(self.target)
         if found is not None and choices is not None and found not in choices:
             raise Rejected(f"{self.target} must be one of {', '.join(choices)}")
         return found
@@ -154,7 +165,7 @@ class LogMap:
         return cls(
             sources,
             _format(document),
-            None if line is None else _pattern(document.spot("line")),
+            None if line is None else _line(document.spot("line")),
             document.name,
         )
 
@@ -220,19 +231,20 @@ def _format(document: Document) -> Format | None:
         return None
     spot = document.spot("format")
     if spot.value not in FORMATS:
-        spot.fail(f"must be one of {', '.join(FORMATS)}{did_you_mean(str(spot.value), FORMATS)}")
+        spot.fail(f"must be one of {', '.join(FORMATS)}{_hint(spot.value, FORMATS)}")
     return cast("Format", spot.value)
 
 
 def _source(spot: Spot, target: str) -> Source:
     where = spot.document.where(spot.path)
+    known = _SOURCE_KEYS if target == "time" else _SOURCE_KEYS[:-1]
     if isinstance(spot.value, str):
         return Source(target, spot.value, where=where)
     if not isinstance(spot.value, dict):
         spot.fail('must be the name of a field, or a table like { field = "…" }')
     for key in spot.value:
-        if key not in _SOURCE_KEYS or (key == "unit" and target != "time"):
-            spot.child(key).fail_key(f"is unknown here{did_you_mean(key, _SOURCE_KEYS)}")
+        if key not in known:
+            spot.child(key).fail_key(f"is no known key{did_you_mean(key, known)}")
     if ("field" in spot.value) == ("value" in spot.value):
         spot.fail("must have either field or value")
     if "value" in spot.value:
@@ -253,8 +265,8 @@ def _source(spot: Spot, target: str) -> Source:
 
 def _unit(spot: Spot) -> str:
     unit: Any = spot.value.get("unit", "auto")
-    if unit not in _UNITS:
-        spot.child("unit").fail(f"must be one of {', '.join(_UNITS)}")
+    if unit not in UNITS:
+        spot.child("unit").fail(f"must be one of {', '.join(UNITS)}")
     return str(unit)
 
 
@@ -271,16 +283,29 @@ def _word(spot: Spot, target: str) -> str:
         value = "true" if value else "false"
     if not isinstance(value, str) or not value:
         spot.fail("must be a text that is not empty", secret=target == "key")
-    choices = _CHOICES.get(target)
+    choices = CHOICES.get(target)
     if choices is not None and value not in choices:
-        spot.fail(f"must be one of {', '.join(choices)}{did_you_mean(value, choices)}")
+        spot.fail(f"must be one of {', '.join(choices)}{_hint(value, choices)}")
     return value
+
+
+def _hint(value: object, known: Sequence[str]) -> str:
+    """Return `; did you mean 'x'?` where a known word is near; the rule lists them already."""
+    hint = did_you_mean(str(value), known)
+    return "" if hint.startswith("; known") else hint
 
 
 def _lookup(spot: Spot, target: str) -> dict[str, str]:
     if not isinstance(spot.value, dict) or not spot.value:
         spot.fail('must be a table of values, like { "live" = "production" }')
     return {name: _word(spot.child(name), target) for name in spot.value}
+
+
+def _line(spot: Spot) -> re.Pattern[str]:
+    pattern = _pattern(spot)
+    if not pattern.groupindex:
+        spot.fail("must have named groups, such as (?P<time>…); they are the fields")
+    return pattern
 
 
 def _target_pattern(spot: Spot, target: str) -> re.Pattern[str]:

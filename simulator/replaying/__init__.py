@@ -1,0 +1,1 @@
+"""Replay of real logs through the limits."""

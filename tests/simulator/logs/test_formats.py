@@ -1,0 +1,320 @@
+"""Every format of log gives the same columns; what does not parse is counted and named."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.errors import InputError
+from engine.files import Document, parse_toml
+from simulator.traffic.logs import ADDRESS, Log, LogMap, read_log
+
+STAMP = "17/May/2015:10:05:03 +0000"
+T_NS = 1_431_857_103_000_000_000
+GOOD = f'203.0.113.7 - - [{STAMP}] "GET /a?b=1 HTTP/1.1" 200 12 "-" "curl/8"'
+
+
+def values(log: Log, name: str) -> list[str | None]:
+    column = log.fields[name]
+    return [None if code < 0 else column.names[code] for code in column.codes]
+
+
+def rows(log: Log) -> list[tuple[Any, ...]]:
+    return list(
+        zip(
+            log.t_ns.tolist(),
+            values(log, "address"),
+            values(log, "method"),
+            values(log, "path"),
+            strict=True,
+        )
+    )
+
+
+def combined(tmp_path: Path, *lines: str, name: str = "access.log") -> Path:
+    file = tmp_path / name
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def test_combined_lines_give_address_method_and_path_as_logged(tmp_path: Path) -> None:
+    log = read_log(combined(tmp_path, GOOD))
+    assert (log.format, len(log), log.unparsed) == ("combined", 1, 0)
+    assert rows(log) == [(T_NS, "203.0.113.7", "GET", "/a?b=1")]
+    assert "key" not in log.fields
+
+
+def test_the_common_format_is_told_from_the_combined_one(tmp_path: Path) -> None:
+    line = f'203.0.113.7 - ada [{STAMP}] "PUT /x HTTP/2.0" 204 -'
+    log = read_log(combined(tmp_path, line))
+    assert (log.format, rows(log)) == ("common", [(T_NS, "203.0.113.7", "PUT", "/x")])
+
+
+@pytest.mark.parametrize(
+    ("request_line", "method", "path"),
+    [
+        ("GET /x HTTP/1.1", "GET", "/x"),
+        ("M-SEARCH * HTTP/1.1", "M-SEARCH", "*"),
+        ("propfind /x HTTP/1.0", "propfind", "/x"),
+        ("GET /a b HTTP/1.1", "GET", "/a b"),
+        ("GET /only", "GET", "/only"),
+        ("CONNECT example.test:443 HTTP/1.1", "CONNECT", "example.test:443"),
+        (r"GET /\"quoted\" HTTP/1.1", "GET", r"/\"quoted\""),
+        ("GET http://h.test/%41 HTTP/1.1", "GET", "http://h.test/%41"),
+    ],
+)
+def test_odd_request_lines(tmp_path: Path, request_line: str, method: str, path: str) -> None:
+    log = read_log(combined(tmp_path, f'::1 - - [{STAMP}] "{request_line}" 200 1 "-" "-"'))
+    assert rows(log) == [(T_NS, "::1", method, path)]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (GOOD.replace('"curl/8"', '"curl/8'), "agent is missing, cut or not in its form"),
+        (GOOD.replace("GET /a?b=1 HTTP/1.1", "-"), "request is missing"),
+        (GOOD.replace("GET /a?b=1", r"\x16\x03\x01"), "request must be a method, a path"),
+        (GOOD.replace("17/May", "17/Mai"), "time must name a month from Jan to Dec"),
+        (GOOD.replace("[17", "17"), "time is missing, cut or not in its form"),
+        (GOOD.replace(" 200 ", " OK "), "status is missing, cut or not in its form"),
+        (GOOD + ' "open', "field after the user agent must be quoted text, closed"),
+        ("garbage", "identity is missing, cut or not in its form"),
+        ("x" * (1 << 20), "line is too long"),
+        (GOOD.replace("203.0.113.7", "bad\x1b[31m"), "address must be an IP address"),
+    ],
+)
+def test_a_line_that_does_not_parse_is_counted_named_and_stops_nothing(
+    tmp_path: Path, line: str, why: str
+) -> None:
+    log = read_log(combined(tmp_path, GOOD, line, GOOD), format="combined")
+    assert (len(log), log.unparsed, log.line.tolist()) == (2, 1, [1, 3])
+    assert log.unparsed_first[0].startswith(f"access.log:2: {why}")
+    assert "\x1b" not in log.unparsed_first[0]
+
+
+def test_the_first_few_are_named_in_the_order_of_the_log(tmp_path: Path) -> None:
+    bad_time = GOOD.replace("17/May", "40/May")
+    log = read_log(combined(tmp_path, *[bad_time, "garbage"] * 9, GOOD), format="combined")
+    assert log.unparsed == 18
+    assert [text.split(":")[1] for text in log.unparsed_first] == ["1", "2", "3", "4", "5"]
+
+
+def test_addresses_have_one_spelling(tmp_path: Path) -> None:
+    lines = [
+        GOOD.replace("203.0.113.7", text)
+        for text in (
+            "::ffff:203.0.113.7",
+            "203.0.113.7",
+            "2001:DB8::0:1",
+            "2001:db8::1",
+            "host.test",
+        )
+    ]
+    log = read_log(combined(tmp_path, *lines))
+    assert values(log, "address") == ["203.0.113.7"] * 2 + ["2001:db8::1"] * 2 + ["host.test"]
+
+
+def test_gzip_a_mark_and_carriage_returns_change_nothing(tmp_path: Path) -> None:
+    plain = combined(tmp_path, GOOD, GOOD)
+    packed = tmp_path / "access.log.1.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + plain.read_bytes().replace(b"\n", b"\r\n")))
+    assert rows(read_log(packed)) == rows(read_log(plain))
+
+
+def test_bytes_that_are_not_utf8_stay_visible(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    file.write_bytes(GOOD.encode().replace(b"/a?b=1", b"/\xff\xfe") + b"\n")
+    assert values(read_log(file), "path") == [r"/\xff\xfe"]
+
+
+def test_csv_json_lines_parquet_and_frames_agree(tmp_path: Path) -> None:
+    moments = ["2023-11-16 18:15:46.6805900", "2023-11-16 18:15:50.9951690"]
+    expected = [
+        (1_700_158_546_680_590_000, "203.0.113.7", "GET", "/a"),
+        (1_700_158_550_995_169_000, "203.0.113.8", "POST", "/b"),
+    ]
+    columns = {
+        "Timestamp": moments,
+        "client_ip": ["203.0.113.7", "203.0.113.8"],
+        "method": ["GET", "POST"],
+        "url": ["/a", "/b"],
+    }
+    table = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "a.csv").write_text(
+        "\r\n".join([",".join(columns), *(",".join(row.values()) for row in table)])
+    )
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row) for row in table))
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        assert rows(read_log(tmp_path / name)) == expected
+    frame = pd.DataFrame(columns)
+    frame["Timestamp"] = pd.to_datetime(frame["Timestamp"])
+    assert rows(read_log(frame)) == expected
+    assert rows(read_log(pa.table(columns))) == expected
+    zoned = frame.assign(
+        Timestamp=frame["Timestamp"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
+    )
+    pq.write_table(pa.Table.from_pandas(zoned), tmp_path / "zoned.parquet")
+    assert rows(read_log(tmp_path / "zoned.parquet")) == expected
+
+
+def test_a_file_of_times_alone_is_one_address_and_post_tokenize(tmp_path: Path) -> None:
+    file = tmp_path / "arrivals.csv"
+    file.write_bytes(b"\xef\xbb\xbfwhen,size\r\n2023-11-16 18:15:46.0000001,3\r\n")
+    log = read_log(file, time_column="when")
+    assert rows(log) == [(1_700_158_546_000_000_100, ADDRESS, "POST", "/tokenize")]
+    assert "key" not in log.fields
+
+
+def test_csv_faults(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(
+        'time,path\n1,/a\n2\n"3","/quoted, with comma"\nnever,/b\n,/c\n4,"/two\nlines"\n5,\n6,/z\n'
+    )
+    log = read_log(file)
+    assert values(log, "path") == ["/a", "/quoted, with comma", "/two\nlines", "/z"]
+    assert log.line.tolist() == [2, 4, 7, 10]
+    assert log.unparsed_first == (
+        "a.csv:3: row must have 2 columns, it has 1",
+        "a.csv:5: time must be a plain decimal number, without an exponent",
+        "a.csv:6: time is missing",
+        "a.csv:9: path is missing",
+    )
+
+
+def test_a_quote_that_never_closes_loses_counted_lines_only(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    swallowed = "\n".join(f"{n},/{'x' * 90}" for n in range(2000))
+    file.write_text(f'time,path\n1,/a\n2,"/b\n{swallowed}\n9999,/z\n')
+    log = read_log(file)
+    assert len(log) + log.unparsed == 2003
+    assert log.unparsed_first[0] == "a.csv:3: quoted field must be closed"
+    assert values(log, "path")[-1] == "/z"
+
+
+def test_json_numbers_keep_their_digits_and_names_reach_inside(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    lines = [
+        '{"ts": 1700158546.123456789, "request": {"path": "/a"}, "ip": "203.0.113.7"}',
+        "",
+        '{"ts": 1700158547.5, "request": {"path": 7}, "ip": "203.0.113.7"}',
+        '{"ts": NaN, "request": {"path": "/a"}, "ip": "x"}',
+        "[1]",
+        '{"ts": 1700158548, "ip": "203.0.113.7"}',
+        "[" * 5000,
+    ]
+    file.write_text("\n".join(lines))
+    log = read_log(file)
+    assert log.t_ns.tolist() == [1_700_158_546_123_456_789, 1_700_158_547_500_000_000]
+    assert values(log, "path") == ["/a", "7"]
+    assert (log.unparsed, log.line.tolist()) == (4, [1, 3])
+    assert log.unparsed_first[2] == "a.jsonl:6: path is missing"
+
+
+def test_parquet_times_of_every_unit_are_exact(tmp_path: Path) -> None:
+    for unit, number in (("s", 7), ("ms", 7_001), ("us", 7_000_001), ("ns", 7_000_000_001)):
+        table = pa.table({"t": pa.array([number, None], pa.timestamp(unit))})
+        pq.write_table(table, tmp_path / "t.parquet")
+        log = read_log(tmp_path / "t.parquet")
+        scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
+        assert log.t_ns.tolist() == [number * scale]
+        assert log.unparsed_first == ("t.parquet:2: time is missing",)
+    numbers = pa.table({"t": np.array([0.1, 0.25, float("nan")])})
+    pq.write_table(numbers, tmp_path / "t.parquet")
+    assert read_log(tmp_path / "t.parquet").t_ns.tolist() == [100_000_000, 250_000_000]
+
+
+def test_columns_of_a_finished_run_replay_as_they_are() -> None:
+    frame = pd.DataFrame({"t_ns": [5, 0], "ip": ["a", "b"], "key": ["key-0001", None]})
+    log = read_log(frame)
+    assert log.t_ns.tolist() == [5, 0]
+    assert values(log, "key") == ["key-0001", None]
+
+
+def test_a_key_is_taken_from_an_appended_header_field(tmp_path: Path) -> None:
+    key = "key_prod_us_pub_" + "A" * 22
+    log = read_log(combined(tmp_path, GOOD + f' "198.51.100.1" "{key}"', GOOD + ' "-" "-"'))
+    assert values(log, "key") == [key, None]
+    named = read_log(
+        combined(tmp_path, GOOD + ' "abc"'),
+        map=LogMap.from_document(_document('time = "time"\nkey = "extra1"\nrequest = "request"')),
+    )
+    assert values(named, "key") == ["abc"]
+    assert "abc" not in repr(named)
+
+
+def _document(text: str) -> Document:
+    return parse_toml(text, "map.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.log", None, "log = '{}' must exist; check the name"),
+        ("empty.log", b"", "log = '{}' must hold at least one line; it is empty"),
+        ("blank.log", b"\n\n", "log = '{}' must hold at least one line; it is blank"),
+        ("utf16.log", b"\xff\xfea\0", "log = '{}' must be UTF-8; it is UTF-16, convert it first"),
+        (
+            "cut.log.gz",
+            gzip.compress(b"x" * 999)[:20],
+            "log = '{}' must be whole gzip; it is cut or damaged",
+        ),
+        ("bad.parquet", b"PAR1 no", "log = '{}' must be Parquet; it is cut or damaged"),
+        (
+            "times.csv",
+            b"when\n1\n",
+            "time must be a field of the log; name it with --time-column, the fields are: when",
+        ),
+        (
+            "junk.log",
+            b"junk\n",
+            (
+                "log = 'junk.log' must hold a line that parses as combined; junk.log:1: identity is"
+                " missing, cut or not in its form"
+            ),
+        ),
+    ],
+)
+def test_a_log_that_cannot_be_used_is_one_line(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    file = tmp_path / name
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_log(file)
+    assert str(caught.value) == message.format(file)
+
+
+def test_a_folder_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must be a file; it is a folder"):
+        read_log(tmp_path)
+
+
+def test_wrong_arguments_name_the_way_out(tmp_path: Path) -> None:
+    file = combined(tmp_path, GOOD)
+    with pytest.raises(InputError, match="did you mean 'combined'"):
+        read_log(file, format="combine")  # type: ignore[arg-type] # reason: a wrong word
+    with pytest.raises(InputError, match="must go with csv, jsonl or parquet"):
+        read_log(file, time_column="time")
+    (tmp_path / "a.csv").write_text("TIMESTAMP\n1\n")
+    with pytest.raises(InputError, match="did you mean 'TIMESTAMP'"):
+        read_log(tmp_path / "a.csv", time_column="TIMESTAMPS")
+
+
+def test_the_real_logs_parse_whole(shared_data: Path) -> None:
+    apache = read_log(shared_data / "apache_access.log")
+    assert (len(apache), apache.unparsed) == (9_999, 1)
+    assert apache.unparsed_first == (
+        "apache_access.log:8899: agent is missing, cut or not in its form",
+    )
+    arrivals = read_log(shared_data / "api_arrivals.csv", format="csv", time_column="TIMESTAMP")
+    assert (len(arrivals), arrivals.unparsed) == (19_366, 0)
+    assert all(arrivals.t_ns % 100 == 0)
+    assert int(arrivals.t_ns[0]) == 1_700_158_546_680_590_000

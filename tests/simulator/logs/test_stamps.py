@@ -1,0 +1,94 @@
+"""Times of logs are exact integers, whatever their notation (issue: replay of real logs)."""
+
+import datetime as dt
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.traffic.logs._stamps import Notation, StampError, clock_for, guess_notation
+
+
+@pytest.mark.parametrize(
+    ("notation", "text", "expected_ns"),
+    [
+        ("clf", "17/May/2015:10:05:03 +0000", 1_431_857_103_000_000_000),
+        ("clf", "17/May/2015:12:35:03 +0230", 1_431_857_103_000_000_000),
+        ("clf", "17/May/2015:03:05:03.25 -0700", 1_431_857_103_250_000_000),
+        ("iso", "2023-11-16 18:15:46.6805900", 1_700_158_546_680_590_000),
+        ("iso", "2023-11-16T18:15:46.123456789Z", 1_700_158_546_123_456_789),
+        ("iso", "2023-11-16T20:15:46+02:00", 1_700_158_546_000_000_000),
+        ("iso", "2023-11-16T18:15:46,5", 1_700_158_546_500_000_000),
+        ("iso", "2016-12-31T23:59:60Z", 1_483_228_800_000_000_000),
+        ("s", "1700158546.68059", 1_700_158_546_680_590_000),
+        ("s", "-0.5", -500_000_000),
+        ("ms", "1700158546680.59", 1_700_158_546_680_590_000),
+        ("us", "1700158546680590.1", 1_700_158_546_680_590_100),
+        ("ns", "1700158546680590123", 1_700_158_546_680_590_123),
+        ("s", "1.500000000000", 1_500_000_000),
+    ],
+)
+def test_stamps_are_read_exactly(notation: Notation, text: str, expected_ns: int) -> None:
+    assert clock_for(notation)(text) == expected_ns
+
+
+@pytest.mark.parametrize(
+    ("notation", "text", "why"),
+    [
+        ("clf", "17/Mai/2015:10:05:03 +0000", "time must name a month from Jan to Dec"),
+        ("clf", "31/Feb/2015:10:05:03 +0000", "time must name a day of the calendar"),
+        ("clf", "17/May/2015:25:05:03 +0000", "time must lie between 00:00:00 and 23:59:60"),
+        ("iso", "yesterday", "time must be like 2023-11-16T18:15:46.25Z"),
+        ("iso", "2023-11-16T18:15:46.1234567891", "finer than a nanosecond"),
+        ("iso", "9999-11-16T18:15:46", "between the years 1678 and 2262"),
+        ("iso", "2023-11-16T18:15:46+99:00", "zone within 24 hours"),
+        ("s", "1.7e9", "plain decimal number"),
+        ("ns", "0.5", "finer than a nanosecond"),
+        ("s", "1" * 20, "between the years 1678 and 2262"),
+        ("s", "\u0661\u0667", "plain decimal number"),
+    ],
+)
+def test_a_bad_stamp_says_why_and_never_what(notation: Notation, text: str, why: str) -> None:
+    with pytest.raises(StampError) as caught:
+        clock_for(notation)(text)
+    assert why in str(caught.value)
+    assert text not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "notation"),
+    [
+        ("17/May/2015:10:05:03 +0000", "clf"),
+        ("2023-11-16 18:15:46", "iso"),
+        ("0", "s"),
+        ("1700158546", "s"),
+        ("1700158546680", "ms"),
+        ("1700158546680590", "us"),
+        ("1700158546680590000", "ns"),
+    ],
+)
+def test_a_notation_is_told_from_one_stamp(text: str, notation: Notation) -> None:
+    assert guess_notation(text) == notation
+
+
+FIRST = dt.datetime(1700, 1, 1)  # noqa: DTZ001 # reason: the zone is drawn apart
+LAST = dt.datetime(2260, 1, 1)  # noqa: DTZ001 # reason: the zone is drawn apart
+
+
+@given(
+    st.datetimes(FIRST, LAST),
+    st.integers(0, 999_999_999),
+    st.integers(-14 * 60, 14 * 60),
+)
+def test_iso_agrees_with_datetime_in_exact_arithmetic(
+    moment: dt.datetime, fraction: int, zone_minutes: int
+) -> None:
+    moment = moment.replace(microsecond=0)
+    zone = dt.timezone(dt.timedelta(minutes=zone_minutes))
+    text = (
+        moment.isoformat() + f".{fraction:09d}" + dt.datetime(1, 1, 2, tzinfo=zone).isoformat()[19:]
+    )
+    away = moment.replace(tzinfo=zone) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    exact = Fraction(away // dt.timedelta(seconds=1)) * 10**9 + fraction
+    assert clock_for("iso")(text) == exact

@@ -1,0 +1,29 @@
+"""Rate limits: the table of the seed as data, and a limiter that plays it under a profile.
+
+`LimitTable` and `Rule` say what is limited (seed 8.2 to 8.7), `LimitsProfile` how that is read
+(`engine.profile`), and `Limiter` decides: `decide(now_ns, subject)` for a request of a `Subject`.
+The algorithms stand in `engine.limits.algorithms`, a page for all five.
+
+What it is not: tenants' other quotas, or HTTP. No clock is read here; instants are handed in.
+"""
+
+from engine.limits.limiter import Limiter
+from engine.limits.render import render
+from engine.limits.resources import Classifier, classify
+from engine.limits.subject import Block, Headroom, Subject
+from engine.limits.table import DEFAULT_TABLE, SEED_SECTIONS, LimitTable, Match, Rule
+
+__all__ = [
+    "DEFAULT_TABLE",
+    "SEED_SECTIONS",
+    "Block",
+    "Classifier",
+    "Headroom",
+    "LimitTable",
+    "Limiter",
+    "Match",
+    "Rule",
+    "Subject",
+    "classify",
+    "render",
+]

@@ -1,0 +1,293 @@
+"""From rows to counters: which rules apply to a class of requests, and what each of them counts.
+
+A row of the table becomes one or more *legs*, each a family of counters with one key: `key|ip` has
+a leg by key and one by IP. What the profile says about counters (D-AND-COUNTER, D-OR-COUNTER,
+D-OR-RESOURCE), kinds (D-LEGACY-CLASS, D-PROXY-RULES) and composition (D-COMPOSE) is all decided
+here, once a class of requests, so that a decision only walks a tuple of legs.
+
+Equal rows of two tables share their legs: an IP counter spans tenants, whichever table names the
+row (D-COUNTED).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from engine.errors import InputError, did_you_mean
+from engine.limits.algorithms import (
+    ALGORITHMS,
+    BLOCK,
+    LINE_SIZE,
+    PRODUCT_BOUND,
+    idle_ns,
+    rule_row,
+)
+from engine.limits.resources import Classifier
+from engine.limits.settling import Journal
+from engine.limits.subject import Subject
+from engine.limits.table import DEFAULT_TABLE, LimitTable, Rule
+from engine.model import ApplicationKind, TenantKind
+from engine.profile import Algorithm, LimitsProfile
+
+__all__ = ["Counted", "CounterKey", "Leg", "Legs", "RequestClass", "class_of"]
+
+By: TypeAlias = Literal["ip+key", "key", "ip", "proxy-key+ip", "host+ip"]
+CounterKey: TypeAlias = tuple[str | None, ...]
+
+
+class Counted:
+    """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal."""
+
+    __slots__ = ("journal", "leg", "line", "ring")
+
+    def __init__(self, leg: Leg) -> None:
+        self.leg = leg
+        self.line: list[int] = [0] * LINE_SIZE
+        self.ring: list[int] = []
+        self.journal = Journal() if leg.settles else None
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether it decides as a fresh one does from now on."""
+        if self.line[BLOCK] > now_ns or self.journal:
+            return False
+        return idle_ns(self.leg.algorithm, self.line, self.ring, self.leg.row) <= now_ns
+
+
+class RequestClass(NamedTuple):
+    """All that decides which rules apply to a request; `resources` are the patterns it matches."""
+
+    table: str
+    tenant_kind: TenantKind | None
+    application_kind: ApplicationKind | None
+    legacy: bool
+    has_key: bool
+    has_proxy_key: bool
+    has_host: bool
+    resources: tuple[int, ...]
+
+
+def class_of(subject: Subject, resources: tuple[int, ...]) -> RequestClass:
+    """Return the class of a request."""
+    return RequestClass(
+        subject.table,
+        subject.tenant_kind,
+        subject.application_kind,
+        subject.legacy,
+        subject.key_id is not None,
+        subject.proxy_key_id is not None,
+        subject.host_id is not None,
+        resources,
+    )
+
+
+_KEY_OF: Final[dict[By, Callable[[Subject], CounterKey]]] = {
+    "ip+key": lambda subject: (subject.ip, subject.key_id),
+    "key": lambda subject: (subject.key_id,),
+    "ip": lambda subject: (subject.ip,),
+    "proxy-key+ip": lambda subject: (subject.proxy_key_id, subject.ip),
+    "host+ip": lambda subject: (subject.host_id, subject.ip),
+}
+
+
+class Leg:
+    """A family of counters of one rule: how they count, and those that are active."""
+
+    __slots__ = (
+        "algorithm",
+        "block_ns",
+        "blocked_ns",
+        "charge",
+        "counters",
+        "horizon_ns",
+        "key_of",
+        "name",
+        "row",
+        "rule",
+        "settles",
+        "sweep_at_ns",
+    )
+
+    def __init__(self, name: str, rule: Rule, by: By, profile: LimitsProfile) -> None:
+        self.name = name
+        self.rule = rule
+        self.algorithm: Algorithm = rule.algorithm or profile.algorithm
+        burst = rule.burst_requests or profile.burst_requests
+        if self.algorithm == "gcra" and burst and burst * rule.window_ns >= PRODUCT_BOUND:
+            raise InputError(
+                f"burst_requests = {burst} must be lower for {rule.id}: "
+                "burst × nanoseconds of the window must stay below 2^62"
+            )
+        closed = profile.edges == "closed"
+        self.charge = ALGORITHMS[self.algorithm]
+        self.row = rule_row(
+            self.algorithm,
+            rule.limit_requests,
+            rule.window_ns,
+            burst_requests=burst,
+            closed=closed,
+            anchored=profile.fixed_anchor == "first",
+        )
+        self.block_ns = 0 if rule.block_ns is None else rule.block_ns + closed
+        self.key_of = _KEY_OF[by]
+        self.settles = profile.counted_statuses == "success"
+        self.counters: dict[CounterKey, Counted] = {}
+        self.blocked_ns = 0
+        self.horizon_ns = max(2 * rule.window_ns, self.block_ns, 1_000_000_000)
+        self.sweep_at_ns = 0
+
+    def counted(self, subject: Subject) -> Counted:
+        """Return the subject's counter, a fresh one where it has none."""
+        key = self.key_of(subject)
+        found = self.counters.get(key)
+        if found is None:
+            found = self.counters[key] = Counted(self)
+        return found
+
+    def sweep(self, now_ns: int) -> bool:
+        """Forget the counters that decide as fresh ones do; return whether there were any.
+
+        What is kept was charged within the horizon, so a sweep each horizon costs a constant a
+        charge.
+        """
+        self.sweep_at_ns = now_ns + self.horizon_ns
+        kept = {key: each for key, each in self.counters.items() if not each.is_idle(now_ns)}
+        forgotten = len(kept) < len(self.counters)
+        self.counters = kept
+        return forgotten
+
+
+class Legs:
+    """The legs of some tables under a profile, and which of them apply to a class of requests.
+
+    Raises `InputError` when a table holds a rule by IP alone with no match that `Default` does
+    not: such a rule, as LIM-IP, is in no tenant's table and counts everybody.
+    """
+
+    def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+        if DEFAULT_TABLE not in tables:
+            raise InputError(f"limits hold no table {DEFAULT_TABLE!r}; name one of them so")
+        self._profile = profile
+        self._tables = dict(tables)
+        rules = [rule for table in tables.values() for rule in table]
+        patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.match.resource)
+        self.classifier = Classifier(patterns, profile.get_tokens)
+        self._places = {pattern: place for place, pattern in enumerate(patterns)}
+        self._legs: dict[tuple[Rule, str, By, int], Leg] = {}
+        self._rules = {name: self._in_force(name) for name in tables}
+
+    def all(self) -> tuple[Leg, ...]:
+        """Return every leg that a request has met so far."""
+        return tuple(self._legs.values())
+
+    def _in_force(self, name: str) -> tuple[Rule, ...]:
+        """Return a table's rules, and those of `Default` that count everybody."""
+        everybody = tuple(rule for rule in self._tables[DEFAULT_TABLE] if rule.is_global)
+        own = self._tables[name].rules
+        for rule in own:
+            if rule.is_global and rule not in everybody:
+                raise InputError(
+                    f"table {name!r}: {rule.id} counts every request by IP, which is in no "
+                    f"tenant's table; change it in {DEFAULT_TABLE!r}"
+                )
+        return own + tuple(rule for rule in everybody if rule not in own)
+
+    def of_class(self, asked: RequestClass) -> tuple[Leg, ...]:
+        """Return the legs that count a class of requests, in table order."""
+        if asked.table not in self._rules:
+            near = did_you_mean(asked.table, self._rules)
+            raise InputError(f"limits hold no table {asked.table!r}{near}")
+        legs = [
+            leg
+            for rule in self._rules[asked.table]
+            if self._applies(rule, asked)
+            for leg in self._legs_of(rule, asked)
+        ]
+        if self._profile.compose == "lowest":
+            legs = _lowest(legs, [leg for leg in legs if not leg.rule.shadow] or legs)
+        return tuple(legs)
+
+    def _applies(self, rule: Rule, asked: RequestClass) -> bool:
+        match = rule.match
+        if match.tenant is not None and match.tenant != asked.tenant_kind:
+            return False
+        if match.legacy is not None and match.legacy != asked.legacy:
+            return False
+        if match.application is not None:
+            if match.application != asked.application_kind:
+                return False
+            if asked.legacy and self._profile.legacy_class == "exclusive" and not match.legacy:
+                return False
+        if match.resource and self._resource(rule, asked) is None:
+            return False
+        if match.proxy is None:
+            return True
+        if asked.has_key and self._profile.proxy_rules == "unkeyed":
+            return False
+        return asked.has_proxy_key if match.proxy == "key" else asked.has_host
+
+    def _resource(self, rule: Rule, asked: RequestClass) -> int | None:
+        """Return the first of a rule's resources that a class falls under, by its place there."""
+        for own_place, pattern in enumerate(rule.match.resource):
+            if self._places[pattern] in asked.resources:
+                return own_place
+        return None
+
+    def _legs_of(self, rule: Rule, asked: RequestClass) -> list[Leg]:
+        apart = self._profile.or_resource == "separate" and rule.match.resource
+        place = (self._resource(rule, asked) or 0) if apart else 0
+        return [
+            self._leg(rule, suffix, by, place)
+            for suffix, by in _counters_of(rule, asked, self._profile)
+        ]
+
+    def _leg(self, rule: Rule, suffix: str, by: By, place: int) -> Leg:
+        found = self._legs.get((rule, suffix, by, place))
+        if found is None:
+            found = Leg(rule.id + suffix, rule, by, self._profile)
+            self._legs[rule, suffix, by, place] = found
+        return found
+
+
+def _counters_of(
+    rule: Rule, asked: RequestClass, profile: LimitsProfile
+) -> tuple[tuple[str, By], ...]:
+    """Return the counters that a rule has for a class: the suffix of its name, and what by.
+
+    A counter that needs what the request does not carry does not count it (D-UNKEYED).
+    """
+    counter = rule.counter
+    if counter == "key|ip":  # D-OR-COUNTER
+        if not asked.has_key:
+            return ((".ip", "ip"),)
+        by_key: tuple[str, By] = (".key", "key")
+        return (by_key,) if profile.or_counter == "key-else-ip" else (by_key, (".ip", "ip"))
+    if not {
+        "ip": True,
+        "key": asked.has_key,
+        "ip+key": asked.has_key,
+        "proxy-key+ip": asked.has_proxy_key,
+        "host+ip": asked.has_host,
+    }[counter]:
+        return ()
+    if counter != "ip+key" or profile.and_counter == "pair":  # D-AND-COUNTER
+        return (("", counter),)
+    if profile.and_counter == "each":
+        return ((".key", "key"), (".ip", "ip"))
+    return (("", profile.and_counter),)
+
+
+def _lowest(legs: list[Leg], among: list[Leg]) -> list[Leg]:
+    """Return the legs whose rate is at most the lowest among some (D-COMPOSE lowest).
+
+    A rule in shadow does not make the others higher; it counts where it would be the lowest itself.
+    """
+    return [
+        leg
+        for leg in legs
+        if all(
+            leg.rule.limit_requests * other.rule.window_ns
+            <= other.rule.limit_requests * leg.rule.window_ns
+            for other in among
+        )
+    ]

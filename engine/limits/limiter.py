@@ -1,0 +1,351 @@
+"""The limiter: one request in, one decision out, for every rule of the table at once.
+
+All applicable counters are tested first, and only then charged, or none is (LIM-LOWEST, D-COUNT):
+a request that any rule refuses consumes nothing anywhere, so it is subject to the lowest rate that
+is available for it. Each rule judges alone, so a request beyond a block rule's rate begins that
+rule's block whichever other rule refuses it too (D-BLOCK-OWN).
+
+A rule in shadow is played as if it were in force, except that it never refuses: it begins its
+blocks, and it is charged where it would not have refused and the real rules did not. So what it
+reports is what it would refuse.
+
+The one idea for speed: what a subject meets is looked up once, as a *lane* of counters; after that
+a decision is one comparison a counter and, when admitted, one charge a counter.
+
+Instants are handed in and never decrease; requests at one instant are decided in order of arrival
+(D-CLOCK). Counters live here and nowhere else (D-COUNTERS-LIFE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from engine.limits.algorithms import (
+    BLOCK,
+    LAST,
+    READY,
+    begin_or_extend_block,
+    grow_ring,
+    idle_ns,
+    remaining_requests,
+)
+from engine.limits.legs import Counted, Leg, Legs, RequestClass, class_of
+from engine.limits.settling import Entry, PendingDecision, make_charge
+from engine.limits.subject import Block, Headroom, Subject
+from engine.limits.table import LimitTable
+from engine.messages import Decision, Outcome
+from engine.profile import LimitsProfile
+
+__all__ = ["Limiter"]
+
+_LANES_LIMIT = 1 << 17
+_SWEEP_NS = 1_000_000_000
+
+
+class _Lane:
+    """The counters that one subject meets, in table order, ready to be walked."""
+
+    __slots__ = ("admitted", "charges", "counters", "lines", "plain", "real", "shadow")
+
+    def __init__(self, counters: list[Counted]) -> None:
+        self.counters = tuple(counters)
+        self.real = tuple(each for each in counters if not each.leg.rule.shadow)
+        self.shadow = tuple(each for each in counters if each.leg.rule.shadow)
+        self.lines = tuple(each.line for each in self.real)
+        self.charges = tuple((c.leg.charge, c.line, c.ring, c.leg.row) for c in self.real)
+        self.plain = not self.shadow and all(each.journal is None for each in counters)
+        self.admitted = Decision("admitted", counted=_names(counters))
+
+
+class Limiter:
+    """Decides about requests. `now_ns` never decreases from call to call.
+
+    tables: limit tables by name; a tenant's `Rate Limit` quota names its own (QUO-RATE), and
+    `Default` must be among them. A rule of `Default` by IP alone with no match (LIM-IP) counts
+    everybody. profile: how the tables are played. Raises `InputError` when they do not fit.
+
+    >>> limiter = Limiter({"Default": LimitTable.default()}, LimitsProfile())
+    >>> ada = Subject("POST", "/tokenize", "192.0.2.1", key_id="k", application_kind="public")
+    >>> [limiter.decide(0, ada).outcome for _ in range(51)][49:]
+    ['admitted', 'blocked']
+    >>> limiter.decide(5_000_000_000, ada).rule, limiter.headroom(5_000_000_000, ada).retry_after_s
+    ('LIM-PUBLIC', 55)
+    """
+
+    def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+        self.profile = profile
+        self._legs = Legs(tables, profile)
+        self._delays = profile.throttle == "delay"
+        self._settles = profile.counted_statuses == "success"
+        self._counts_refused = profile.count_refused and not self._settles
+        self._clears = profile.block_reset == "clear"
+        self._lanes: dict[object, _Lane] = {}
+        self._classes: dict[RequestClass, tuple[Leg, ...]] = {}
+        self._epoch = object()
+        self._now_ns = 0
+        self._sweep_at_ns = 0
+
+    def decide(self, now_ns: int, subject: Subject) -> Decision:
+        """Decide about one request that arrives at `now_ns`, and charge it where it counts.
+
+        Raises `InputError` when the subject's table is unknown, AssertionError when time decreases.
+        """
+        assert now_ns >= self._now_ns, "now_ns never decreases"
+        self._now_ns = now_ns
+        if now_ns >= self._sweep_at_ns:
+            self._sweep(now_ns)
+        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        for line in lane.lines:
+            if line[0] > now_ns:  # READY; a literal is faster
+                return self._beyond(now_ns, lane)
+        if not lane.plain:
+            return self._admit(now_ns, now_ns, lane)
+        for charge, line, ring, row in lane.charges:
+            try:
+                charge(line, ring, row, now_ns)
+            except IndexError:  # reason: free until a ring must grow
+                grow_ring(ring, row[0])
+                charge(line, ring, row, now_ns)
+        return lane.admitted
+
+    # --- beyond a rate -------------------------------------------------------------------------
+
+    def _beyond(self, now_ns: int, lane: _Lane) -> Decision:
+        """Decide where at least one counter is not ready: delay or refuse."""
+        release_ns = now_ns
+        refusing = []
+        for counted in lane.real:
+            ready_ns = self._release_ns(now_ns, counted)
+            if ready_ns is None:
+                refusing.append(counted)
+            elif ready_ns > release_ns:
+                release_ns = ready_ns
+        if refusing:
+            return self._refuse(now_ns, lane, refusing)
+        return self._admit(now_ns, release_ns, lane)
+
+    def _release_ns(self, now_ns: int, counted: Counted) -> int | None:
+        """Return when a counter would let the request go, None when its rule refuses it.
+
+        First come, first served: not before the counter's last reserved release (D-THROTTLE). A
+        throttle that delays waits for room, up to the bound; a block rule waits for its place in
+        line at most, and refuses what is beyond its rate there.
+        """
+        line, leg = counted.line, counted.leg
+        ready_ns = line[READY]
+        if not leg.block_ns:
+            bound_ns = self.profile.delay_bound_ns if self._delays else 0
+            return ready_ns if ready_ns - now_ns <= bound_ns else None
+        place_ns = max(now_ns, line[LAST]) if line[BLOCK] <= now_ns else now_ns
+        if ready_ns <= place_ns:
+            return place_ns
+        extends = self.profile.block_extends
+        before_ns = line[BLOCK]
+        leg.blocked_ns += begin_or_extend_block(line, now_ns, leg.block_ns, extends, self._clears)
+        if self._clears and before_ns <= now_ns and counted.journal is not None:
+            counted.journal.clear()
+        return None
+
+    def _refuse(self, now_ns: int, lane: _Lane, refusing: list[Counted]) -> Decision:
+        shadowed = self._judge_shadow(now_ns, lane)
+        counted: tuple[Counted, ...] = ()
+        if self._counts_refused:
+            counted = lane.counters
+            for each in counted:
+                self._charge_refused(now_ns, each)
+        waits = [(self._wait_ns(now_ns, each), each.leg) for each in refusing]
+        wait_ns, decider = max(waits, key=lambda wait: (wait[0], wait[1].block_ns > 0))
+        outcome: Outcome = "blocked" if decider.block_ns else "refused"
+        return Decision(
+            outcome, decider.name, _names(refusing), _names(counted), _names(shadowed), wait_ns
+        )
+
+    def _charge_refused(self, now_ns: int, counted: Counted) -> None:
+        """Charge a request that was refused (D-COUNT all)."""
+        line, leg = counted.line, counted.leg
+        if self._clears and line[BLOCK] > now_ns:
+            return  # cleared at the block's end, whatever is charged before
+        make_charge(leg.charge, line, counted.ring, leg.row, max(now_ns, line[LAST]))
+        line[READY] = max(line[READY], line[BLOCK])
+
+    def _wait_ns(self, now_ns: int, counted: Counted) -> int:
+        """Return how long until this counter alone would no longer refuse."""
+        wait_ns = counted.line[READY] - now_ns
+        if self._delays and not counted.leg.block_ns:
+            wait_ns -= self.profile.delay_bound_ns
+        return wait_ns
+
+    # --- admitted --------------------------------------------------------------------------------
+
+    def _admit(self, now_ns: int, release_ns: int, lane: _Lane) -> Decision:
+        """Charge an admitted request at its release: the general form of what `decide` inlines."""
+        outcome: Outcome = "admitted"
+        rule = None
+        if release_ns > now_ns:
+            outcome, rule = "delayed", self._delayer(now_ns, lane.real)
+        shadowed = self._judge_shadow(now_ns, lane)
+        counted, entries = [], []
+        for each in lane.counters:
+            if each not in shadowed:
+                at_ns = max(release_ns, each.line[READY]) if each.leg.rule.shadow else release_ns
+                entries.append((each, self._charge(at_ns, each)))
+            elif self._counts_refused:
+                self._charge_refused(now_ns, each)
+            else:
+                continue
+            counted.append(each)
+        parts = (outcome, rule, (), _names(counted), _names(shadowed), release_ns - now_ns)
+        if not self._settles:
+            return Decision(*parts)
+        charged = tuple((each, entry) for each, entry in entries if entry is not None)
+        return PendingDecision(*parts, settle_with=charged)
+
+    def _charge(self, t_ns: int, counted: Counted) -> Entry | None:
+        line, leg = counted.line, counted.leg
+        if counted.journal is not None:
+            return counted.journal.charge(leg.charge, line, counted.ring, leg.row, t_ns)
+        make_charge(leg.charge, line, counted.ring, leg.row, t_ns)
+        line[LAST] = t_ns
+        return None
+
+    def _judge_shadow(self, now_ns: int, lane: _Lane) -> list[Counted]:
+        """Return the counters in shadow that would refuse, and begin their blocks."""
+        return [each for each in lane.shadow if self._release_ns(now_ns, each) is None]
+
+    def _delayer(self, now_ns: int, real: tuple[Counted, ...]) -> str:
+        """Return the rule that delays the most (D-DECIDER)."""
+        places = [
+            (max(now_ns, each.line[LAST if each.leg.block_ns else READY]), each.leg)
+            for each in real
+        ]
+        return max(places, key=lambda place: (place[0], place[1].block_ns > 0))[1].name
+
+    def settle(self, decision: Decision, status: int) -> None:
+        """Say how an admitted request was answered; call it once an answer, where only 2xx count.
+
+        A status other than 2xx gives the charges back: from then on every counter is as if the
+        request had never been (`engine.limits.settling`). Where every answer counts, and for
+        refusals, it does nothing (D-COUNTED).
+        """
+        if not isinstance(decision, PendingDecision):
+            return
+        for counted, entry in decision.settle_with:
+            assert counted.journal is not None
+            if 200 <= status < 300:
+                counted.journal.keep(entry)
+            else:
+                leg = counted.leg
+                counted.journal.give_back(entry, leg.charge, counted.line, counted.ring, leg.row)
+
+    # --- what is left, and what is active --------------------------------------------------------
+
+    def headroom(self, now_ns: int, subject: Subject) -> Headroom | None:
+        """Return what the rule with the smallest remaining ÷ limit has left (D-429-HEADERS).
+
+        Of equal ones the one with the longest wait, then in table order; None where no rule
+        applies. After a refusal its `wait_ns` is the latest over all refusing rules.
+        """
+        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        best: Counted | None = None
+        best_remaining, best_limit, best_wait_ns, wait_ns = 0, 1, 0, 0
+        for each in lane.real:
+            line, row = each.line, each.leg.row
+            own_wait_ns = self._refuses_for_ns(now_ns, each)
+            wait_ns = max(wait_ns, own_wait_ns)
+            remaining = 0
+            if line[BLOCK] <= now_ns:
+                remaining = remaining_requests(each.leg.algorithm, line, each.ring, row, now_ns)
+            order = remaining * best_limit - best_remaining * row[0]
+            if best is None or order < 0 or (order == 0 and own_wait_ns > best_wait_ns):
+                best, best_wait_ns = each, own_wait_ns
+                best_remaining, best_limit = remaining, row[0]
+        if best is None:
+            return None
+        leg = best.leg
+        idle_at_ns = idle_ns(leg.algorithm, best.line, best.ring, leg.row)
+        reset_ns = max(0, idle_at_ns - now_ns, best.line[BLOCK] - now_ns)
+        rule = leg.rule
+        return Headroom(
+            leg.name, rule.limit_requests, best_remaining, rule.window_ns, reset_ns, wait_ns
+        )
+
+    def _refuses_for_ns(self, now_ns: int, counted: Counted) -> int:
+        """Return how long a counter refuses from now on, 0 when it does not."""
+        line = counted.line
+        if counted.leg.block_ns and line[BLOCK] <= now_ns and line[READY] <= line[LAST]:
+            return 0  # room in its place in line
+        return max(0, self._wait_ns(now_ns, counted))
+
+    def applicable(self, subject: Subject) -> tuple[str, ...]:
+        """Return the names of all rules that count such a request, shadows too, in table order."""
+        return _names(self._lane(subject).counters)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Return the blocks in force at the last decision's instant."""
+        return tuple(
+            Block(leg.name, tuple(str(part) for part in key), counted.line[BLOCK])
+            for leg in self._legs.all()
+            for key, counted in leg.counters.items()
+            if counted.line[BLOCK] > self._now_ns
+        )
+
+    def blocked_ns(self) -> dict[str, int]:
+        """Return rule → the time that its blocks last together, of all that began so far."""
+        found: dict[str, int] = {}
+        for leg in self._legs.all():
+            if leg.block_ns:
+                found[leg.name] = found.get(leg.name, 0) + leg.blocked_ns
+        return found
+
+    @property
+    def counter_count(self) -> int:
+        """How many counters are held; idle ones are forgotten within two horizons of their rule."""
+        return sum(len(leg.counters) for leg in self._legs.all())
+
+    # --- finding counters, and forgetting them ---------------------------------------------------
+
+    def _lane(self, subject: Subject) -> _Lane:
+        """Find the counters of a subject, and let it remember them."""
+        resources = self._legs.classifier.matching(subject.method, subject.path)
+        key = (
+            resources,
+            subject.key_id,
+            subject.ip,
+            subject.tenant_kind,
+            subject.application_kind,
+            subject.legacy,
+            subject.table,
+            subject.proxy_key_id,
+            subject.host_id,
+        )
+        lane = self._lanes.get(key)
+        if lane is None:
+            asked = class_of(subject, resources)
+            legs = self._classes.get(asked)
+            if legs is None:
+                legs = self._classes[asked] = self._legs.of_class(asked)
+            lane = _Lane([leg.counted(subject) for leg in legs])
+            if len(self._lanes) >= _LANES_LIMIT:
+                self._lanes.clear()
+            self._lanes[key] = lane
+        subject._lane, subject._epoch = lane, self._epoch  # noqa: SLF001 # reason: a subject remembers its lane
+        return lane
+
+    def _sweep(self, now_ns: int) -> None:
+        """Forget idle counters, so that memory follows the active keys.
+
+        Lanes hold counters too: all are dropped when one was forgotten, and an idle counter
+        decides as the fresh one that replaces it.
+        """
+        legs = self._legs.all()
+        due = [leg for leg in legs if leg.sweep_at_ns <= now_ns]
+        forgotten = [leg.sweep(now_ns) for leg in due]
+        if any(forgotten):
+            self._lanes.clear()
+            self._epoch = object()
+        next_ns = now_ns + _SWEEP_NS
+        self._sweep_at_ns = max(next_ns, min((leg.sweep_at_ns for leg in legs), default=next_ns))
+
+
+def _names(counters: Iterable[Counted]) -> tuple[str, ...]:
+    return tuple(counted.leg.name for counted in counters)

@@ -1,0 +1,117 @@
+"""Who asks for what, as the limits see it, and what they say about the room that is left.
+
+A `Subject` is handed in by whoever identified the caller: the service from keys and tenants, a
+simulation from its scenario. The limits know no tenant, no key text and no store.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine.model import ApplicationKind, TenantKind
+
+__all__ = ["Block", "Headroom", "Subject"]
+
+_SECOND_NS = 1_000_000_000
+
+
+class Subject:
+    """What the limits need to know about a request; not changed once it was decided about.
+
+    method, path: as the router sees them; a query does not matter.
+    ip: the client's address (D-IP).
+    key_id: the known API key's id; None without one, or with an unknown one (D-UNKEYED).
+    tenant_kind: of the key's tenant, else of the proxy's, else None.
+    application_kind: of the key's application. legacy: of the key (AUTH-LEGACY).
+    table: the tenant's limit table by name (QUO-RATE); `Default` where there is no tenant.
+    proxy_key_id: of a known proxy key whose proxy requires no authentication (D-PROXY-RULES).
+    host_id: of a known custom hostname.
+
+    One subject may serve many requests of the same client to the same resource: the limiter
+    remembers its counters in it.
+    """
+
+    __slots__ = (
+        "_epoch",
+        "_lane",
+        "application_kind",
+        "host_id",
+        "ip",
+        "key_id",
+        "legacy",
+        "method",
+        "path",
+        "proxy_key_id",
+        "table",
+        "tenant_kind",
+    )
+
+    def __init__(  # noqa: PLR0913 # reason: a record of what was identified
+        self,
+        method: str,
+        path: str,
+        ip: str,
+        *,
+        key_id: str | None = None,
+        tenant_kind: TenantKind | None = None,
+        application_kind: ApplicationKind | None = None,
+        legacy: bool = False,
+        table: str = "Default",
+        proxy_key_id: str | None = None,
+        host_id: str | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.ip = ip
+        self.key_id = key_id
+        self.tenant_kind = tenant_kind
+        self.application_kind = application_kind
+        self.legacy = legacy
+        self.table = table
+        self.proxy_key_id = proxy_key_id
+        self.host_id = host_id
+        self._epoch: object = None
+        self._lane: Any = None
+
+    def __repr__(self) -> str:
+        path = self.path.partition("?")[0]
+        return f"<Subject {self.method} {path} key={self.key_id} ip={self.ip} table={self.table}>"
+
+
+class Headroom(NamedTuple):
+    """What the rule with the least room left would say about it (D-429-HEADERS).
+
+    rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.
+    reset_ns: how long until all of `limit_requests` are there again, if nothing comes.
+    wait_ns: the latest, over all rules that would refuse now, of the time until they would not.
+    """
+
+    rule: str
+    limit_requests: int
+    remaining_requests: int
+    window_ns: int
+    reset_ns: int
+    wait_ns: int
+
+    @property
+    def window_s(self) -> int:
+        """The window in whole seconds, rounded up."""
+        return -(-self.window_ns // _SECOND_NS)
+
+    @property
+    def reset_s(self) -> int:
+        """`reset_ns` in whole seconds, rounded up."""
+        return -(-self.reset_ns // _SECOND_NS)
+
+    @property
+    def retry_after_s(self) -> int:
+        """`wait_ns` in whole seconds, rounded up, at least 1: the `Retry-After` of a refusal."""
+        return max(1, -(-self.wait_ns // _SECOND_NS))
+
+
+class Block(NamedTuple):
+    """A block in force: the rule's name, whose counter (IP, key, … as the rule counts), its end."""
+
+    rule: str
+    counter: tuple[str, ...]
+    until_ns: int

@@ -1,0 +1,329 @@
+"""The limit table: the rows of seed 8.2 to 8.7 as data, and how an analyst changes them.
+
+Docs, reports and the engine read the limits here and nowhere else. A table is what one deployment
+or one tenant (QUO-RATE) plays; how a row is played (algorithm, composition, delay, edges) is the
+profile's. An analyst copies the table to a file, edits it and hands it back; rows of one's own are
+welcome under ids that do not begin with `LIM-`.
+
+What it is not: counters. Nothing here knows a request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from engine.errors import InputError, did_you_mean
+from engine.files import (
+    Document,
+    Duration,
+    Integer,
+    Key,
+    Rate,
+    from_document,
+    json_schema,
+    parse_rate,
+    parse_toml,
+    read_toml,
+    shown_value,
+    to_plain,
+    to_toml,
+)
+from engine.limits.algorithms import PRODUCT_BOUND
+from engine.limits.resources import pattern_fault
+from engine.model import ApplicationKind, TenantKind
+from engine.profile import Algorithm
+
+__all__ = ["DEFAULT_TABLE", "SEED_SECTIONS", "Counter", "LimitTable", "Match", "Rule"]
+
+DEFAULT_TABLE: Final = "Default"
+"""The name of the table that a tenant's `Rate Limit` quota starts with (QUO-RATE)."""
+
+Counter: TypeAlias = Literal["ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip"]
+
+_ID: Final = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)*")
+_NOT_ROWS: Final = ("LIM-LOWEST", "LIM-THROTTLE", "LIM-BLOCK")
+_NEAR: Final = 0.8
+_LONGEST_NS: Final = 366 * 86_400 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which requests a rule counts; a key that is left out asks for nothing."""
+
+    tenant: Annotated[TenantKind | None, "kind of the tenant"] = None
+    application: Annotated[ApplicationKind | None, "kind of the key's application"] = None
+    resource: Annotated[
+        tuple[str, ...], 'methods and paths, such as "PATCH /tokens/{id}" or "ANY /reactors/*"'
+    ] = ()
+    legacy: Annotated[bool | None, "whether the key is a legacy one"] = None
+    proxy: Annotated[
+        Literal["key", "host"] | None,
+        "the request names a proxy, by a proxy key without required authentication or by a "
+        "custom hostname",
+    ] = None
+
+
+ANYTHING: Final = Match()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of a limit table: so many requests in a window, and what happens beyond."""
+
+    id: Annotated[str, "clause id of the row, or an id of your own that does not begin with LIM-"]
+    match: Annotated[Match, "which requests it counts"] = ANYTHING
+    counter: Annotated[
+        Counter,
+        "what has a counter of its own: ip+key the pair, key|ip each key and each IP",
+    ]
+    rate: Annotated[Rate, "requests in a window"]
+    action: Annotated[Literal["throttle", "block"], "what happens beyond the rate"] = "throttle"
+    block_ns: Annotated[int | None, Duration(minimum_ns=1), "how long a block lasts"] = None
+    shadow: Annotated[bool, "count and report, and never refuse"] = False
+    algorithm: Annotated[Algorithm | None, "how it counts; the profile's unless set"] = None
+    burst_requests: Annotated[
+        int | None,
+        Integer(minimum=1),
+        Key("burst"),
+        "burst of gcra; the rate's N unless set",
+    ] = None
+
+    @property
+    def limit_requests(self) -> int:
+        """N of the rate "N per W"."""
+        return self.rate.limit_requests
+
+    @property
+    def window_ns(self) -> int:
+        """W of the rate "N per W"."""
+        return self.rate.window_ns
+
+    @property
+    def seed_section(self) -> str | None:
+        """The seed section of the row with this id; None for a row of one's own."""
+        return SEED_SECTIONS.get(self.id)
+
+    @property
+    def counter_names(self) -> tuple[str, ...]:
+        """What `Decision.rule` calls this row's counters: two where `key|ip` has two."""
+        if self.counter == "key|ip":
+            return (f"{self.id}.key", f"{self.id}.ip")
+        return (self.id,)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it counts every request by IP alone, as LIM-IP: in no tenant's table."""
+        return self.counter == "ip" and self.match == ANYTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LimitsFile:
+    """A limit table; the engine ships the seed's own as its default."""
+
+    rules: Annotated[tuple[Rule, ...], Key("rule"), "the rows, in table order"]
+
+
+@dataclass(frozen=True)
+class LimitTable:
+    """Rules in table order; ids are unique. Raises `InputError` for a rule that cannot be.
+
+    >>> table = LimitTable.default()
+    >>> len(table.rules), sum(len(rule.counter_names) for rule in table)
+    (14, 15)
+    >>> str(table["LIM-PUBLIC"].rate), table["LIM-PUBLIC"].seed_section
+    ('50/1m', '8.4')
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        for place, rule in enumerate(self.rules):
+            fault = _fault(rule, self.rules[:place])
+            if fault is not None:
+                path, text = fault
+                value: Any = to_plain(rule)
+                for step in path:
+                    value = value[step]
+                raise InputError(
+                    f"{rule.id}: {'.'.join(map(str, path))} = {shown_value(value)} {text}"
+                )
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __getitem__(self, rule_id: str) -> Rule:
+        for rule in self.rules:
+            if rule.id == rule_id:
+                return rule
+        known = [rule.id for rule in self.rules]
+        raise InputError(f"limits have no rule {rule_id!r}{did_you_mean(rule_id, known)}")
+
+    @classmethod
+    def default(cls) -> LimitTable:
+        """Return the table of the seed: 14 rows, 15 counters."""
+        return _DEFAULT
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> LimitTable:
+        """Read a table from a file; `InputError` with file:line:col at its first fault."""
+        return cls.from_document(read_toml(path))
+
+    @classmethod
+    def from_text(cls, text: str, name: str = "limits.toml") -> LimitTable:
+        """Read a table from TOML text; `name` is what messages call it."""
+        return cls.from_document(parse_toml(text, name))
+
+    @classmethod
+    def from_document(cls, document: Document) -> LimitTable:
+        """Read a table from a document that was read already."""
+        rules = from_document(_LimitsFile, document).rules
+        for place, rule in enumerate(rules):
+            fault = _fault(rule, rules[:place])
+            if fault is not None:
+                path, text = fault
+                if path == ("block",) and rule.block_ns is None:
+                    document.spot("rule", place).fail_missing("block")
+                document.spot("rule", place, *path).fail(text)
+        return cls(rules)
+
+    def to_toml(self) -> str:
+        """Return the text of a file that `from_toml` reads back as an equal table."""
+        plain = to_plain(_LimitsFile(rules=self.rules))
+        for row in plain["rule"]:
+            row["match"] = {key: item for key, item in row["match"].items() if item != []}
+            if not row["match"]:
+                del row["match"]
+            if not row["shadow"]:
+                del row["shadow"]
+        return to_toml(plain)
+
+    def replace_rule(self, rule_id: str, **changes: Any) -> LimitTable:  # noqa: ANN401 # reason: any field
+        """Return a table with fields of one rule changed; `rate` may be a text.
+
+        `table.replace_rule("LIM-PUBLIC", rate="100/1m", shadow=True)`. Raises `InputError` for an
+        unknown rule or field.
+        """
+        known = [field.name for field in dataclasses.fields(Rule)]
+        for name in changes:
+            if name not in known:
+                raise InputError(f"rule {rule_id} has no field {name!r}{did_you_mean(name, known)}")
+        if isinstance(changes.get("rate"), str):
+            changes["rate"] = parse_rate(changes["rate"])
+        changed = dataclasses.replace(self[rule_id], **changes)
+        return LimitTable(tuple(changed if rule.id == rule_id else rule for rule in self.rules))
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """Return the JSON Schema of the file's form (`limits.schema.json`)."""
+        return json_schema(_LimitsFile, title="Tollgate limit table")
+
+
+_Fault: TypeAlias = tuple[tuple[str | int, ...], str]
+
+
+def _fault(rule: Rule, before: tuple[Rule, ...]) -> _Fault | None:
+    """Return where a rule, after others, breaks which rule; None when it is fine."""
+    text = _id_fault(rule.id)
+    if text is not None:
+        return ("id",), text
+    if any(other.id == rule.id for other in before):
+        return ("id",), "must not be there twice; an id names one row"
+    for place, pattern in enumerate(rule.match.resource):
+        text = pattern_fault(pattern)
+        if text is not None:
+            return ("match", "resource", place), text
+    return _rate_fault(rule) or _action_fault(rule)
+
+
+def _id_fault(rule_id: str) -> str | None:
+    if rule_id in SEED_SECTIONS:
+        return None
+    if not _ID.fullmatch(rule_id):
+        return "must be capital letters, digits and hyphens, such as OWN-NIGHT"
+    if rule_id in _NOT_ROWS:
+        return "must be a row's id; this clause is about all rows"
+    near = difflib.get_close_matches(rule_id, SEED_SECTIONS, n=1, cutoff=_NEAR)
+    if near:
+        return f"is no known clause; did you mean {near[0]!r}?"
+    if rule_id.startswith("LIM-"):
+        return f"is no known clause{did_you_mean(rule_id, SEED_SECTIONS)}"
+    return None
+
+
+def _rate_fault(rule: Rule) -> _Fault | None:
+    limit_requests, window_ns = rule.rate
+    if limit_requests < 1 or window_ns < 1:
+        return ("rate",), "must be a rate above 0"
+    if window_ns > _LONGEST_NS:
+        return ("rate",), "must have a window of at most 366d"
+    if limit_requests * window_ns >= PRODUCT_BOUND:
+        return ("rate",), "must have requests × nanoseconds of the window below 2^62"
+    if rule.burst_requests is not None:
+        if rule.burst_requests < 1:
+            return ("burst",), "must be at least 1"
+        if rule.burst_requests * window_ns >= PRODUCT_BOUND:
+            return ("burst",), "must have burst × nanoseconds of the window below 2^62"
+        if rule.algorithm not in {None, "gcra"}:
+            return ("burst",), f"must stand with gcra; {rule.algorithm} has none"
+    return None
+
+
+def _action_fault(rule: Rule) -> _Fault | None:
+    if rule.action == "throttle":
+        if rule.block_ns is not None:
+            return ("block",), 'must stand with action = "block"'
+        return None
+    if rule.block_ns is None:
+        return ("action",), 'must say how long; add block = "10s"'
+    if not 0 < rule.block_ns <= _LONGEST_NS:
+        return ("block",), "must be above 0 and at most 366d"
+    return None
+
+
+def _row(  # reason: the columns of the seed's tables
+    rule_id: str,
+    counter: Counter,
+    rate: str,
+    block_s: int | None = None,
+    *,
+    resource: tuple[str, ...] = (),
+    **match: Any,  # noqa: ANN401 # reason: the fields of Match
+) -> Rule:
+    return Rule(
+        id=rule_id,
+        match=Match(resource=resource, **match),
+        counter=counter,
+        rate=parse_rate(rate),
+        action="throttle" if block_s is None else "block",
+        block_ns=None if block_s is None else block_s * 1_000_000_000,
+    )
+
+
+_SEED: Final[tuple[tuple[str, Rule], ...]] = (
+    ("8.2", _row("LIM-TEST-TENANT", "ip+key", "50/10s", tenant="test")),
+    ("8.3", _row("LIM-SEARCH", "ip+key", "50/10s", resource=("POST /tokens/search",))),
+    ("8.3", _row("LIM-READ", "ip+key", "100/10s", resource=("GET /tokens", "POST /detokenize"))),
+    ("8.3", _row("LIM-CREATE", "ip+key", "200/10s", resource=("POST /tokens", "POST /tokenize"))),
+    ("8.3", _row("LIM-PATCH", "ip+key", "200/10s", resource=("PATCH /tokens/{id}",))),
+    ("8.3", _row("LIM-DELETE", "ip+key", "200/10s", resource=("DELETE /tokens/{id}",))),
+    ("8.3", _row("LIM-ACCOUNT-UPDATER", "ip+key", "10/10s", resource=("ANY /account-updater/*",))),
+    ("8.4", _row("LIM-PRIVATE", "key|ip", "2000/10s", application="private")),
+    ("8.4", _row("LIM-PUBLIC", "ip+key", "50/1m", 10, application="public")),
+    ("8.4", _row("LIM-MANAGEMENT", "key", "200/1m", 60, application="management")),
+    ("8.5", _row("LIM-PROXY-KEY", "proxy-key+ip", "50/10s", proxy="key")),
+    ("8.5", _row("LIM-PROXY-HOST", "host+ip", "50/10s", proxy="host")),
+    ("8.6", _row("LIM-IP", "ip", "2000/10s", 30)),
+    ("8.7", _row("LIM-LEGACY", "ip+key", "100/1m", legacy=True)),
+)
+"""The seed's tables: section and row, in the seed's order."""
+
+SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _SEED}
+"""Clause id of each row of the seed → its section."""
+
+_DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))

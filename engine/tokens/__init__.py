@@ -19,7 +19,8 @@ One tokenize request, in the order of D-ORDER:
 The others:
 
     draft = validate_intent(walk_one(body, rules), rules, decrypt=…)
-    change = validate_patch(body, state, rules, decrypt=…)    # PATCH: see `patches`
+    change = validate_patch(body, token, data, cvc, rules, decrypt=…)     # PATCH
+    token = apply_change(token, change, keys, rules, cvc_until_ns=…)      # change.container
     found = read_expressions(body, rules)                     # POST /detokenize
     found.check_limit(limit, rules); found.token_ids; raise found.unknown(ids)
     answer = found.rebuild(value_of)
@@ -46,6 +47,7 @@ from engine.tokens.drafts import Draft
 from engine.tokens.expressions import index_message
 from engine.tokens.expressions import parse as parse_expression
 from engine.tokens.fingerprints import base58
+from engine.tokens.patches import Change, apply_change, validate_patch
 from engine.tokens.records import record, timestamp
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules, normal_container
 from engine.tokens.shapes import Element, Plan, walk, walk_one
@@ -56,6 +58,7 @@ __all__ = [
     "CARD",
     "CREATE",
     "TOKEN",
+    "Change",
     "Decision",
     "Decrypt",
     "DetokenizePlan",
@@ -66,6 +69,7 @@ __all__ = [
     "OpenIntent",
     "Plan",
     "Rules",
+    "apply_change",
     "base58",
     "check_limit",
     "check_value",
@@ -85,6 +89,7 @@ __all__ = [
     "timestamp",
     "validate",
     "validate_intent",
+    "validate_patch",
     "walk",
     "walk_one",
 ]

@@ -45,6 +45,8 @@ def decide(
     find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
     hash, and only for drafts whose deduplication is on.
     """
+    if not any([draft.deduplicate for draft in drafts]):
+        return [CREATE] * len(drafts)
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}
     stored: dict[bytes, Token | None] = {}
@@ -96,6 +98,13 @@ def merge_existing(
     metadata = token.metadata
     if draft.metadata is not None:
         metadata = {**(metadata or {}), **draft.metadata}
+        limit = rules.tokens.metadata_entries_limit
+        if len(metadata) > limit:
+            raise Problem(
+                400,
+                f"the token's metadata would have more than {limit} entries",
+                clause="TOK-METADATA",
+            )
     indexes, hashes = token.search_indexes, token.index_hashes
     if draft.search_indexes is not None:
         indexes, hashes = draft.search_indexes, hash_indexes(draft, keys)

@@ -29,7 +29,21 @@ from engine.tokens.rules import CARD, Faults, Rules
 from engine.tokens.shapes import Element, Plan, escaped
 from engine.tokens.strict_json import parse
 
-__all__ = ["Decrypt", "OpenIntent", "Reading", "validate", "validate_intent"]
+__all__ = [
+    "NOTHING",
+    "Decrypt",
+    "OpenIntent",
+    "Reading",
+    "check_fields",
+    "open_payload",
+    "read_data",
+    "read_expression",
+    "read_indexes",
+    "read_metadata",
+    "validate",
+    "validate_intent",
+]
+
 
 Decrypt: TypeAlias = Callable[[str], bytes]
 """Opens a compact encrypted payload; raises `VaultError` with a reason that quotes nothing."""
@@ -37,7 +51,8 @@ Decrypt: TypeAlias = Callable[[str], bytes]
 OpenIntent: TypeAlias = Callable[[str], tuple[str, Json] | None]
 """Intent id → (type, data) of a token intent of the tenant that has not expired, else None."""
 
-_NOTHING: Final = object()
+NOTHING: Final = object()
+"""What a reader returns when there is nothing to go on with."""
 
 
 class Reading:
@@ -76,14 +91,19 @@ def validate(
     payload is refused. open_intent: finds token intents; without it every id is unknown.
     Raises `Problem` 400 naming every fault of the body.
     """
-    reading = Reading(rules, deduplicate=deduplicate, decrypt=decrypt, open_intent=open_intent)
-    drafts = [
-        LeafDraft(element.value, element.container, rules, deduplicate)
-        if element.is_leaf
-        else _read_object(element, reading)
-        for element in plan.elements
-    ]
-    reading.faults.check()
+    reading: Reading | None = None
+    drafts: list[Draft] = []
+    for element in plan.elements:
+        if element.is_leaf:
+            drafts.append(LeafDraft(element.value, element.container, rules, deduplicate))
+            continue
+        if reading is None:
+            reading = Reading(
+                rules, deduplicate=deduplicate, decrypt=decrypt, open_intent=open_intent
+            )
+        drafts.append(_read_object(element, reading))
+    if reading is not None:
+        reading.faults.check()
     return drafts
 
 
@@ -108,8 +128,8 @@ def _read_object(element: Element, reading: Reading) -> Draft:
     if not rules.fields.issuperset(given) or reading.fields is not rules.fields:
         check_fields(given, reading, element)
     draft.deduplicate = reading.deduplicate
-    flag = given.get(rules.dedup.flag_name, _NOTHING)
-    if flag is not _NOTHING:
+    flag = given.get(rules.dedup.flag_name, NOTHING)
+    if flag is not NOTHING:
         if type(flag) is bool:
             draft.deduplicate = flag
         else:
@@ -123,7 +143,7 @@ def _read_object(element: Element, reading: Reading) -> Draft:
     if "fingerprint_expression" in given:
         supplied = read_expression(given["fingerprint_expression"], reading, element)
     data = _read_source(draft, given, reading, element)
-    if data is not _NOTHING:
+    if data is not NOTHING:
         derive(draft, data, supplied, rules, reading.faults, element)
     return draft
 
@@ -138,8 +158,8 @@ def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> Non
             reading.faults.add(at.pointer + escaped(name), f"is no field of this object{hint}")
 
 
-def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
-    """Return the data, from wherever the object has it; `_NOTHING` after a fault (TOK-ONE-OF)."""
+def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+    """Return the data, from wherever the object has it; `NOTHING` after a fault (TOK-ONE-OF)."""
     has_data = "data" in given
     has_encrypted = "encrypted" in given
     if "token_intent_id" in given and "token_intent_id" in reading.fields:
@@ -147,21 +167,21 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
             reading.faults.add(
                 f"{at.pointer}/token_intent_id", "must stand instead of `data` and `encrypted`"
             )
-            return _NOTHING
+            return NOTHING
         return _read_intent(draft, given["token_intent_id"], reading, at)
     if has_data and has_encrypted:
         choice = reading.rules.tokens.one_of
         if choice == "reject":
             reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`, not both")
-            return _NOTHING
+            return NOTHING
         has_data, has_encrypted = choice == "data", choice == "encrypted"
     if has_data:
         return read_data(draft, given["data"], reading, at, "data")
     if has_encrypted:
         opened = open_payload(given["encrypted"], reading, at)
-        return opened if opened is _NOTHING else read_data(draft, opened, reading, at, "encrypted")
+        return opened if opened is NOTHING else read_data(draft, opened, reading, at, "encrypted")
     reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`")
-    return _NOTHING
+    return NOTHING
 
 
 def _read_intent(
@@ -169,7 +189,7 @@ def _read_intent(
     given: Any,  # noqa: ANN401 # reason: any JSON
     reading: Reading,
     at: Located,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """D-INTENT: the data of a token intent, which this request consumes."""
     pointer = f"{at.pointer}/token_intent_id"
     found = None
@@ -177,15 +197,15 @@ def _read_intent(
         found = reading.open_intent(given)
     if found is None:
         reading.faults.add(pointer, "must be the id of a token intent that has not expired")
-        return _NOTHING
+        return NOTHING
     if given in reading.intents:
         reading.faults.add(pointer, "must not be consumed twice")
-        return _NOTHING
+        return NOTHING
     reading.intents.add(given)
     intent_type, data = found
     if intent_type != draft.type:
         reading.faults.add(pointer, "must be a token intent of the same type")
-        return _NOTHING
+        return NOTHING
     draft.intent_id = given
     return data
 
@@ -194,22 +214,22 @@ def open_payload(
     given: Any,  # noqa: ANN401 # reason: any JSON
     reading: Reading,
     at: Located,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
+) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the JSON inside an encrypted payload (TOK-ENCRYPTED, D-ENCRYPTED)."""
     pointer = f"{at.pointer}/encrypted"
     if type(given) is not str:
         reading.faults.add(pointer, "must be a compact encrypted string")
-        return _NOTHING
+        return NOTHING
     if reading.decrypt is None:
         reading.faults.add(pointer, "cannot be opened here")
-        return _NOTHING
+        return NOTHING
     try:
         return parse(reading.decrypt(given))
     except VaultError as error:
         reading.faults.add(pointer, f"cannot be opened: {error}")
     except Problem:
         reading.faults.add(pointer, "must hold the JSON of `data`")
-    return _NOTHING
+    return NOTHING
 
 
 def read_data(
@@ -218,8 +238,8 @@ def read_data(
     reading: Reading,
     at: Located,
     field: str,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or _NOTHING
-    """Return `data` as it is kept, the cvc moved to the draft; `_NOTHING` after a fault.
+) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+    """Return `data` as it is kept, the cvc moved to the draft; `NOTHING` after a fault.
 
     field: where the body holds it, `data` or `encrypted`.
     """
@@ -227,7 +247,7 @@ def read_data(
     if draft.type == CARD:
         card = read_card(given, rules, reading.faults, at, field)
         if card is None:
-            return _NOTHING
+            return NOTHING
         data, draft.cvc = card
         return data
     if draft.type in rules.any_data:
@@ -236,11 +256,11 @@ def read_data(
                 f"{at.pointer}/{field}",
                 f"must not be nested deeper than {rules.tokens.depth_limit} levels",
             )
-            return _NOTHING
+            return NOTHING
         return given
     if type(given) is not str:
         reading.faults.add(f"{at.pointer}/{field}", "must be a string: `data` of a `token` is one")
-        return _NOTHING
+        return NOTHING
     return given
 
 

@@ -1,0 +1,215 @@
+"""Patches: a JSON merge patch (RFC 7396) over a stored token (D-PATCH).
+
+    metadata                 merged; a null member removes one entry, null removes all
+    search_indexes           replaced; null removes them
+    fingerprint_expression   replaced; null gives the default back
+    data                     of a card merged, so that `{"data": {"cvc": "123"}}` is enough; of
+                             others replaced (objects merged); null is refused
+    encrypted                the same from an encrypted payload
+    the container field      moves the token; null moves it to its type's default
+    type                     may be repeated, never changed
+
+Everything else is an unknown field. The token is judged as it would be afterwards, by the rules of
+creation, and every fault is named in one 400. A cvc that the patch brings starts its retention
+anew (D-CVC); any other keeps its deadline.
+
+What it is not: the permission (in the old container and in the new), and the reading of what is
+stored, which is handed in opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from engine.messages import Json, Problem
+from engine.model import Token
+from engine.tokens.creation import Keys, dedup_hashes, hash_indexes
+from engine.tokens.drafts import Draft, derive
+from engine.tokens.fingerprints import fingerprint
+from engine.tokens.rules import CARD, Rules
+from engine.tokens.shapes import read_container
+from engine.tokens.types import (
+    NOTHING,
+    Decrypt,
+    Reading,
+    check_fields,
+    open_payload,
+    read_data,
+    read_expression,
+    read_indexes,
+    read_metadata,
+)
+
+__all__ = ["Change", "apply_change", "validate_patch"]
+
+
+class _Body:
+    """The place of the patch itself."""
+
+    pointer: Final = ""
+
+
+_BODY: Final = _Body()
+
+
+class Change:
+    """What a valid patch makes of a token.
+
+    draft: the whole token as it will be. restarts_cvc: the patch brought a cvc.
+    reseals: data, cvc or container are touched, so ciphertexts are made anew.
+    """
+
+    __slots__ = ("draft", "reseals", "restarts_cvc")
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.reseals = False
+        self.restarts_cvc = False
+
+    @property
+    def container(self) -> str:
+        """Where the token will be."""
+        return self.draft.container
+
+
+def validate_patch(
+    body: Json,
+    token: Token,
+    data: Json,
+    cvc: str | None,
+    rules: Rules,
+    *,
+    decrypt: Decrypt | None = None,
+) -> Change:
+    """Return what the patch makes of the token.
+
+    data, cvc: of the token as it is, opened; the cvc None when there is none or it has expired.
+    Raises `Problem` 400 naming every fault.
+    """
+    if not isinstance(body, dict):
+        raise Problem(400, "the body must be an object, a JSON merge patch")
+    reading = Reading(rules, decrypt=decrypt)
+    reading.fields = rules.patch_fields
+    check_fields(body, reading, _BODY)
+    if "type" in body and body["type"] != token.type:
+        reading.faults.add("/type", "must not change")
+    draft = Draft(token.type, _container(body, token, reading))
+    change = Change(draft)
+    draft.cvc = cvc
+    draft.metadata = _metadata(body, token, reading)
+    draft.search_indexes = token.search_indexes
+    if "search_indexes" in body:
+        given = body["search_indexes"]
+        draft.search_indexes = None if given is None else read_indexes(given, reading, _BODY)
+    supplied = token.fingerprint_expression
+    if "fingerprint_expression" in body:
+        given = body["fingerprint_expression"]
+        supplied = None if given is None else read_expression(given, reading, _BODY)
+    merged = _data(body, data, change, reading)
+    if merged is not NOTHING:
+        derive(draft, merged, supplied, rules, reading.faults, _BODY)
+    reading.faults.check()
+    change.reseals = change.reseals or draft.container != token.container
+    return change
+
+
+def apply_change(
+    token: Token, change: Change, keys: Keys, rules: Rules, *, cvc_until_ns: int
+) -> Token:
+    """Return the token to be stored. cvc_until_ns: the deadline of a cvc that starts anew."""
+    draft = change.draft
+    sealed_data, sealed_cvc, until_ns = token.sealed_data, token.sealed_cvc, token.cvc_until_ns
+    if change.reseals:
+        sealed_data = keys.seal(draft.container, token.id, draft.plaintext, "data")
+        if draft.cvc is None:
+            sealed_cvc, until_ns = None, None
+        else:
+            sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), "cvc")
+            until_ns = cvc_until_ns if change.restarts_cvc else token.cvc_until_ns
+    expression = draft.fingerprint_expression
+    return dataclasses.replace(
+        token,
+        container=draft.container,
+        sealed_data=sealed_data,
+        sealed_cvc=sealed_cvc,
+        cvc_until_ns=until_ns,
+        dedup_hash=dedup_hashes([draft], keys, rules)[0],
+        mask=draft.mask,
+        metadata=draft.metadata,
+        search_indexes=draft.search_indexes,
+        index_hashes=hash_indexes(draft, keys),
+        fingerprint=None
+        if expression is None
+        else fingerprint(draft.type, draft.selected, keys.fingerprint),
+        fingerprint_expression=expression,
+    )
+
+
+def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
+    field = reading.rules.tokens.container_field
+    if field not in body:
+        return token.container
+    path = None
+    if body[field] is not None:
+        path = read_container("", body[field], reading.rules, reading.faults)
+    return reading.rules.containers[token.type] if path is None else path
+
+
+def _metadata(body: dict[str, Any], token: Token, reading: Reading) -> Any:  # noqa: ANN401 # reason: judged here
+    if "metadata" not in body:
+        return token.metadata
+    given = body["metadata"]
+    if given is None:
+        return None
+    if type(given) is dict:
+        given = _merge(dict(token.metadata or {}), given)
+    return read_metadata(given, reading, _BODY)
+
+
+def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+    """Return the data as it will be; sets the draft's cvc and what the change touches."""
+    draft = change.draft
+    field = "data"
+    patch: Any = body.get("data", NOTHING)
+    if "encrypted" in body and (patch is NOTHING or reading.rules.tokens.one_of != "data"):
+        if patch is not NOTHING and reading.rules.tokens.one_of == "reject":
+            reading.faults.add("", "must hold one of `data` and `encrypted`, not both")
+            return NOTHING
+        patch, field = open_payload(body["encrypted"], reading, _BODY), "encrypted"
+        if patch is NOTHING:
+            return NOTHING
+    if patch is NOTHING:
+        return data
+    if patch is None:
+        reading.faults.add(f"/{field}", "must not be removed")
+        return NOTHING
+    change.reseals = True
+    if draft.type != CARD:
+        if isinstance(patch, dict) and draft.type in reading.rules.any_data:
+            patch = _merge(data if isinstance(data, dict) else {}, patch)
+        return read_data(draft, patch, reading, _BODY, field)
+    if isinstance(patch, dict) and isinstance(data, dict):
+        change.restarts_cvc = patch.get("cvc") is not None
+        whole = data if draft.cvc is None else {**data, "cvc": draft.cvc}
+        patch = _merge(whole, patch)
+    return read_data(draft, patch, reading, _BODY, field)
+
+
+def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return RFC 7396's merge of two objects; neither is changed. As deep as the patch."""
+    merged = {**target}
+    stack = [(merged, patch)]
+    while stack:
+        into, changes = stack.pop()
+        for key, value in changes.items():
+            if value is None:
+                into.pop(key, None)
+            elif type(value) is dict:
+                old = into.get(key)
+                inner = {**old} if type(old) is dict else {}
+                into[key] = inner
+                stack.append((inner, value))
+            else:
+                into[key] = value
+    return merged

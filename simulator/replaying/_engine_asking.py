@@ -1,0 +1,117 @@
+"""The whole engine as the one who answers a replay: every request runs its whole path.
+
+The replay's requests have no bodies: what asks for one gets a plain object of one string. Where
+an answer waits (a delayed throttle, a proxy), a SimPy process goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import Any, Final
+
+import simpy
+
+from engine.limits import LimitTable
+from engine.messages import Request, Response
+from engine.model import Application, ApplicationKind, Tenant
+from engine.profile import Profile
+from engine.service import Engine
+from engine.world import ModelWorld, Sleep
+from simulator.replaying._arrivals import Arrivals, Party
+from simulator.replaying._deciding import Decisions
+
+__all__ = ["ask_engine"]
+
+_BODY: Final = {"value": "replayed"}
+_RIGHTS: Final[Mapping[ApplicationKind, frozenset[str]]] = {
+    "private": frozenset({"token:create", "token:read", "token:update", "token:delete"}),
+    "public": frozenset({"token:create"}),
+    "management": frozenset(),
+}
+
+
+class _SimpyClock:
+    """SimPy's time as the engine's clock; wall time runs with it from the log's first instant."""
+
+    def __init__(self, environment: simpy.Environment, start_ns: int) -> None:
+        self._environment = environment
+        self._start_ns = start_ns
+
+    @property
+    def now_ns(self) -> int:
+        return int(self._environment.now)
+
+    @property
+    def wall_ns(self) -> int:
+        return self._start_ns + int(self._environment.now)
+
+
+def ask_engine(
+    environment: simpy.Environment,
+    arrivals: Arrivals,
+    limits: LimitTable,
+    profile: Profile,
+    decisions: Decisions,
+    seed: int,
+) -> Callable[[int, int, int], None]:
+    """Return what answers row `row` of `party` at `now_ns` and writes the decision down."""
+    clock = _SimpyClock(environment, arrivals.start_ns)
+    engine = Engine(profile=profile, limits=limits, world=ModelWorld(clock=clock, seed=seed))
+    key_texts = _make_keys(engine, arrivals.parties)
+
+    def finish(row: int, began_ns: int, response: Response) -> None:
+        assert response.decision is not None, "the limits answer every request"
+        decisions.put(row, response.decision)
+        decisions.latency_ns[row] = clock.now_ns - began_ns
+        decisions.status[row] = response.status
+
+    def go_on(
+        row: int, began_ns: int, answering: Coroutine[Any, Any, Response], sleep: Sleep
+    ) -> Generator[simpy.Event, None, None]:
+        while True:
+            yield environment.timeout(sleep.for_ns)
+            try:
+                sleep = answering.send(None)
+            except StopIteration as stop:
+                finish(row, began_ns, stop.value)
+                return
+
+    def ask(row: int, now_ns: int, party: int) -> None:
+        who = arrivals.parties[party]
+        body = _BODY if who.method in {"POST", "PUT", "PATCH"} else None
+        key = None if who.key is None else key_texts[who.key]
+        answering = engine.submit(Request(who.method, who.path, key=key, ip=who.ip, body=body))
+        try:
+            sleep = answering.send(None)
+        except StopIteration as stop:
+            finish(row, now_ns, stop.value)
+        else:
+            environment.process(go_on(row, now_ns, answering, sleep))
+
+    return ask
+
+
+def _make_keys(engine: Engine, parties: tuple[Party, ...]) -> dict[str, str]:
+    """Create every tenant, application and key that the parties name; return key texts by label."""
+    tenants: dict[str, Tenant] = {}
+    applications: dict[tuple[str, str], Application] = {}
+    texts: dict[str, str] = {}
+    for who in parties:
+        if who.key is None or who.key in texts:
+            continue
+        assert who.tenant is not None
+        assert who.tenant_kind is not None
+        assert who.application is not None
+        assert who.application_kind is not None
+        if who.tenant not in tenants:
+            tenants[who.tenant] = engine.create_tenant(who.tenant, kind=who.tenant_kind)
+        place = (who.tenant, who.application)
+        if place not in applications:
+            applications[place] = engine.create_application(
+                tenants[who.tenant],
+                who.application,
+                kind=who.application_kind,
+                grants=[("/", _RIGHTS[who.application_kind])],
+            )
+        texts[who.key] = engine.create_key(applications[place], legacy=who.legacy)
+    return texts

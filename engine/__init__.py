@@ -1,1 +1,42 @@
-"""The reference engine of Tollgate."""
+"""The reference engine of a tokenization service, in process and pure.
+
+    engine = Engine(profile=Profile(), limits=LimitTable.default(), clock=ManualClock(), seed=7)
+    answer = engine.handle(Request("POST", "/tokenize", key=key, ip="203.0.113.7", body=body))
+
+The path of a request stands in `engine.service`, the ports to the world in `engine.world`, every
+open choice of the specification in `engine.profile`, the limits in `engine.limits`.
+"""
+
+from engine.clauses import CLAUSES, Clause
+from engine.errors import InputError, TollgateError
+from engine.limits import Limiter, LimitTable, Rule, Subject
+from engine.messages import Decision, Problem, Request, Response
+from engine.profile import Profile
+from engine.service import Engine
+from engine.store import MemoryStore, Store
+from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
+
+__all__ = [
+    "CLAUSES",
+    "Call",
+    "CallAnswer",
+    "Clause",
+    "Decision",
+    "Engine",
+    "InputError",
+    "LimitTable",
+    "Limiter",
+    "ManualClock",
+    "MemoryStore",
+    "ModelWorld",
+    "Problem",
+    "Profile",
+    "Request",
+    "Response",
+    "Rule",
+    "Store",
+    "Subject",
+    "TollgateError",
+    "VirtualLoop",
+    "World",
+]

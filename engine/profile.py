@@ -14,9 +14,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from engine.errors import InputError, did_you_mean
+from engine.files import from_document, json_schema, read_toml, to_plain, to_toml
 
 __all__ = [
     "AccountUpdaterProfile",
@@ -346,6 +348,24 @@ class Profile:
                     )
             changed[name] = dataclasses.replace(section, **values)
         return dataclasses.replace(self, **changed)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Profile:
+        """Return the profile of a file; raises `InputError` with file:line:col.
+
+        What the file leaves out keeps its default; durations are texts such as `"10s"`.
+        """
+        profile: Profile = from_document(cls, read_toml(path))
+        return profile
+
+    def to_toml(self) -> str:
+        """Return the profile as the text of a file that `from_toml` reads back."""
+        return "#:schema profile.schema.json\n" + to_toml(to_plain(self))
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of a profile file."""
+        return json_schema(cls, title="Tollgate profile")
 
 
 def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section

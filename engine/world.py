@@ -20,6 +20,7 @@ import os
 import random
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
@@ -27,6 +28,7 @@ from engine.messages import Json
 
 __all__ = [
     "EPOCH_2026_NS",
+    "Bell",
     "Call",
     "CallAnswer",
     "Clock",
@@ -145,8 +147,8 @@ class World(Protocol):
         """Keys and nonces."""
         ...
 
-    async def sleep_ns(self, for_ns: int) -> None:
-        """Return `for_ns` later."""
+    async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
+        """Return `for_ns` later, or as soon as `bell` rings."""
         ...
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
@@ -167,13 +169,32 @@ class World(Protocol):
         ...
 
 
+class Bell:
+    """What ends one sleep early; rung at most once, by whoever the sleeper waits for.
+
+    Its driver, or the world whose `sleep_ns` is handed it, sets `ring`. Before and after the sleep
+    it wakes nobody. A driver that leaves it alone lets the sleeper sleep to the end, which is
+    right where nobody else can run meanwhile (`drive`).
+    """
+
+    __slots__ = ("ring",)
+
+    def __init__(self) -> None:
+        self.ring: Callable[[], None] = _nobody
+
+
+def _nobody() -> None:
+    """Wake nobody."""
+
+
 class Sleep:
-    """What a coroutine yields to its driver: wake me `for_ns` later."""
+    """What a coroutine yields to its driver: wake me `for_ns` later, or when `bell` rings."""
 
-    __slots__ = ("for_ns",)
+    __slots__ = ("bell", "for_ns")
 
-    def __init__(self, for_ns: int) -> None:
+    def __init__(self, for_ns: int, bell: Bell | None = None) -> None:
         self.for_ns = for_ns
+        self.bell = bell
 
     def __await__(self) -> Generator[Sleep, None, None]:
         yield self
@@ -209,10 +230,10 @@ class ModelWorld:
         self.runtime: Runtime = runtime or _echo_runtime
         self.service_ns = service_ns or _no_time
 
-    async def sleep_ns(self, for_ns: int) -> None:
+    async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Yield one `Sleep` to the driver."""
         if for_ns > 0:
-            await Sleep(for_ns)
+            await Sleep(for_ns, bell)
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""
@@ -299,27 +320,37 @@ class VirtualLoop:
     def run(self, until_ns: int | None = None) -> None:
         """Run until nothing is left, or up to and without `until_ns`."""
         while self._heap and (until_ns is None or self._heap[0][0] < until_ns):
-            at_ns, _, task = heapq.heappop(self._heap)
+            at_ns, turn, task = heapq.heappop(self._heap)
+            if turn != task.turn:
+                continue  # a bell woke it before
             self.clock.advance_to_ns(max(at_ns, self.clock.now_ns))
             sleep = task.step(self.clock.now_ns)
             if sleep is not None:
                 self._push(self.clock.now_ns + sleep.for_ns, task)
+                if sleep.bell is not None:
+                    sleep.bell.ring = partial(self._wake, task, task.turn)
         if until_ns is not None and self.clock.now_ns < until_ns:
             self.clock.advance_to_ns(until_ns)
 
+    def _wake(self, task: Task, turn: int) -> None:
+        if task.turn == turn:  # it still sleeps that sleep
+            self._push(self.clock.now_ns, task)
+
     def _push(self, at_ns: int, task: Task) -> None:
         self._count += 1
+        task.turn = self._count
         heapq.heappush(self._heap, (at_ns, self._count, task))
 
 
 class Task:
-    """A coroutine on its way; `result` and `ended_ns` once `done`."""
+    """A coroutine on its way, at its `turn`; `result` and `ended_ns` once `done`."""
 
-    __slots__ = ("_coroutine", "done", "ended_ns", "result")
+    __slots__ = ("_coroutine", "done", "ended_ns", "result", "turn")
 
     def __init__(self, coroutine: Coroutine[Any, None, Any]) -> None:
         self._coroutine = coroutine
         self.done = False
+        self.turn = 0
         self.ended_ns = 0
         self.result: Any = None
 

@@ -1,0 +1,321 @@
+"""Applications and their keys, and the tenant itself, over HTTP.
+
+What a management application has of the operator's side. A key's text stands only in the answer
+that creates it (D-KEY). The rules are `engine.resources.operator`'s; here they become answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from engine.errors import InputError
+from engine.identity import PERMISSIONS, make_grants
+from engine.messages import Problem, Response
+from engine.model import DEFAULT_QUOTAS, Application, Key
+from engine.resources.context import Context
+from engine.resources.forms import Form, object_schema
+from engine.resources.operation import Operation
+from engine.resources.operator import add_application, add_key
+from engine.resources.pages import Page, iso_instant, page_of
+from engine.store.protocol import cursor_place
+
+__all__ = ["OPERATIONS"]
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
+_GRANTS = {
+    "type": "array",
+    "maxItems": 50,
+    "items": object_schema(
+        {
+            "container": {"type": "string", "minLength": 1, "maxLength": 400},
+            "permissions": {
+                "type": "array",
+                "maxItems": len(PERMISSIONS),
+                "items": {"type": "string", "enum": list(PERMISSIONS)},
+            },
+        },
+        required=("container", "permissions"),
+    ),
+}
+_CREATE = Form(
+    object_schema(
+        {
+            "name": _NAME,
+            "kind": {"type": "string", "enum": ["private", "public", "management"]},
+            "grants": _GRANTS,
+        },
+        required=("name", "kind"),
+    )
+)
+_PATCH = Form(object_schema({"name": _NAME, "grants": _GRANTS}))
+_KEY = Form(object_schema({"legacy": {"type": "boolean"}}))
+
+_DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
+
+
+def _shown(application: Application) -> dict[str, Any]:
+    return {
+        "id": application.id,
+        "tenant_id": application.tenant_id,
+        "name": application.name,
+        "kind": application.kind,
+        "grants": [
+            {"container": g.container, "permissions": sorted(g.permissions)}
+            for g in application.grants
+        ],
+        "created_at": iso_instant(application.created_at_ns),
+    }
+
+
+def _shown_key(key: Key) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "application_id": key.application_id,
+        "legacy": key.legacy,
+        "created_at": iso_instant(key.created_at_ns),
+    }
+
+
+def _found(context: Context) -> Application:
+    application = context.services.store.get(Application, context.params["id"])
+    if application is None or application.tenant_id != context.tenant.id:
+        raise Problem(404, "There is no such application.")
+    return application
+
+
+def _pairs(body: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(g["container"], g["permissions"]) for g in body.get("grants", [])]
+
+
+def _not_accepted(error: InputError) -> Problem:
+    return Problem(400, "The application is not acceptable.", errors={"": [str(error)]})
+
+
+def _tenant(context: Context) -> Response:
+    """Show the caller's tenant: QUO-TENANT, durations in whole seconds where they are whole."""
+    context.require("tenant:read")
+    tenant = context.tenant
+    return Response(
+        200,
+        {
+            "id": tenant.id,
+            "name": tenant.name,
+            "kind": tenant.kind,
+            "quotas": {n: _quota(n, tenant.quotas[n]) for n in DEFAULT_QUOTAS},
+            "settings": dict(tenant.settings),
+            "created_at": iso_instant(tenant.created_at_ns),
+        },
+    )
+
+
+def _quota(name: str, value: int | str) -> int | float | str:
+    if name not in _DURATIONS or isinstance(value, str):
+        return value
+    return value // 1_000_000_000 if value % 1_000_000_000 == 0 else value / 1_000_000_000
+
+
+def _create(context: Context) -> Response:
+    context.require("application:create")
+    body = _CREATE.check(context.json)
+    try:
+        application = add_application(
+            context.services, context.tenant.id, body["name"], body["kind"], _pairs(body)
+        )
+    except InputError as error:
+        raise _not_accepted(error) from None
+    context.log("application:create", "application", application.id, 201)
+    location = {"Location": f"/applications/{application.id}"}
+    return Response(201, _shown(application), location)
+
+
+def _list(context: Context) -> Response:
+    context.require("application:read")
+    store, tenant_id = context.services.store, context.tenant.id
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.list(Application, tenant_id, after=after, size=size),
+        _shown,
+    )
+    return Response(200, page)
+
+
+def _get(context: Context) -> Response:
+    context.require("application:read")
+    return Response(200, _shown(_found(context)))
+
+
+def _patch(context: Context) -> Response:
+    context.require("application:update")
+    body = _PATCH.check(context.json)
+    application = _found(context)
+    changes: dict[str, Any] = {}
+    if "name" in body:
+        changes["name"] = body["name"]
+    if "grants" in body:
+        try:
+            changes["grants"] = make_grants(application.kind, _pairs(body))
+        except InputError as error:
+            raise _not_accepted(error) from None
+    changed = dataclasses.replace(application, **changes)
+    context.services.store.put(changed)
+    context.log("application:update", "application", changed.id, 200)
+    return Response(200, _shown(changed))
+
+
+def _delete(context: Context) -> Response:
+    context.require("application:delete")
+    application = _found(context)
+    store = context.services.store
+    for key in _keys_of(context, application):
+        store.delete(Key, key.id)
+    store.delete(Application, application.id)
+    context.log("application:delete", "application", application.id, 204)
+    return Response(204)
+
+
+def _keys_of(context: Context, application: Application) -> list[Key]:
+    keys = context.services.store.list(Key, application.tenant_id)
+    return [key for key in keys if key.application_id == application.id]
+
+
+def _place(key: Key) -> tuple[int, str]:
+    return key.created_at_ns, key.id
+
+
+def _after(after: str) -> tuple[int, str]:
+    at_ns, key_id = cursor_place(after)
+    return at_ns or 0, key_id
+
+
+def _create_key(context: Context) -> Response:
+    context.require("key:create")
+    body = {} if context.body in (None, b"") else _KEY.check(context.json)
+    application = _found(context)
+    text = add_key(context.services, application, legacy=body.get("legacy", False))
+    key = context.services.store.get(Key, text.key_id)
+    assert key is not None, "just stored"
+    context.log("key:create", "key", key.id, 201)
+    return Response(201, {**_shown_key(key), "key": str(text)})
+
+
+def _list_keys(context: Context) -> Response:
+    context.require("key:read")
+    keys = _keys_of(context, _found(context))
+
+    def fetch(after: str | None, size: int) -> list[Key]:
+        later = [key for key in keys if after is None or _place(key) > _after(after)]
+        return later[:size]
+
+    return Response(200, page_of(Page.of(context), fetch, _shown_key))
+
+
+def _delete_key(context: Context) -> Response:
+    context.require("key:delete")
+    application = _found(context)
+    key = context.services.store.get(Key, context.params["key_id"])
+    if key is None or key.application_id != application.id:
+        raise Problem(404, "There is no such key.")
+    context.services.store.delete(Key, key.id)
+    context.log("key:delete", "key", key.id, 204)
+    return Response(204)
+
+
+_AUTH = ("AUTH-KINDS",)
+
+OPERATIONS = (
+    Operation(
+        name="get_tenant",
+        method="GET",
+        path="/tenants/self",
+        summary="Show the caller's tenant with its quotas.",
+        run=_tenant,
+        clauses=("QUO-TENANT",),
+        permission="tenant:read",
+    ),
+    Operation(
+        name="create_application",
+        method="POST",
+        path="/applications",
+        summary="Create an application.",
+        run=_create,
+        clauses=_AUTH,
+        permission="application:create",
+        body="json",
+        form=_CREATE,
+        success_status=201,
+    ),
+    Operation(
+        name="list_applications",
+        method="GET",
+        path="/applications",
+        summary="List the tenant's applications.",
+        run=_list,
+        clauses=_AUTH,
+        permission="application:read",
+        paged=True,
+    ),
+    Operation(
+        name="get_application",
+        method="GET",
+        path="/applications/{id}",
+        summary="Show an application.",
+        run=_get,
+        clauses=_AUTH,
+        permission="application:read",
+    ),
+    Operation(
+        name="patch_application",
+        method="PATCH",
+        path="/applications/{id}",
+        summary="Rename an application or change its grants.",
+        run=_patch,
+        clauses=_AUTH,
+        permission="application:update",
+        body="merge-patch",
+        form=_PATCH,
+    ),
+    Operation(
+        name="delete_application",
+        method="DELETE",
+        path="/applications/{id}",
+        summary="Delete an application and its keys.",
+        run=_delete,
+        clauses=_AUTH,
+        permission="application:delete",
+        success_status=204,
+    ),
+    Operation(
+        name="create_application_key",
+        method="POST",
+        path="/applications/{id}/keys",
+        summary="Create an API key; its text is in this answer only.",
+        run=_create_key,
+        clauses=("AUTH-HEADER", "AUTH-LEGACY"),
+        permission="key:create",
+        body="json",
+        body_optional=True,
+        form=_KEY,
+        success_status=201,
+    ),
+    Operation(
+        name="list_application_keys",
+        method="GET",
+        path="/applications/{id}/keys",
+        summary="List an application's keys, without their texts.",
+        run=_list_keys,
+        clauses=_AUTH,
+        permission="key:read",
+        paged=True,
+    ),
+    Operation(
+        name="delete_application_key",
+        method="DELETE",
+        path="/applications/{id}/keys/{key_id}",
+        summary="Delete an API key.",
+        run=_delete_key,
+        clauses=_AUTH,
+        permission="key:delete",
+        success_status=204,
+    ),
+)

@@ -1,0 +1,80 @@
+"""Reading a body: size, media type, JSON, in this order (TOK-JSON, D-SIZE, D-STRICT-JSON).
+
+A body may be JSON as Python holds it, bytes, or a stream that is read only now, after the limits
+and the key, and never further than its bound.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.messages import BodyStream, Json, Problem, Request
+from engine.profile import Profile
+from engine.resources.operation import Operation
+from engine.tokens.strict_json import check_value, parse
+
+__all__ = ["MEDIA_TYPES", "header_value", "read_body"]
+
+MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
+"""Media type of each JSON body form."""
+
+
+def header_value(request: Request, name: str) -> str | None:
+    """Return a request header, whatever its case."""
+    if request.headers is None:
+        return None
+    direct = request.headers.get(name)
+    if direct is not None:
+        return direct
+    wanted = name.lower()
+    return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
+
+
+async def read_body(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
+    """Return the body in the operation's form.
+
+    Raises `Problem` 413 over the operation's bound, 415 for another media type, 400 for what is
+    not strict JSON.
+    """
+    form = operation.body
+    if form == "none":
+        return None
+    body = request.body
+    limit_bytes = operation.body_limit_bytes(profile)
+    if body is not None and not isinstance(body, (bytes, str, int, float, list, dict)):
+        body = await _drain(body, limit_bytes)
+    if isinstance(body, bytes):
+        if len(body) > limit_bytes:
+            raise too_large(limit_bytes)
+        if form == "raw" or (not body and operation.body_optional):
+            return body
+        _check_media_type(request, MEDIA_TYPES[form])
+        return parse(body)
+    if form == "raw":
+        raise Problem(400, "The body must be bytes.")
+    if form == "merge-patch" and request.headers is not None:
+        _check_media_type(request, MEDIA_TYPES[form])
+    check_value(body)
+    return body
+
+
+async def _drain(stream: BodyStream, limit_bytes: int) -> bytes:
+    whole = await stream.read(limit_bytes)
+    if whole is None:
+        raise too_large(limit_bytes)
+    return whole
+
+
+def too_large(limit_bytes: int) -> Problem:
+    """Return the 413 problem."""
+    return Problem(413, f"The body must hold at most {limit_bytes} bytes.")
+
+
+def _check_media_type(request: Request, wanted: str) -> None:
+    given = header_value(request, "Content-Type")
+    if given is not None:
+        media_type, _, parameters = given.partition(";")
+        charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+        if media_type.strip().lower() == wanted and charset in {"", "utf-8"}:
+            return
+    raise Problem(415, f"The body must be {wanted}.", clause="TOK-JSON")

@@ -1,0 +1,114 @@
+"""The context: what one operation is handed, and the few moves that all operations share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.identity import Caller
+from engine.messages import Json, Problem, Request
+from engine.model import LogEntry, Tenant
+from engine.resources.proxy_names import NO_PROXIES, Proxies
+from engine.resources.services import Services
+
+__all__ = ["Context"]
+
+
+class Context:
+    """One request on its way through an operation.
+
+    now_ns, wall_ns: the request's one instant on the monotonic and the wall clock (D-CLOCK).
+    body: the parsed JSON, or the bytes where the operation takes them raw.
+    params, query: from the path template and the query string.
+    proxies: the proxies that a proxy key and a custom hostname name.
+    """
+
+    __slots__ = (
+        "body",
+        "known_caller",
+        "now_ns",
+        "params",
+        "proxies",
+        "query",
+        "request",
+        "services",
+        "wall_ns",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        request: Request,
+        caller: Caller | None,
+        params: Mapping[str, str],
+        query: Mapping[str, str],
+        now_ns: int,
+        wall_ns: int,
+    ) -> None:
+        self.services = services
+        self.request = request
+        self.known_caller = caller
+        self.params = params
+        self.query = query
+        self.body: Json | bytes = None
+        self.proxies: Proxies = NO_PROXIES
+        self.now_ns = now_ns
+        self.wall_ns = wall_ns
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.request!r}>"
+
+    @property
+    def caller(self) -> Caller:
+        """The principal; asserted, since the service authenticates first."""
+        caller = self.known_caller
+        assert caller is not None, "an operation that uses the caller asks for a key"
+        return caller
+
+    @property
+    def tenant(self) -> Tenant:
+        """The caller's tenant."""
+        return self.caller.tenant
+
+    @property
+    def json(self) -> Json:
+        """The body as JSON."""
+        assert not isinstance(self.body, bytes), "this operation takes its body raw"
+        return self.body
+
+    def require(self, permission: str, container: str | None = None) -> None:
+        """Raise a 403 problem unless the caller holds `permission` (AUTH-CREATE, D-GRANT)."""
+        if not self.caller.may(permission, container):
+            where = "" if container is None else f" on {container}"
+            raise Problem(403, f"The key lacks {permission}{where}.", clause="AUTH-CREATE")
+
+    def log(self, operation: str, entity_type: str, entity_id: str, status: int) -> None:
+        """Append one log entry: what was done to what, never a value (D-LOGS)."""
+        caller = self.known_caller
+        assert caller is not None, "what no principal did is not logged"
+        self.log_for(
+            caller.tenant.id, caller.application.id, operation, entity_type, entity_id, status
+        )
+
+    def log_for(  # reason: the columns of a log entry
+        self,
+        tenant_id: str,
+        actor_id: str | None,
+        operation: str,
+        entity_type: str,
+        entity_id: str,
+        status: int,
+    ) -> None:
+        """Append one log entry for a tenant that the request's key does not tell."""
+        services = self.services
+        services.store.add_log(
+            LogEntry(
+                services.new_id(),
+                tenant_id,
+                self.wall_ns,
+                operation,
+                entity_type,
+                entity_id,
+                actor_id,
+                status,
+            )
+        )

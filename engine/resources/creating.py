@@ -1,0 +1,154 @@
+"""Creating tokens: the steps that POST /tokenize and POST /tokens share, after the walk.
+
+    403 → 400 naming every fault → deduplication look-up → quota → write        (D-ORDER)
+
+One request is one transaction, so that an invalid token anywhere creates nothing (TOK-ATOMIC) and
+racing requests deduplicate against each other (TOK-DEDUP).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from engine.messages import Json
+from engine.model import EncryptionKey, Intent, Token
+from engine.resources.context import Context
+from engine.tokens import (
+    CREATE,
+    Decision,
+    Draft,
+    Plan,
+    Rules,
+    check_limit,
+    count_limited,
+    create_token,
+    decide,
+    dedup_hashes,
+    merge_existing,
+    record,
+    validate,
+)
+from engine.vault import TenantKeys, jwe
+
+__all__ = ["create_all", "decrypter", "results_of"]
+
+
+def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
+    """Create what the plan asks for; returns (draft, its token, deduplicated) an element.
+
+    Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
+    fault (TOK-ATOMIC), the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE).
+    """
+    services, tenant, store = context.services, context.tenant, context.services.store
+    rules = services.rules
+    for container in plan.containers:
+        context.require("token:create", container)
+    keys = services.vault.of(tenant.id)
+    drafts = validate(
+        plan,
+        rules,
+        deduplicate=tenant.settings[rules.dedup.setting_name],
+        decrypt=lambda compact: decrypter(context, keys, compact),
+        open_intent=lambda intent_id: _open_intent(context, keys, intent_id),
+    )
+    hashes = dedup_hashes(drafts, keys, rules)
+    decisions = decide(drafts, hashes, lambda digest: store.duplicate(tenant.id, digest))
+    limit = tenant.quotas["Tokenize Limit"]
+    assert isinstance(limit, int)
+    check_limit(count_limited(decisions, rules), limit, rules)
+    return _write(context, keys, drafts, hashes, decisions)
+
+
+def _write(
+    context: Context,
+    keys: TenantKeys,
+    drafts: list[Draft],
+    hashes: list[bytes],
+    decisions: list[Decision],
+) -> list[tuple[Draft, Token, bool]]:
+    """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD)."""
+    services, tenant = context.services, context.tenant
+    store, rules = services.store, services.rules
+    retention_ns = tenant.quotas["CVC Retention"]
+    assert isinstance(retention_ns, int)
+    until_ns = context.wall_ns + retention_ns
+    tokens: list[Token | None] = [None] * len(drafts)
+    merged: dict[str, Token] = {}
+    for place, decision in enumerate(decisions):
+        draft = drafts[place]
+        if decision is CREATE:
+            tokens[place] = create_token(
+                draft,
+                keys,
+                hashes[place],
+                token_id=services.new_id(),
+                tenant_id=tenant.id,
+                created_by=context.caller.application.id,
+                created_at_ns=context.wall_ns,
+                cvc_until_ns=until_ns,
+            )
+        else:
+            existing = tokens[decision] if isinstance(decision, int) else decision
+            assert isinstance(existing, Token), "an earlier element, or a stored token"
+            existing = merged.get(existing.id, existing)
+            changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
+            tokens[place] = changed
+            if changed is not existing:
+                merged[changed.id] = changed
+        if draft.intent_id is not None:
+            store.delete(Intent, draft.intent_id)
+    created = [t for t, decision in zip(tokens, decisions, strict=True) if decision is CREATE and t]
+    if created:
+        store.add_tokens(created)
+    for changed in merged.values():
+        store.update_token(changed)
+    made = []
+    for draft, token, decision in zip(drafts, tokens, decisions, strict=True):
+        assert token is not None
+        made.append(
+            (draft, merged.get(token.id, token) if merged else token, decision is not CREATE)
+        )
+    return made
+
+
+def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:
+    """Return what the answer shows of each element: an identifier, or a record (TOK-LEAF)."""
+    rules: Rules = context.services.rules
+    caller = context.caller
+    return [
+        token.id
+        if draft.is_leaf
+        else record(
+            token,
+            rules,
+            deduplicated=deduplicated,
+            may_read=not deduplicated or caller.may("token:read", token.container),
+        )
+        for draft, token, deduplicated in made
+    ]
+
+
+def decrypter(context: Context, keys: TenantKeys, compact: str) -> bytes:
+    """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
+    store, tenant = context.services.store, context.tenant
+
+    def find_private(kid: str | None) -> bytes | None:
+        key = None if kid is None else store.get(EncryptionKey, kid)
+        if key is None or key.tenant_id != tenant.id:
+            return None
+        return keys.open("/keys/", key.id, key.sealed_private, "private-key")
+
+    return jwe.decrypt(compact, find_private)
+
+
+def _open_intent(context: Context, keys: TenantKeys, intent_id: str) -> tuple[str, Any] | None:
+    """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
+    intent = context.services.store.get(Intent, intent_id)
+    if intent is None or intent.tenant_id != context.tenant.id:
+        return None
+    if intent.until_ns <= context.wall_ns:
+        return None
+    sealed = intent.sealed_data
+    return intent.type, orjson.loads(keys.open("/intents/", intent.id, sealed))

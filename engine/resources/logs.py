@@ -1,0 +1,66 @@
+"""Logs: what was done, by whom, readable until `Log Retention` is over (QUO-LOG, D-LOGS)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.messages import Response
+from engine.model import LogEntry
+from engine.resources.context import Context
+from engine.resources.operation import Operation
+from engine.resources.pages import Page, instant_ns, iso_instant, page_of
+from engine.store import LogFilter
+
+__all__ = ["OPERATIONS"]
+
+
+def _shown(entry: LogEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "tenant_id": entry.tenant_id,
+        "created_at": iso_instant(entry.at_ns),
+        "operation": entry.operation,
+        "entity_type": entry.entity_type,
+        "entity_id": entry.entity_id,
+        "actor_id": entry.actor_id,
+        "status": entry.status,
+    }
+
+
+def _list(context: Context) -> Response:
+    """List entries whose age is below the quota of the moment (D-QUOTA-CHANGE)."""
+    context.require("log:read")
+    query, store, tenant = context.query, context.services.store, context.tenant
+    retention_ns = tenant.quotas["Log Retention"]
+    assert isinstance(retention_ns, int)
+    from_ns = context.wall_ns - retention_ns + 1
+    if "start_date" in query:
+        from_ns = max(from_ns, instant_ns(query["start_date"], "/start_date"))
+    before_ns = instant_ns(query["end_date"], "/end_date") if "end_date" in query else None
+    chosen = LogFilter(
+        entity_type=query.get("entity_type"),
+        entity_id=query.get("entity_id"),
+        from_ns=from_ns,
+        before_ns=before_ns,
+    )
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.find_logs(tenant.id, chosen, after=after, size=size),
+        _shown,
+    )
+    return Response(200, page)
+
+
+OPERATIONS = (
+    Operation(
+        name="list_logs",
+        method="GET",
+        path="/logs",
+        summary="List the tenant's log.",
+        run=_list,
+        clauses=("QUO-LOG",),
+        permission="log:read",
+        paged=True,
+        query=("entity_type", "entity_id", "start_date", "end_date"),
+    ),
+)

@@ -1,0 +1,219 @@
+"""The operator's side: tenants, applications, keys, quotas and settings, as Python calls.
+
+What HTTP offers of it to management applications stands in `engine.resources`; both end in the
+same functions here, so that a rule about an application or a key is written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, get_args
+
+from engine.errors import InputError, did_you_mean
+from engine.files import parse_duration_ns
+from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
+from engine.model import (
+    DEFAULT_QUOTAS,
+    Application,
+    ApplicationKind,
+    Key,
+    QuotaValue,
+    Tenant,
+    TenantKind,
+)
+from engine.resources.services import Services
+from engine.vault import hash_key_text
+
+__all__ = ["Operator", "add_application", "add_key", "checked_quota"]
+
+_Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
+_COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
+
+
+class Operator:
+    """What the operator of a deployment does, from Python.
+
+    Every change holds from the next request on (D-QUOTA-CHANGE).
+    """
+
+    services: Services
+    table_names: frozenset[str]
+
+    def create_tenant(
+        self,
+        name: str,
+        kind: TenantKind = "production",
+        *,
+        quotas: Mapping[str, QuotaValue] | None = None,
+        settings: Mapping[str, bool] | None = None,
+    ) -> Tenant:
+        """Create a tenant; its quotas start at the defaults (QUO-TENANT).
+
+        `quotas` changes some of them at once: counts as integers, durations as nanoseconds or
+        texts such as `"1h30m"`. Raises `InputError` for an unknown kind, quota or setting.
+        """
+        if kind not in get_args(TenantKind):
+            raise InputError(
+                f"kind = {kind!r} must be a tenant kind{did_you_mean(kind, get_args(TenantKind))}"
+            )
+        services = self.services
+        held = dict(DEFAULT_QUOTAS)
+        for quota, value in (quotas or {}).items():
+            held[quota] = checked_quota(quota, value, self.table_names)
+        flags = {services.profile.dedup.setting_name: False}
+        for setting, flag in (settings or {}).items():
+            self._check_setting(setting, flag=flag)
+            flags[setting] = flag
+        tenant = Tenant(services.new_id(), name, kind, held, flags, services.world.clock.wall_ns)
+        with services.store.transaction():
+            services.store.put(tenant)
+            services.vault.of(tenant.id)  # its keys are made here, never in a request
+        services.vault.confirm()
+        return tenant
+
+    def create_application(
+        self,
+        tenant: Tenant,
+        name: str,
+        kind: ApplicationKind = "private",
+        *,
+        grants: Iterable[tuple[str, Iterable[str]]] = (),
+    ) -> Application:
+        """Create an application with grants, as `(container path, permissions)` pairs.
+
+        Raises `InputError` for an unknown kind, a path of the wrong form, or a permission that
+        the kind may not hold (D-PERMISSIONS).
+        """
+        with self.services.store.transaction():
+            return add_application(self.services, tenant.id, name, kind, grants)
+
+    def create_key(
+        self, application: Application, *, legacy: bool = False, text: str | None = None
+    ) -> KeyText:
+        """Create an API key; its text is returned once and only a hash is stored (D-KEY).
+
+        `text` brings a text of one's own; whether it is legacy then follows from its form
+        (AUTH-LEGACY). Raises `InputError` when that text is too short or already in use.
+        """
+        with self.services.store.transaction():
+            return add_key(self.services, application, legacy=legacy, text=text)
+
+    def delete_key(self, key_id: str) -> bool:
+        """Delete an API key; False when there is none."""
+        with self.services.store.transaction():
+            return self.services.store.delete(Key, key_id)
+
+    def set_quota(self, tenant: Tenant | str, name: str, value: QuotaValue) -> Tenant:
+        """Set one quota of one tenant (QUO-TENANT); holds from the next request on.
+
+        Raises `InputError` for an unknown tenant or quota or a value that it cannot take.
+        """
+        checked = checked_quota(name, value, self.table_names)
+        return self._change(tenant, lambda t: {"quotas": {**t.quotas, name: checked}})
+
+    def set_setting(self, tenant: Tenant | str, name: str, *, on: bool) -> Tenant:
+        """Turn a tenant's setting on or off (D-DEDUP); holds from the next request on."""
+        self._check_setting(name, flag=on)
+        return self._change(tenant, lambda t: {"settings": {**t.settings, name: on}})
+
+    def tenant(self, tenant: Tenant | str) -> Tenant:
+        """Return the tenant as it stands now; raises `InputError` when there is none."""
+        with self.services.store.transaction():
+            return self._stored(tenant)
+
+    def _stored(self, tenant: Tenant | str) -> Tenant:
+        tenant_id = tenant if isinstance(tenant, str) else tenant.id
+        stored = self.services.store.get(Tenant, tenant_id)
+        if stored is None:
+            raise InputError(f"tenant = {tenant_id!r} does not exist; create it first")
+        return stored
+
+    def _change(self, tenant: Tenant | str, changes: _Changes) -> Tenant:
+        with self.services.store.transaction():
+            stored = self._stored(tenant)
+            changed = dataclasses.replace(stored, **changes(stored))
+            self.services.store.put(changed)
+            return changed
+
+    def _check_setting(self, name: str, *, flag: bool) -> None:
+        known = self.services.profile.dedup.setting_name
+        if name != known:
+            raise InputError(f"setting = {name!r} does not exist{did_you_mean(name, [known])}")
+        if not isinstance(flag, bool):
+            raise InputError(f"setting {name} = {flag!r} must be true or false")
+
+
+def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> QuotaValue:
+    """Return the quota's value in its unit; raises `InputError` when it cannot be one."""
+    if name not in DEFAULT_QUOTAS:
+        raise InputError(f"quota = {name!r} does not exist{did_you_mean(name, DEFAULT_QUOTAS)}")
+    if name == "Rate Limit":
+        names = sorted(table_names)
+        if value not in names:
+            near = did_you_mean(str(value), names)
+            raise InputError(f"quota {name} = {value!r} must name a limit table{near}")
+        return value
+    if isinstance(value, str) and name not in _COUNTS:
+        value = parse_duration_ns(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        unit = "a whole number" if name in _COUNTS else "a duration such as '1h', or whole ns"
+        raise InputError(f"quota {name} = {value!r} must be {unit}, 0 or more")
+    return value
+
+
+def add_application(
+    services: Services,
+    tenant_id: str,
+    name: str,
+    kind: str,
+    grants: Iterable[tuple[str, Iterable[str]]],
+) -> Application:
+    """Store a new application; inside the caller's transaction. Raises `InputError`."""
+    kinds = get_args(ApplicationKind)
+    known: ApplicationKind | None = next((k for k in kinds if k == kind), None)
+    if known is None:
+        raise InputError(f"kind = {kind!r} must be an application kind{did_you_mean(kind, kinds)}")
+    application = Application(
+        services.new_id(),
+        tenant_id,
+        name,
+        known,
+        make_grants(known, grants),
+        services.world.clock.wall_ns,
+    )
+    services.store.put(application)
+    return application
+
+
+def add_key(
+    services: Services, application: Application, *, legacy: bool = False, text: str | None = None
+) -> KeyText:
+    """Store a new key; inside the caller's transaction. Raises `InputError`."""
+    store = services.store
+    tenant = store.get(Tenant, application.tenant_id)
+    if tenant is None or store.get(Application, application.id) is None:
+        raise InputError(f"application = {application.id!r} does not exist; create it first")
+    if text is None:
+        text = new_key_text(
+            tenant.kind,
+            application.kind,
+            region=services.region,
+            legacy=legacy,
+            entropy=services.world.entropy,
+        )
+    elif len(text) < 16 or not text.isascii() or not text.isprintable():
+        raise InputError("a key's own text must hold at least 16 printable ASCII characters")
+    text_hash = hash_key_text(text)
+    if store.key_by_hash(text_hash) is not None:
+        raise InputError("a key of this text exists already; choose another text")
+    key = Key(
+        services.new_id(),
+        tenant.id,
+        application.id,
+        is_legacy_text(text),
+        text_hash,
+        services.world.clock.wall_ns,
+    )
+    store.put(key)
+    return KeyText(text, key.id)

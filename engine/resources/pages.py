@@ -1,0 +1,94 @@
+"""Pages: cursor pagination, the same for every list (D-LIST)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from engine.messages import Problem
+from engine.model import LogEntry, Token
+from engine.resources.context import Context
+from engine.store import Document, cursor
+
+__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "instant_ns", "iso_instant", "page_of"]
+
+DEFAULT_SIZE: Final = 20
+LIMIT_SIZE: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SIZE_FORM: Final = re.compile(r"[0-9]{1,3}")
+_CURSOR_FORM: Final = re.compile(r"[0-9]{1,19}:[0-9a-f-]{36}")
+
+R = TypeVar("R", bound=Token | LogEntry | Document)
+
+
+class Page:
+    """What a list request asks: at most `size` records after the cursor `start`.
+
+    Raises `Problem` 400 for a size outside 1 … 100 or a cursor of the wrong form.
+    """
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, size: object = None, start: object = None) -> None:
+        errors: dict[str, list[str]] = {}
+        if isinstance(size, str) and _SIZE_FORM.fullmatch(size):
+            size = int(size)
+        if size is None:
+            size = DEFAULT_SIZE
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LIMIT_SIZE:
+            errors["/size"] = [f"must be a whole number from 1 to {LIMIT_SIZE}"]
+            size = DEFAULT_SIZE
+        if start is not None and not (isinstance(start, str) and _CURSOR_FORM.fullmatch(start)):
+            errors["/start"] = ["must be the `next` of an earlier page"]
+            start = None
+        if errors:
+            raise Problem(400, "The page that is asked for does not exist.", errors=errors)
+        self.size: int = size
+        self.start: str | None = start
+
+    @classmethod
+    def of(cls, context: Context) -> Page:
+        """Return the page that a query asks for."""
+        return cls(context.query.get("size"), context.query.get("start"))
+
+
+def page_of(
+    page: Page, fetch: Callable[[str | None, int], Sequence[R]], shown: Callable[[R], Any]
+) -> dict[str, Any]:
+    """Return the answer of a list: `{pagination: {next, page_size}, data: […]}`.
+
+    `next` is null on the last page. `fetch(after, size)` gives records in order.
+    """
+    found = fetch(page.start, page.size + 1)
+    here = found[: page.size]
+    following = cursor(here[-1]) if len(found) > page.size else None
+    return {
+        "pagination": {"next": following, "page_size": page.size},
+        "data": [shown(record) for record in here],
+    }
+
+
+def iso_instant(at_ns: int) -> str:
+    """Return an instant as ISO 8601 with UTC offset, to the microsecond (REC-CREATED).
+
+    >>> iso_instant(1_767_225_600_000_000_000)
+    '2026-01-01T00:00:00.000000+00:00'
+    """
+    return (_EPOCH + timedelta(microseconds=at_ns // 1000)).isoformat(timespec="microseconds")
+
+
+def instant_ns(text: str, place: str) -> int:
+    """Return the instant of an ISO 8601 text; no offset means UTC. Raises `Problem` 400."""
+    try:
+        # A query's `+` is a space once it is decoded.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        raise Problem(
+            400, "An instant is not of the form ISO 8601.", errors={place: ["must be ISO 8601"]}
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000

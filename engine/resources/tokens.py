@@ -1,0 +1,220 @@
+"""/tokens: one token at a time, and the lists of them.
+
+Their shapes are not shown by the seed (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE); the record
+is tokenize's, plus `containers`, and never plaintext (D-READ, REC-SECRET).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.containers import CONTAINER_RULE, covers, normal_container
+from engine.messages import Problem, Response
+from engine.model import Token
+from engine.resources.context import Context
+from engine.resources.creating import create_all, decrypter
+from engine.resources.detokenize import opened, plaintext_of
+from engine.resources.forms import Form, object_schema
+from engine.resources.operation import Operation
+from engine.resources.pages import LIMIT_SIZE, Page, page_of
+from engine.resources.search_query import parse_search
+from engine.store import TokenFilter
+from engine.tokens import index_message, record, walk_one
+from engine.tokens.patches import apply_change, validate_patch
+
+__all__ = ["OPERATIONS"]
+
+_METADATA = "metadata."
+_SEARCH = Form(
+    object_schema(
+        {
+            "query": {"type": "string", "minLength": 1, "maxLength": 2000},
+            "start": {"type": ["string", "null"], "maxLength": 100},
+            "size": {"type": "integer", "minimum": 1, "maximum": LIMIT_SIZE},
+        },
+        required=("query",),
+    )
+)
+
+
+def _shown(token: Token, context: Context) -> dict[str, Any]:
+    rules = context.services.rules
+    if rules.tokens.plaintext_reads and context.caller.may("token:read", token.container):
+        return record(token, rules, with_container=True, plaintext=plaintext_of(token, context))
+    return record(token, rules, with_container=True)
+
+
+def _create(context: Context) -> Response:
+    made = create_all(walk_one(context.json, context.services.rules), context)
+    _, token, deduplicated = made[0]
+    if not deduplicated:
+        context.log("token:create", "token", token.id, 201)
+    may_read = not deduplicated or context.caller.may("token:read", token.container)
+    shown = record(
+        token,
+        context.services.rules,
+        deduplicated=deduplicated,
+        may_read=may_read,
+        with_container=True,
+    )
+    return Response(201, shown, {"Location": f"/tokens/{token.id}"})
+
+
+def _found(context: Context, permission: str) -> Token:
+    """Return the token; 403 before 404 for a key that holds the right nowhere."""
+    context.require(permission)
+    token = context.services.store.token(context.tenant.id, context.params["id"].lower())
+    if token is None:
+        raise Problem(404, "There is no such token.")
+    context.require(permission, token.container)
+    return token
+
+
+def _get(context: Context) -> Response:
+    return Response(200, _shown(_found(context, "token:read"), context))
+
+
+def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, ...] | None:
+    """Return the container paths that a list may show: where the right holds, and was asked for."""
+    context.require(permission)
+    granted = context.caller.containers(permission)
+    if asked is None:
+        return None if "/" in granted else granted
+    path = normal_container(asked)
+    if path is None:
+        raise Problem(400, "The container is no path.", errors={"/container": [CONTAINER_RULE]})
+    if any(covers(grant, path) for grant in granted):
+        return (path,)
+    return tuple(grant for grant in granted if covers(path, grant))
+
+
+def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
+    store, tenant_id = context.services.store, context.tenant.id
+    if chosen.containers == ():
+        return Response(200, {"pagination": {"next": None, "page_size": page.size}, "data": []})
+    answer = page_of(
+        page,
+        lambda after, size: store.find_tokens(tenant_id, chosen, after=after, size=size),
+        lambda token: _shown(token, context),
+    )
+    return Response(200, answer)
+
+
+def _list(context: Context) -> Response:
+    query = context.query
+    containers = _reach(context, "token:read", query.get("container"))
+    pairs = [(k.removeprefix(_METADATA), v) for k, v in query.items() if k.startswith(_METADATA)]
+    chosen = TokenFilter(
+        containers=containers,
+        type=query.get("type"),
+        fingerprint=query.get("fingerprint"),
+        metadata=tuple(pairs),
+    )
+    return _page(context, Page.of(context), chosen)
+
+
+def _search(context: Context) -> Response:
+    context.require("token:search")
+    body = _SEARCH.check(context.json)
+    page = Page(body.get("size"), body.get("start"))
+    query = parse_search(body["query"])
+    containers = _reach(context, "token:search", query.container)
+    keys = context.services.vault.of(context.tenant.id)
+    hashed = keys.index(index_message(query.path, query.value))
+    return _page(context, page, TokenFilter(containers=containers, index_hash=hashed))
+
+
+def _patch(context: Context) -> Response:
+    services, tenant = context.services, context.tenant
+    token = _found(context, "token:update")
+    keys = services.vault.of(tenant.id)
+    data, cvc = opened(token, context)
+    change = validate_patch(
+        context.json,
+        token,
+        data,
+        cvc,
+        services.rules,
+        decrypt=lambda compact: decrypter(context, keys, compact),
+    )
+    context.require("token:update", change.container)
+    retention_ns = tenant.quotas["CVC Retention"]
+    assert isinstance(retention_ns, int)
+    until_ns = context.wall_ns + retention_ns
+    changed = apply_change(token, change, keys, services.rules, cvc_until_ns=until_ns)
+    services.store.update_token(changed)
+    context.log("token:update", "token", changed.id, 200)
+    return Response(200, _shown(changed, context))
+
+
+def _delete(context: Context) -> Response:
+    token = _found(context, "token:delete")
+    context.services.store.delete_token(context.tenant.id, token.id)
+    context.log("token:delete", "token", token.id, 204)
+    return Response(204)
+
+
+OPERATIONS = (
+    Operation(
+        name="create_token",
+        method="POST",
+        path="/tokens",
+        summary="Create one token.",
+        run=_create,
+        clauses=("TOK-OBJECT", "TOK-ATOMIC", "TOK-LIMIT"),
+        permission="token:create",
+        body="json",
+        success_status=201,
+    ),
+    Operation(
+        name="list_tokens",
+        method="GET",
+        path="/tokens",
+        summary="List tokens.",
+        run=_list,
+        clauses=("REC-SECRET",),
+        permission="token:read",
+        paged=True,
+        query=("container", "type", "fingerprint", "metadata.<key>"),
+    ),
+    Operation(
+        name="search_tokens",
+        method="POST",
+        path="/tokens/search",
+        summary="Find tokens by an indexed value.",
+        run=_search,
+        clauses=("TOK-INDEXES",),
+        permission="token:search",
+        body="json",
+        form=_SEARCH,
+    ),
+    Operation(
+        name="get_token",
+        method="GET",
+        path="/tokens/{id}",
+        summary="Show a token.",
+        run=_get,
+        clauses=("REC-SECRET",),
+        permission="token:read",
+    ),
+    Operation(
+        name="patch_token",
+        method="PATCH",
+        path="/tokens/{id}",
+        summary="Change a token.",
+        run=_patch,
+        clauses=("TOK-METADATA", "QUO-CVC"),
+        permission="token:update",
+        body="merge-patch",
+    ),
+    Operation(
+        name="delete_token",
+        method="DELETE",
+        path="/tokens/{id}",
+        summary="Delete a token.",
+        run=_delete,
+        clauses=("REC-ID",),
+        permission="token:delete",
+        success_status=204,
+    ),
+)

@@ -49,7 +49,7 @@ from engine.tokens.expressions import parse as parse_expression
 from engine.tokens.fingerprints import base58
 from engine.tokens.patches import Change, apply_change, validate_patch
 from engine.tokens.records import record, timestamp
-from engine.tokens.rules import CARD, TOKEN, Faults, Rules, normal_container
+from engine.tokens.rules import CARD, TOKEN, Faults, Rules
 from engine.tokens.shapes import Element, Plan, walk, walk_one
 from engine.tokens.strict_json import check_value, dumps, parse
 from engine.tokens.types import Decrypt, OpenIntent, validate, validate_intent
@@ -81,7 +81,6 @@ __all__ = [
     "hash_indexes",
     "index_message",
     "merge_existing",
-    "normal_container",
     "parse",
     "parse_expression",
     "read_expressions",

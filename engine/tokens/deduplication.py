@@ -45,7 +45,7 @@ def decide(
     find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
     hash, and only for drafts whose deduplication is on.
     """
-    if not any([draft.deduplicate for draft in drafts]):
+    if not any(draft.deduplicate for draft in drafts):
         return [CREATE] * len(drafts)
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}
@@ -79,7 +79,7 @@ def check_limit(count: int, limit: int, rules: Rules) -> None:
         what = "hold" if rules.tokens.limit_counts == "elements" else "create"
         raise Problem(
             rules.tokens.limit_status,
-            f"the request would {what} {count} tokens, more than the Tokenize Limit of {limit}",
+            f"The request would {what} {count} tokens, more than the Tokenize Limit of {limit}.",
             clause="TOK-LIMIT",
         )
 
@@ -102,7 +102,7 @@ def merge_existing(
         if len(metadata) > limit:
             raise Problem(
                 400,
-                f"the token's metadata would have more than {limit} entries",
+                f"The token's metadata would have more than {limit} entries.",
                 clause="TOK-METADATA",
             )
     indexes, hashes = token.search_indexes, token.index_hashes

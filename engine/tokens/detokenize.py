@@ -72,7 +72,7 @@ class DetokenizePlan:
         if count > limit:
             raise Problem(
                 rules.tokens.limit_status,
-                f"the request names {count} tokens, more than the Detokenize Limit of {limit}",
+                f"The request names {count} tokens, more than the Detokenize Limit of {limit}.",
                 clause="QUO-DETOKENIZE",
             )
 

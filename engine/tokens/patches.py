@@ -88,7 +88,7 @@ def validate_patch(
     Raises `Problem` 400 naming every fault.
     """
     if not isinstance(body, dict):
-        raise Problem(400, "the body must be an object, a JSON merge patch")
+        raise Problem(400, "The body must be an object, a JSON merge patch.")
     reading = Reading(rules, decrypt=decrypt)
     reading.fields = rules.patch_fields
     check_fields(body, reading, _BODY)

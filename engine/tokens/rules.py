@@ -6,20 +6,19 @@ What it is not: a second place for a choice. Each attribute comes from a field o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.containers import CONTAINER_RULE, normal_container
 from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = ["CARD", "TOKEN", "Faults", "Rules", "normal_container"]
+__all__ = ["CARD", "TOKEN", "Faults", "Rules"]
 
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 CARD: Final = "card"
 
-_CONTAINER: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
 _FAULTS_LIMIT: Final = 1000
 
 
@@ -106,9 +105,9 @@ class Faults:
     def problem(self, clause: str | None = None) -> Problem:
         """Return the 400 that names them all."""
         count = sum(map(len, self._found.values())) + self._left_out
-        detail = f"the body has {count} faults" if count > 1 else "the body has a fault"
+        detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
-            detail += f"; the first {_FAULTS_LIMIT} are named"
+            detail += f" The first {_FAULTS_LIMIT} are named."
         return Problem(400, detail, errors=self._found, clause=clause)
 
     def check(self) -> None:
@@ -117,22 +116,10 @@ class Faults:
             raise self.problem("TOK-ATOMIC")
 
 
-def normal_container(path: str) -> str | None:
-    """Return a container path as it is stored, lower-cased (D-CONTAINER); None when it is none.
-
-    >>> normal_container("/PCI/high/")
-    '/pci/high/'
-    >>> normal_container("/pci//high/") is normal_container("pci/") is None
-    True
-    """
-    return path.lower() if _CONTAINER.fullmatch(path) else None
-
-
 def _default(path: str, name: str) -> str:
     normal = normal_container(path)
     if normal is None:
         raise InputError(
-            f"profile.tokens.{name} = {path!r} must start and end with '/' and hold segments of "
-            "letters, digits, '_' and '-'; for example '/general/high/'"
+            f"profile.tokens.{name} = {path!r} {CONTAINER_RULE}; for example '/general/high/'"
         )
     return normal

@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from engine.containers import CONTAINER_RULE, normal_container
 from engine.messages import Json, Problem
-from engine.tokens.rules import TOKEN, Faults, Rules, normal_container
+from engine.tokens.rules import TOKEN, Faults, Rules
 
 __all__ = [
     "Element",
@@ -41,10 +42,6 @@ Frame: TypeAlias = tuple[Any, Any] | None
 """The way to a container of the body: (way to its container, its key or index); None = outside."""
 
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
-_PATH_FAULT: Final = (
-    "must be a container path: it starts and ends with '/', holds no '//', and its segments are "
-    "letters, digits, '_' and '-'"
-)
 
 
 def pointer_to(frame: Frame, key: str | int) -> str:
@@ -147,7 +144,7 @@ def walk(body: Json, rules: Rules) -> Plan:
     if faults:
         raise faults.problem("TOK-COMPOSITE")
     if not elements and rules.tokens.empty_body == "reject":
-        raise Problem(400, "the body must hold something to tokenize", clause="TOK-COMPOSITE")
+        raise Problem(400, "The body must hold something to tokenize.", clause="TOK-COMPOSITE")
     return Plan(root, elements)
 
 
@@ -157,11 +154,11 @@ def walk_one(body: Json, rules: Rules) -> Plan:
     Raises `Problem` 400 as `walk` does.
     """
     if not isinstance(body, dict):
-        raise Problem(400, "the body must be a token request object", clause="TOK-OBJECT")
+        raise Problem(400, "The body must be a token request object.", clause="TOK-OBJECT")
     if "type" not in body:
         raise Problem(
             400,
-            "the body must be a token request object",
+            "The body must be a token request object.",
             errors={"/type": ["is required"]},
             clause="TOK-OBJECT",
         )
@@ -172,7 +169,7 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
     """D-SCALAR: a body that is a bare scalar is none of the four shapes."""
     choice = rules.tokens.non_string_leaf
     if rules.tokens.scalar_body == "reject" or (not isinstance(body, str) and choice == "reject"):
-        raise Problem(400, "the body must be an object or an array", clause="TOK-COMPOSITE")
+        raise Problem(400, "The body must be an object or an array.", clause="TOK-COMPOSITE")
     if not isinstance(body, str) and choice == "pass":
         return Plan([body], [])
     root: list[Any] = [None]
@@ -274,5 +271,5 @@ def read_container(
         pointer, given = f"{pointer}/0", given[0]
     path = normal_container(given) if type(given) is str else None
     if path is None:
-        faults.add(pointer, _PATH_FAULT)
+        faults.add(pointer, CONTAINER_RULE)
     return path

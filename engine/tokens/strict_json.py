@@ -35,8 +35,8 @@ _PURE: Final = (
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
-_NESTING_FAULT: Final = f"the body must not be nested deeper than {NESTING_LIMIT} levels"
-_NUMBER_FAULT: Final = "the body must hold no number beyond the range of JSON implementations"
+_NESTING_FAULT: Final = f"The body must not be nested deeper than {NESTING_LIMIT} levels."
+_NUMBER_FAULT: Final = "The body must hold no number beyond the range of JSON implementations."
 
 
 def parse(raw: bytes) -> Json:
@@ -84,22 +84,18 @@ def _not_json(error: orjson.JSONDecodeError) -> Problem:
     if "infinity" in said:
         return Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
     # The parser's own words may quote; the place never does.
-    reason = "it must be UTF-8 without a byte order mark" if _is_encoding(said) else "see RFC 8259"
+    reason = "it must be UTF-8 without a byte order mark" if "UTF-8" in said else "see RFC 8259"
     return Problem(
         400,
-        f"the body is not JSON (line {error.lineno}, column {error.colno}); {reason}",
+        f"The body is not JSON (line {error.lineno}, column {error.colno}); {reason}.",
         clause="TOK-JSON",
     )
-
-
-def _is_encoding(said: str) -> bool:
-    return "UTF-8" in said
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Problem(400, "the body must not repeat a key in an object", clause="TOK-JSON")
+        raise Problem(400, "The body must not repeat a key in an object.", clause="TOK-JSON")
     return found
 
 
@@ -151,14 +147,14 @@ def _copy_one(value: object) -> Json:
     elif kind is dict:
         for key in value:  # type: ignore[attr-defined] # reason: its type was just asked
             if type(key) is not str:
-                raise Problem(400, "every key of an object must be a string", clause="TOK-JSON")
+                raise Problem(400, "Every key of an object must be a string.", clause="TOK-JSON")
             _check_text(key)
         return dict(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
     elif kind is list:
         return list(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
     elif value is not None and kind is not bool and kind is not int:
         raise Problem(
-            400, f"the body must hold JSON values only; {kind.__name__} is none", clause="TOK-JSON"
+            400, f"The body must hold JSON values only; {kind.__name__} is none.", clause="TOK-JSON"
         )
     return value  # type: ignore[return-value] # reason: every other type was refused
 
@@ -167,4 +163,4 @@ def _check_text(text: object) -> None:
     try:
         text.encode()  # type: ignore[attr-defined] # reason: callers pass strings only
     except UnicodeEncodeError:
-        raise Problem(400, "the body must hold no lone surrogate", clause="TOK-JSON") from None
+        raise Problem(400, "The body must hold no lone surrogate.", clause="TOK-JSON") from None

@@ -157,7 +157,7 @@ class Engine(Operator):
     ) -> Response:
         # 3.1 What is asked: 404, 405.
         path, _, query = request.path.partition("?")
-        if proxies[1] is not None and not path.startswith("/proxy"):
+        if proxies[1] is not None and path != "/proxy" and not path.startswith("/proxy/"):
             path = "/proxy" + path  # a custom hostname is the proxy, whatever the path
         try:
             operation, params = self.router.find(request.method, path)
@@ -172,7 +172,9 @@ class Engine(Operator):
 
         # 3.3 The body: 413, 415, unparsable 400.
         services = self.services
-        context = Context(services, request, caller, params, parse_query(query), now_ns, wall_ns)
+        # What stands behind ANY is a proxy, whose query is its destination's to read.
+        parameters = {} if operation.method == "ANY" else parse_query(query)
+        context = Context(services, request, caller, params, parameters, now_ns, wall_ns)
         context.proxies = proxies
         context.body = await read_body(operation, request, self.profile)
 

@@ -11,9 +11,9 @@ from typing import Final
 from engine.messages import BodyStream, Json, Problem, Request
 from engine.profile import Profile
 from engine.resources.operation import Operation
-from engine.tokens.strict_json import check_value, parse
+from engine.tokens.strict_json import check_value, dumps, parse
 
-__all__ = ["MEDIA_TYPES", "header_value", "read_body"]
+__all__ = ["MEDIA_TYPES", "header_value", "read_body", "read_raw", "too_large"]
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
@@ -37,37 +37,54 @@ async def read_body(operation: Operation, request: Request, profile: Profile) ->
     not strict JSON.
     """
     form = operation.body
-    if form == "none":
+    if form == "none" or operation.reads_body:
         return None
-    body = request.body
     limit_bytes = operation.body_limit_bytes(profile)
+    if form == "raw":
+        return await read_raw(request, limit_bytes)
+    body = request.body
     if body is not None and not isinstance(body, (bytes, str, int, float, list, dict)):
         body = await _drain(body, limit_bytes)
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
             raise too_large(limit_bytes)
-        if form == "raw" or (not body and operation.body_optional):
+        if not body and operation.body_optional:
             return body
         _check_media_type(request, MEDIA_TYPES[form])
         return parse(body)
-    if form == "raw":
-        raise Problem(400, "The body must be bytes.")
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
     check_value(body)
     return body
 
 
-async def _drain(stream: BodyStream, limit_bytes: int) -> bytes:
+async def read_raw(request: Request, limit_bytes: int, clause: str | None = None) -> bytes:
+    """Return the body as bytes: no body is an empty one, a Python value its JSON.
+
+    Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
+    """
+    body = request.body
+    if body is None:
+        return b""
+    if isinstance(body, (str, int, float, list, dict)):
+        body = dumps(check_value(body))
+    elif not isinstance(body, bytes):
+        return await _drain(body, limit_bytes, clause)
+    if len(body) > limit_bytes:
+        raise too_large(limit_bytes, clause)
+    return body
+
+
+async def _drain(stream: BodyStream, limit_bytes: int, clause: str | None = None) -> bytes:
     whole = await stream.read(limit_bytes)
     if whole is None:
-        raise too_large(limit_bytes)
+        raise too_large(limit_bytes, clause)
     return whole
 
 
-def too_large(limit_bytes: int) -> Problem:
+def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
     """Return the 413 problem."""
-    return Problem(413, f"The body must hold at most {limit_bytes} bytes.")
+    return Problem(413, f"The body must hold at most {limit_bytes} bytes.", clause=clause)
 
 
 def _check_media_type(request: Request, wanted: str) -> None:

@@ -46,6 +46,8 @@ class Operation:
     body_optional: no body at all is fine too.
     paged: it takes `start` and `size` and answers a page; `query`: what else the query may hold.
     body_limit_bytes: largest body by the profile (D-SIZE).
+    reads_body: it reads its body itself, with `bodies.read_raw`, because what may be sent depends
+    on a record (a proxy's transforms, a job's state) that is looked at first.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Operation:
     paged: bool = False
     query: tuple[str, ...] = ()
     body_limit_bytes: Callable[[Profile], int] = json_limit_bytes
+    reads_body: bool = False
     success_status: int = 200
 
     def __post_init__(self) -> None:

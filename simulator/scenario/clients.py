@@ -106,7 +106,8 @@ class FullJitter:
 class DecorrelatedJitter:
     """Decorrelated jitter: min(cap, uniform in [base, 3 · previous delay]); previous = base first.
 
-    `previous` is this formula's own last value within the request, whatever Retry-After made of it.
+    So the first retry waits from base to 3 · base. `previous` is this formula's own last value
+    within the request, whatever Retry-After made of it.
     """
 
     kind: Literal["decorrelated-jitter"] = "decorrelated-jitter"
@@ -140,20 +141,23 @@ class TokenBucketPacing:
 
 @dataclass(frozen=True, kw_only=True)
 class AimdPacing:
-    """Additive increase, multiplicative decrease of a pace r, in requests a second.
+    """Additive increase, multiplicative decrease of a pace r, in thousandths of a request a second.
 
     An attempt begins no earlier than 1 / r after the one before began. An answer of status 429
-    makes r · decrease of r, any other r + increase / r, within [minimum, maximum]: so a client that
-    is never refused gains about `increase` requests a second every second. r is a client's, shared
-    by its loops, and holds for attempts that begin after the answer.
+    takes `decrease_percent` of r away, any other adds `increase`, within [minimum, maximum]. r is
+    a client's, shared by its loops, and holds for attempts that begin after the answer.
     """
 
     kind: Literal["aimd"] = "aimd"
     start: Annotated[Rate, "the pace at the start"]
     minimum: Annotated[Rate, "the pace never falls below"] = _ONE_A_MINUTE
     maximum: Annotated[Rate, "the pace never rises above"]
-    increase: Annotated[float, Number(minimum=0), "requests a second, gained every second"] = 1.0
-    decrease: Annotated[float, Number(above=0, maximum=1), "factor after a 429"] = 0.5
+    increase: Annotated[
+        float, Number(minimum=0.001, maximum=1_000_000), "requests a second gained by an answer"
+    ] = 0.1
+    decrease_percent: Annotated[
+        int, Integer(minimum=1, maximum=99), "percent of the pace lost by a 429"
+    ] = 50
 
 
 Pacing: TypeAlias = TokenBucketPacing | AimdPacing

@@ -12,42 +12,56 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Kind, Spot, format_duration
 from engine.files.units import duration_or_rule
 
-__all__ = ["LABELS", "METRICS", "Condition", "ConditionText", "parse_condition"]
+__all__ = [
+    "LABELS",
+    "METRICS",
+    "Condition",
+    "ConditionText",
+    "Metric",
+    "parse_condition",
+]
 
-METRICS: Final[dict[str, str]] = {
-    "offered": "attempts",
-    "admitted": "attempts let through, delayed ones included",
-    "refused": "attempts refused, by a rule or by a block",
-    "delayed": "attempts delayed",
-    "refused_share": "refused / offered",
-    "delayed_share": "delayed / offered",
-    "requests": "requests, each of one or more attempts",
-    "succeeded": "requests that ended well",
-    "success_share": "succeeded / requests that ended",
-    "goodput_rps": "requests that ended well, a second",
-    "attempts_per_success": "offered / succeeded",
-    "fairness": "Jain's index over the clients' succeeded requests, 0 to 1",
-    "blocked": "time blocked, summed over counters (duration)",
-    "first_refusal": "time of the first refusal (duration)",
-    "wait_mean": "mean wait (duration)",
-    "wait_p50": "median wait (duration)",
-    "wait_p90": "90th percentile of the wait (duration)",
-    "wait_p99": "99th percentile of the wait (duration)",
-    "latency_mean": "mean latency of admitted attempts (duration)",
-    "latency_p50": "median latency of admitted attempts (duration)",
-    "latency_p90": "90th percentile of the latency of admitted attempts (duration)",
-    "latency_p99": "99th percentile of the latency of admitted attempts (duration)",
+
+class Metric(NamedTuple):
+    """A metric of a run: the column of `simulator.results.metrics` that has it, and what it is."""
+
+    column: str
+    meaning: str
+    is_duration: bool = False
+
+
+_PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
+
+METRICS: Final[dict[str, Metric]] = {
+    "offered": Metric("offered", "attempts"),
+    "admitted": Metric("admitted", "attempts let in at once"),
+    "delayed": Metric("delayed", "attempts let in after a delay"),
+    "refused": Metric("refused", "attempts refused by a rate"),
+    "blocked": Metric("blocked", "attempts refused by a block"),
+    "refused_share": Metric("refused_share", "refused and blocked ones among the offered"),
+    "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
+    "attempts_per_success": Metric("attempts_per_success", "offered attempts a good answer"),
+    "fairness": Metric("fairness", "Jain's index of what each client had admitted; 1 = even"),
+    "blocked_time": Metric("blocked_ns", "time in which some key and address was blocked", True),
+    "first_refusal": Metric("first_refusal_ns", "time of the first refusal", True),
+    **{
+        f"{what}_{short}": Metric(f"{what}_{short}_ns", f"{name} of the {what}", True)
+        for what in ("wait", "latency")
+        for short, name in _PERCENTILES.items()
+    },
 }
-"""What a condition may be about, and what it means."""
+"""What a condition may be about."""
 
-LABELS: Final = ("client", "tenant", "application", "key", "ip", "clause", "method", "path")
-"""What a metric may be narrowed to. `clause` narrows refusals to a rule, its legs included."""
+LABELS: Final = (
+    *("client", "tenant", "application", "key", "ip", "method", "path", "clause", "rule"),
+)
+"""What a metric may be narrowed to. `client` takes the name of a client group."""
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -82,7 +96,7 @@ class Condition:
     @property
     def is_duration(self) -> bool:
         """Whether the metric is a duration, and the bound in nanoseconds."""
-        return METRICS[self.metric].endswith("(duration)")
+        return METRICS[self.metric].is_duration
 
     def holds(self, value: float) -> bool:
         """Return whether a value of the metric keeps the condition; NaN keeps none."""
@@ -126,7 +140,7 @@ def condition_or_rule(text: str) -> Condition | str:  # reason: a return a rule
         if label[1] not in LABELS:
             return f"must name a label; there is no {label[1]!r}{did_you_mean(label[1], LABELS)}"
         labels.append((label[1], label[2] if label[2] is not None else label[3]))
-    bound = _bound(match["bound"], is_duration=METRICS[metric].endswith("(duration)"))
+    bound = _bound(match["bound"], is_duration=METRICS[metric].is_duration)
     if isinstance(bound, str):
         return bound
     return Condition(metric=metric, labels=tuple(labels), compare=match["compare"], bound=bound)

@@ -1,0 +1,103 @@
+"""Invoking code: an instance, the code, and 30 s for both (RCT-HOT, RCT-TIMEOUT).
+
+Reactors and transforms run here alike. The code is the world's to run (`World.run_code`); nothing
+of a caller is ever evaluated.
+
+What code may not do is said here once:
+
+- to take longer than `reactor_timeout_ns`, its cold start and its place in a queue included
+  (D-REACTOR-TIMEOUT): `reactor_timeout_status` at exactly that time; exactly so long passes;
+- to fail, or to return what is no JSON: 502, as for a destination that answers nonsense. What it
+  said is not passed on, because it may quote a token's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.errors import DestinationTimeout
+from engine.messages import Json, Problem
+from engine.profile import Profile
+from engine.resources.instances import Claim, pool_of
+from engine.resources.services import Services
+from engine.tokens import check_value
+
+__all__ = ["check_code", "code_fault", "invoke"]
+
+
+def check_code(code: str, place: str, profile: Profile) -> None:
+    """Raise `Problem` 400 for more characters than code may have (RCT-CODE, D-UNITS).
+
+    Characters are code points. `place`: the JSON Pointer of the code.
+    """
+    limit = profile.outside.reactor_code_limit
+    if len(code) > limit:
+        raise Problem(
+            400,
+            "The code is too long.",
+            errors={place: [f"must hold at most {limit} characters"]},
+            clause="RCT-CODE",
+        )
+
+
+def code_fault(what: str) -> Problem:
+    """Return the answer where code did what it may not: 502."""
+    return Problem(502, f"The code {what}.")
+
+
+async def invoke(
+    services: Services, name: str, code: str, args: Json, configuration: Mapping[str, str]
+) -> Json:
+    """Return what the code returns; `name` is its pool's. No transaction is open meanwhile.
+
+    Raises `Problem`: `reactor_timeout_status` over the time (RCT-TIMEOUT), 502 where it fails.
+    """
+    world = services.world
+    pool = pool_of(services, name)
+    until_ns = world.clock.now_ns + services.profile.outside.reactor_timeout_ns
+    claim = pool.claim(world.clock.now_ns)
+    try:
+        left_ns = await _instance(services, claim, until_ns)
+        result = await world.run_code(code, args, dict(configuration), left_ns)
+    except DestinationTimeout:
+        raise _timeout(services.profile) from None
+    except Exception:  # noqa: BLE001 # reason: whatever code raises is its own fault
+        raise code_fault("failed") from None
+    finally:
+        pool.release(claim, world.clock.now_ns)
+    try:
+        return check_value(result)
+    except Problem:
+        raise code_fault("returned what is no JSON") from None
+
+
+async def _instance(services: Services, claim: Claim, until_ns: int) -> int:
+    """Return how many ns are left when the claim's instance is ready.
+
+    Raises `DestinationTimeout` at `until_ns`.
+    """
+    world = services.world
+    if not claim.held:
+        await world.sleep_ns(until_ns - world.clock.now_ns, claim.bell)
+        if not claim.held:
+            raise DestinationTimeout("no instance was free in time")
+    if claim.cold:
+        cold_start_ns = services.profile.outside.cold_start_ns
+        left_ns = until_ns - world.clock.now_ns
+        await world.sleep_ns(min(cold_start_ns, left_ns))
+        if cold_start_ns > left_ns:
+            raise DestinationTimeout("the instance did not start in time")
+        claim.ready = True
+    left_ns = until_ns - world.clock.now_ns
+    if left_ns < 0:  # a real clock may oversleep
+        raise DestinationTimeout("the instance came too late")
+    return left_ns
+
+
+def _timeout(profile: Profile) -> Problem:
+    limit_ns = profile.outside.reactor_timeout_ns
+    return Problem(
+        profile.outside.reactor_timeout_status,
+        f"The code took longer than {limit_ns / 1_000_000_000:g} s.",
+        clause="RCT-TIMEOUT",
+    )

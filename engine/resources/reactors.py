@@ -1,0 +1,253 @@
+"""Reactors: code that is kept under an id and invoked with arguments (seed 8.9, D-REACTOR).
+
+`POST /reactors/{id}/react` takes `{"args": …}` and answers 200 `{"tokens": …, "raw": …}`:
+
+1. The payload is `args` as compact JSON, at most 1 MB (RCT-PAYLOAD): what a caller sends, before
+   any token expression in it is replaced, and whatever spaces the body holds.
+2. Expressions `{{ id }}` in `args` are replaced by the plaintext of their tokens, as
+   POST /detokenize does, for a caller who holds token:use where each token is (403 else) and
+   within the tenant's Detokenize Limit.
+3. The code runs (`engine.resources.invoking`: RCT-HOT, RCT-TIMEOUT).
+4. A result that is an object of `tokenize` and `raw` alone, or of one of the two, says what goes
+   where: what stands under `tokenize` is tokenized as POST /tokenize would, with the caller's
+   rights and limits, and its answer is `tokens`; what stands under `raw` is `raw`. Any other result
+   is `raw` as a whole. What there is none of is null.
+
+An invocation that fails at step 4 has run its code and created nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from engine.messages import Json, Problem, Response
+from engine.model import Reactor
+from engine.resources.bodies import too_large
+from engine.resources.context import Context
+from engine.resources.creating import create_all, results_of
+from engine.resources.detokenize import reveal
+from engine.resources.forms import Form, object_schema
+from engine.resources.instances import drop_pool
+from engine.resources.invoking import check_code, invoke
+from engine.resources.operation import Operation
+from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.work import Work
+from engine.tokens import dumps, walk
+
+__all__ = ["OPERATIONS"]
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
+_CODE = {"type": "string", "minLength": 1}
+_CREATE = Form(
+    object_schema(
+        {
+            "name": _NAME,
+            "code": _CODE,
+            "configuration": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        required=("name", "code"),
+    )
+)
+_PATCH = Form(
+    object_schema(
+        {
+            "name": _NAME,
+            "code": _CODE,
+            "configuration": {
+                "type": "object",
+                "additionalProperties": {"type": ["string", "null"]},
+            },
+        }
+    )
+)
+_REACT = Form(object_schema({"args": {}}))
+_PARTS: Final = frozenset({"tokenize", "raw"})
+
+
+def _shown(reactor: Reactor) -> dict[str, Any]:
+    return {
+        "id": reactor.id,
+        "tenant_id": reactor.tenant_id,
+        "name": reactor.name,
+        "code": reactor.code,
+        "configuration": dict(reactor.configuration),
+        "created_by": reactor.created_by,
+        "created_at": iso_instant(reactor.created_at_ns),
+    }
+
+
+def _found(context: Context) -> Reactor:
+    reactor = context.services.store.get(Reactor, context.params["id"])
+    if reactor is None or reactor.tenant_id != context.tenant.id:
+        raise Problem(404, "There is no such reactor.")
+    return reactor
+
+
+def _create(context: Context) -> Response:
+    context.require("reactor:create")
+    body = _CREATE.check(context.json)
+    services = context.services
+    check_code(body["code"], "/code", services.profile)
+    reactor = Reactor(
+        services.new_id(),
+        context.tenant.id,
+        body["name"],
+        body["code"],
+        body.get("configuration", {}),
+        context.caller.application.id,
+        context.wall_ns,
+    )
+    services.store.put(reactor)
+    context.log("reactor:create", "reactor", reactor.id, 201)
+    return Response(201, _shown(reactor), {"Location": f"/reactors/{reactor.id}"})
+
+
+def _list(context: Context) -> Response:
+    context.require("reactor:read")
+    store, tenant_id = context.services.store, context.tenant.id
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.list(Reactor, tenant_id, after=after, size=size),
+        _shown,
+    )
+    return Response(200, page)
+
+
+def _get(context: Context) -> Response:
+    context.require("reactor:read")
+    return Response(200, _shown(_found(context)))
+
+
+def _patch(context: Context) -> Response:
+    """Change a reactor: a merge patch, in which a null member of `configuration` removes it."""
+    context.require("reactor:update")
+    body = _PATCH.check(context.json)
+    if "code" in body:
+        check_code(body["code"], "/code", context.services.profile)
+    reactor = _found(context)
+    if "configuration" in body:
+        merged = {**reactor.configuration, **body["configuration"]}
+        body = {**body, "configuration": {n: v for n, v in merged.items() if v is not None}}
+    changed = dataclasses.replace(reactor, **body)
+    context.services.store.put(changed)
+    context.log("reactor:update", "reactor", changed.id, 200)
+    return Response(200, _shown(changed))
+
+
+def _delete(context: Context) -> Response:
+    context.require("reactor:delete")
+    reactor = _found(context)
+    context.services.store.delete(Reactor, reactor.id)
+    drop_pool(context.services, _pool_name(reactor))
+    context.log("reactor:delete", "reactor", reactor.id, 204)
+    return Response(204)
+
+
+def _pool_name(reactor: Reactor) -> str:
+    return f"reactor/{reactor.id}"
+
+
+async def _react(context: Context) -> Response:
+    """Invoke a reactor, in the steps of this file's head."""
+    services = context.services
+    work = Work(
+        context,
+        "reactor:invoke",
+        ("reactor", context.params["id"]),
+        tenant_id=context.tenant.id,
+        actor_id=context.caller.application.id,
+    )
+
+    def begin() -> tuple[Reactor, Json]:
+        args: Json = _REACT.check(context.json).get("args")
+        limit_bytes = services.profile.outside.reactor_payload_limit_bytes
+        if len(dumps(args)) > limit_bytes:
+            raise too_large(limit_bytes, "RCT-PAYLOAD")
+        context.require("reactor:invoke")
+        reactor = _found(context)
+        revealed, _ = reveal(args, context, "token:use")
+        return reactor, revealed
+
+    async def run(plan: tuple[Reactor, Json]) -> Json:
+        reactor, args = plan
+        return await invoke(
+            services, _pool_name(reactor), reactor.code, args, reactor.configuration
+        )
+
+    def finish(result: Json) -> Response:
+        if not (isinstance(result, dict) and result and result.keys() <= _PARTS):
+            return Response(200, {"tokens": None, "raw": result})
+        tokens = _tokenized(result["tokenize"], context) if "tokenize" in result else None
+        return Response(200, {"tokens": tokens, "raw": result.get("raw")})
+
+    return await work.carry_out(begin, run, finish)
+
+
+def _tokenized(part: Json, context: Context) -> Json:
+    plan = walk(part, context.services.rules)
+    return plan.rebuild(results_of(create_all(plan, context), context))
+
+
+OPERATIONS = (
+    Operation(
+        name="create_reactor",
+        method="POST",
+        path="/reactors",
+        summary="Create a reactor.",
+        run=_create,
+        clauses=("RCT-CODE",),
+        permission="reactor:create",
+        body="json",
+        form=_CREATE,
+        success_status=201,
+    ),
+    Operation(
+        name="list_reactors",
+        method="GET",
+        path="/reactors",
+        summary="List the tenant's reactors.",
+        run=_list,
+        permission="reactor:read",
+        paged=True,
+    ),
+    Operation(
+        name="get_reactor",
+        method="GET",
+        path="/reactors/{id}",
+        summary="Show a reactor.",
+        run=_get,
+        permission="reactor:read",
+    ),
+    Operation(
+        name="patch_reactor",
+        method="PATCH",
+        path="/reactors/{id}",
+        summary="Change a reactor's name, code or configuration.",
+        run=_patch,
+        clauses=("RCT-CODE",),
+        permission="reactor:update",
+        body="merge-patch",
+        form=_PATCH,
+    ),
+    Operation(
+        name="delete_reactor",
+        method="DELETE",
+        path="/reactors/{id}",
+        summary="Delete a reactor.",
+        run=_delete,
+        permission="reactor:delete",
+        success_status=204,
+    ),
+    Operation(
+        name="invoke_reactor",
+        method="POST",
+        path="/reactors/{id}/react",
+        summary="Invoke a reactor and wait for its result.",
+        run_async=_react,
+        clauses=("RCT-PAYLOAD", "RCT-HOT", "RCT-TIMEOUT"),
+        permission="reactor:invoke",
+        body="json",
+        form=_REACT,
+    ),
+)

@@ -1,0 +1,82 @@
+"""Work: an operation that awaits the world, as begin → await → finish.
+
+Begin and finish are a transaction each and none is open across the await, so that a slow
+destination stops nobody else. Begin leaves an intent in the store; finish, or whatever ends the
+await in another way, takes it away and writes the one log entry (D-LOGS). A kill between the two
+leaves the intent, which the next start logs as failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from engine.messages import Problem, Response
+from engine.resources.context import Context
+
+__all__ = ["Work"]
+
+_Plan = TypeVar("_Plan")
+_Result = TypeVar("_Result")
+
+
+class Work:
+    """One operation on its way, by the columns of its log entry.
+
+    entity: its type and id. actor_id: the application, None for nobody known (a proxy without
+    authentication, the holder of an upload address).
+    """
+
+    __slots__ = ("_actor_id", "_context", "_entity", "_id", "_operation", "_tenant_id")
+
+    def __init__(
+        self,
+        context: Context,
+        operation: str,
+        entity: tuple[str, str],
+        *,
+        tenant_id: str,
+        actor_id: str | None,
+    ) -> None:
+        self._context = context
+        self._operation = operation
+        self._entity = entity
+        self._tenant_id = tenant_id
+        self._actor_id = actor_id
+        self._id = context.services.new_id()
+
+    async def carry_out(
+        self,
+        begin: Callable[[], _Plan],
+        wait: Callable[[_Plan], Awaitable[_Result]],
+        finish: Callable[[_Result], Response],
+    ) -> Response:
+        """Begin, await, finish; returns what finish answers.
+
+        begin, finish: each inside a transaction of its own. What begin raises leaves no trace.
+        wait: with no transaction open. What it or finish raises goes on, once the intent is gone.
+        """
+        store = self._context.services.store
+        with store.transaction():
+            plan = begin()
+            self._open()
+        try:
+            result = await wait(plan)
+            with store.transaction():
+                response = finish(result)
+                self._close(response.status)
+        except BaseException as error:
+            with store.transaction():
+                self._close(error.status if isinstance(error, Problem) else 500)
+            raise
+        return response
+
+    def _open(self) -> None:
+        services = self._context.services
+        at_ns = services.world.clock.wall_ns
+        services.store.open_work(self._id, self._tenant_id, self._operation, at_ns)
+
+    def _close(self, status: int) -> None:
+        context = self._context
+        context.services.store.close_work(self._id)
+        context.log_for(self._tenant_id, self._actor_id, self._operation, *self._entity, status)

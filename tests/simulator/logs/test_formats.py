@@ -262,7 +262,7 @@ def _document(text: str) -> Document:
         ("utf16.log", b"\xff\xfea\0", "log = '{}' must be UTF-8; it is UTF-16, convert it first"),
         (
             "cut.log.gz",
-            gzip.compress(b"x" * 999)[:20],
+            gzip.compress(b"x" * 999, mtime=0)[:20],
             "log = '{}' must be whole gzip; it is cut or damaged",
         ),
         ("bad.parquet", b"PAR1 no", "log = '{}' must be Parquet; it is cut or damaged"),

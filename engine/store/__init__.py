@@ -2,12 +2,14 @@
 
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Cursor, Document, LogFilter, Store, TokenFilter, cursor
+from engine.store.sqlite import SqliteStore
 
 __all__ = [
     "Cursor",
     "Document",
     "LogFilter",
     "MemoryStore",
+    "SqliteStore",
     "Store",
     "TokenFilter",
     "cursor",

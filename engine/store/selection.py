@@ -17,6 +17,7 @@ from engine.model import LogEntry, Token
 from engine.store.protocol import LogFilter, TokenFilter
 
 __all__ = [
+    "TYPE_TERMS",
     "Term",
     "Union",
     "log_matches",
@@ -25,7 +26,7 @@ __all__ = [
     "token_matches",
     "token_terms",
     "token_unions",
-    "type_range",
+    "type_of",
     "wants_types",
 ]
 
@@ -62,10 +63,13 @@ def _metadata_term(name: str, value: str) -> Term:
     return b"m" + blake2b(text, digest_size=16).digest()
 
 
-def type_range(container: str) -> tuple[Term, Term]:
-    """Return the open range in which the container's terms of every type lie."""
-    prefix = b"c" + _ancestors(container)[-1].encode()
-    return prefix + b"\0", prefix + b"\1"
+TYPE_TERMS: Final = (b"c/\0", b"c/\1")
+"""The open range of the terms that every token of some type is filed under; see `type_of`."""
+
+
+def type_of(term: Term) -> str:
+    """Return the token type of a term in `TYPE_TERMS`."""
+    return term[len(TYPE_TERMS[0]) :].decode()
 
 
 def token_terms(token: Token) -> list[Term]:

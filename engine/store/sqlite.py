@@ -1,0 +1,272 @@
+"""`SqliteStore`: the store of a server, one file that survives a kill at any instant.
+
+It puts the tables together behind the protocol and remembers between transactions what would
+otherwise be asked of the file in every one. What it remembers holds while `PRAGMA data_version`
+stands still, which moves with each commit of another connection, and is forgotten on an undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
+from engine.store.block import Block
+from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter
+from engine.store.sqlite_documents import DocumentTables
+from engine.store.sqlite_file import Session
+from engine.store.sqlite_logs import LogTable
+from engine.store.sqlite_slots import Slots, open_cell
+from engine.store.sqlite_tokens import TokenTable
+
+__all__ = ["SqliteStore"]
+
+
+_SECRETS: Final = "SELECT name, (SELECT cell FROM sealed WHERE slot = secrets.sealed) FROM secrets"
+
+
+class SqliteStore:
+    """The store in one SQLite file (write-ahead log, full synchronisation, mode 0600).
+
+    path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it.
+    timeout_s: how long another program's lock on the file is waited for.
+
+    Safe among threads and among processes. What is erased is overwritten before the call that
+    commits returns, in the file and in its log.
+
+    Raises `StoreError` when the file is no store, of another version, damaged or not writable.
+    """
+
+    persistent = True
+
+    def __init__(self, path: str | Path, *, timeout_s: int = 30) -> None:
+        self._session = Session(Path(path), timeout_s=timeout_s)
+        self._slots = Slots(self._session)
+        self._documents = DocumentTables(self._session, self._slots)
+        self._tokens = TokenTable(self._session, self._slots)
+        self._logs = LogTable(self._session)
+        self._writing = Block(self, write=True)
+        self._reading = Block(self, write=False)
+        self._version = -1
+        self._deadline_ns: int | None = None
+        self._knows_deadline = False
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self._session.path)!r})"
+
+    # transactions
+    def transaction(self, *, write: bool = True) -> Block:
+        """Return the block of one transaction."""
+        return self._writing if write else self._reading
+
+    def begin(self, *, write: bool = True) -> None:
+        """Open a transaction, when the one before it has ended, in whichever process."""
+        self._session.begin(write=write)
+        try:
+            if self._session.version != self._version:
+                self._documents.refresh()
+                self._knows_deadline = False
+                self._version = self._session.version
+        except BaseException:
+            self._session.rollback()
+            raise
+
+    def commit(self) -> None:
+        """Make what the transaction did last, whatever happens to the machine."""
+        try:
+            self._session.commit()
+        except BaseException:
+            self._forget()
+            raise
+        self._documents.committed()
+
+    def rollback(self) -> None:
+        """Undo what the transaction did."""
+        if self._session.writes:
+            self._forget()
+        self._session.rollback()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._session.close()
+
+    def _forget(self) -> None:
+        self._documents.undone()
+        self._knows_deadline = False
+
+    def _check_reads(self) -> None:
+        assert self._session.is_open, "a read must stand in a transaction"
+
+    def _check_writes(self) -> None:
+        assert self._session.writes, "a write must stand in a transaction that writes"
+
+    # documents
+    def put(self, record: Document) -> None:
+        """Insert or replace the record."""
+        self._check_writes()
+        if isinstance(record, Intent):
+            self._knows_deadline = False
+        self._documents.put(record)
+
+    def get(self, kind: type[D], record_id: str) -> D | None:
+        """Return the record of that class and id."""
+        self._check_reads()
+        return self._documents.get(kind, record_id)
+
+    def delete(self, kind: type[D], record_id: str) -> bool:
+        """Remove the record, overwriting what it held."""
+        self._check_writes()
+        if kind is Intent:
+            self._knows_deadline = False
+        return self._documents.delete(kind, record_id)
+
+    def list(
+        self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
+    ) -> Sequence[D]:
+        """Return a tenant's records of that class in order, after a cursor."""
+        self._check_reads()
+        return self._documents.listed(kind, tenant_id, after, size)
+
+    def tenants(self) -> Sequence[Tenant]:
+        """Return all tenants in order."""
+        self._check_reads()
+        return self._documents.tenants()
+
+    def key_by_hash(self, text_hash: bytes) -> Key | None:
+        """Return the API key of that text hash."""
+        self._check_reads()
+        return self._documents.named(Key, "text_hash", text_hash)
+
+    def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
+        """Return the proxy of that proxy-key hash."""
+        self._check_reads()
+        return self._documents.named(Proxy, "key_hash", key_hash) if key_hash else None
+
+    def proxy_by_host(self, host: str) -> Proxy | None:
+        """Return the proxy of that custom hostname."""
+        self._check_reads()
+        return self._documents.named(Proxy, "host", host) if host else None
+
+    # tokens
+    def add_tokens(self, tokens: Sequence[Token]) -> None:
+        """Insert new tokens."""
+        self._check_writes()
+        self._tokens.add(tokens)
+        if any(token.cvc_until_ns is not None for token in tokens):
+            self._knows_deadline = False
+
+    def token(self, tenant_id: str, token_id: str) -> Token | None:
+        """Return a tenant's token."""
+        self._check_reads()
+        return self._tokens.get(tenant_id, token_id)
+
+    def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
+        """Return the oldest token of that hash (D-DEDUP-KEY)."""
+        self._check_reads()
+        return self._tokens.oldest(tenant_id, dedup_hash)
+
+    def update_token(self, token: Token) -> None:
+        """Replace the token of the same id, overwriting what it held."""
+        self._check_writes()
+        self._knows_deadline = False
+        self._tokens.update(token)
+
+    def delete_token(self, tenant_id: str, token_id: str) -> bool:
+        """Remove a token, overwriting what it held."""
+        self._check_writes()
+        self._knows_deadline = False
+        return self._tokens.delete(tenant_id, token_id)
+
+    def find_tokens(
+        self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[Token]:
+        """Return at most `size` chosen tokens in order, after a cursor."""
+        self._check_reads()
+        return self._tokens.find(tenant_id, chosen, after, size)
+
+    def count_tokens(self, tenant_id: str) -> int:
+        """Return how many tokens the tenant holds."""
+        self._check_reads()
+        return self._tokens.count(tenant_id)
+
+    # logs
+    def add_log(self, entry: LogEntry) -> None:
+        """Append a log entry."""
+        self._check_writes()
+        self._logs.add(entry)
+
+    def find_logs(
+        self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
+    ) -> Sequence[LogEntry]:
+        """Return at most `size` chosen entries in order, after a cursor."""
+        self._check_reads()
+        return self._logs.find(tenant_id, chosen, after, size)
+
+    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
+        """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
+        self._check_writes()
+        return self._logs.expire(tenant_id, before_ns)
+
+    # retention
+    def next_deadline_ns(self) -> int | None:
+        """Return the earliest cvc or intent deadline, of this process's or another's writing."""
+        with self._session.lock:
+            if not self._session.is_open:
+                if self._knows_deadline and self._session.newest() == self._version:
+                    return self._deadline_ns
+                with self._reading:
+                    return self.next_deadline_ns()
+            if not self._knows_deadline:
+                found = (self._tokens.next_cvc_ns(), self._documents.next_intent_ns())
+                self._deadline_ns = min((at for at in found if at is not None), default=None)
+                self._knows_deadline = True
+            return self._deadline_ns
+
+    def expire(self, now_ns: int) -> int:
+        """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
+        self._check_writes()
+        self._knows_deadline = False
+        return self._tokens.expire(now_ns) + self._documents.expire(now_ns)
+
+    # secrets
+    def secret(self, name: str) -> bytes | None:
+        """Return the wrapped secret of that name."""
+        return self._secrets("WHERE name = ?", (name,)).get(name)
+
+    def put_secret(self, name: str, wrapped: bytes) -> None:
+        """Insert or replace a wrapped secret, overwriting the one before."""
+        self._check_writes()
+        row = self._session.one("SELECT sealed FROM secrets WHERE name = ?", (name,))
+        slot = self._slots.change(None if row is None else row[0], wrapped)
+        self._session.run(
+            "INSERT INTO secrets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET sealed = ?",
+            (name, slot, slot),
+        )
+
+    def secrets(self) -> Mapping[str, bytes]:
+        """Return all wrapped secrets by name."""
+        return self._secrets("", ())
+
+    def _secrets(self, which: str, values: Sequence[str]) -> dict[str, bytes]:
+        self._check_reads()
+        found = self._session.all(f"{_SECRETS} {which}", values)
+        return {name: open_cell(cell) or b"" for name, cell in found}
+
+    # work
+    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+        """Remember that an operation has begun."""
+        self._check_writes()
+        self._session.run(
+            "INSERT INTO work VALUES (?, ?, ?, ?)", (work_id, tenant_id, operation, at_ns)
+        )
+
+    def close_work(self, work_id: str) -> None:
+        """Forget it."""
+        self._check_writes()
+        self._session.run("DELETE FROM work WHERE id = ?", (work_id,))
+
+    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return what never finished, in order of (at_ns, work_id)."""
+        self._check_reads()
+        return self._session.all("SELECT * FROM work ORDER BY at_ns, id")

@@ -1,0 +1,180 @@
+"""Documents in a SQLite store, with those that every request reads kept in memory.
+
+A kept record is good while no other process has changed a document: a counter in the file says so,
+and it is looked at only when `PRAGMA data_version` says that anything was committed elsewhere.
+"""
+
+# ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from engine.model import Application, EncryptionKey, Key, Proxy, Reactor, Tenant
+from engine.store.protocol import Cursor, D, Document, cursor_place
+from engine.store.sqlite_file import Session
+from engine.store.sqlite_rows import DOCUMENTS
+from engine.store.sqlite_slots import Slots
+
+__all__ = ["DocumentTables"]
+
+_KEPT: Final = frozenset({Tenant, Application, Key, EncryptionKey, Reactor, Proxy})
+_KEPT_LIMIT: Final = 250_000
+
+
+class DocumentTables:
+    """The document tables of one file, and this process's copies of what they hold."""
+
+    def __init__(self, session: Session, slots: Slots) -> None:
+        self._session = session
+        self._slots = slots
+        self._kept: dict[tuple[object, ...], Document] = {}
+        self._changes_known = -1
+        self._is_changed = False
+
+    # copies
+    def refresh(self) -> None:
+        """Forget the copies when another process has changed a document."""
+        changes = self._session.one("SELECT value FROM counters WHERE name = 'documents'")[0]
+        if changes != self._changes_known:
+            self._changes_known = changes
+            self._kept.clear()
+
+    def committed(self) -> None:
+        """Begin the next transaction with a clean slate."""
+        self._is_changed = False
+
+    def undone(self) -> None:
+        """Forget the copies when the transaction that is undone changed a document."""
+        if self._is_changed:
+            self._is_changed = False
+            self._kept.clear()
+            self._changes_known = -1  # the next transaction asks the file
+
+    def _note_change(self, kind: type) -> None:
+        if kind not in _KEPT:
+            return
+        self._kept.clear()
+        if not self._is_changed:
+            self._is_changed = True
+            self._session.run("UPDATE counters SET value = value + 1 WHERE name = 'documents'")
+            self._changes_known += 1
+
+    def _keep(self, name: tuple[object, ...], record: Document) -> None:
+        if len(self._kept) >= _KEPT_LIMIT:
+            self._kept.clear()
+        self._kept[name] = record
+
+    # records
+    def put(self, record: Document) -> None:
+        """Insert or replace a record."""
+        kind = type(record)
+        rows = DOCUMENTS[kind]
+        self._note_change(kind)
+        row = rows.pack(record)
+        old = self._slots_of(kind, record.id)
+        for at, slot in zip(rows.sealed, old or [None] * len(rows.sealed), strict=True):
+            row[at] = self._slots.change(slot, row[at])
+        if old is None:
+            self._session.run(rows.insert, row)
+        else:
+            self._session.erases()
+            self._session.run(
+                f"UPDATE {rows.table} SET {rows.assign} WHERE id = ?", [*row, record.id]
+            )
+
+    def get(self, kind: type[D], record_id: str) -> D | None:
+        """Return the record of that class and id."""
+        return cast("D | None", self._find(kind, "id", record_id))
+
+    def named(self, kind: type[D], column: str, name: str | bytes) -> D | None:
+        """Return the record that alone has that value in a unique column."""
+        return cast("D | None", self._find(kind, column, name))
+
+    def delete(self, kind: type, record_id: str) -> bool:
+        """Remove a record, overwriting what it held."""
+        slots = self._slots_of(kind, record_id)
+        if slots is None:
+            return False
+        self._note_change(kind)
+        self._session.erases()
+        self._slots.erase([slot for slot in slots if slot is not None])
+        self._session.run(f"DELETE FROM {DOCUMENTS[kind].table} WHERE id = ?", (record_id,))
+        return True
+
+    def listed(
+        self, kind: type[D], tenant_id: str, after: Cursor | None, size: int | None
+    ) -> Sequence[D]:
+        """Return a tenant's records of that class in order, after a cursor."""
+        if kind is Tenant:
+            own = self.get(kind, tenant_id)
+            return [] if own is None or after is not None else [own][:size]
+        return cast("Sequence[D]", self._page(kind, tenant_id, after, size))
+
+    def tenants(self) -> Sequence[Tenant]:
+        """Return all tenants in order."""
+        rows = DOCUMENTS[Tenant]
+        found = self._session.all(
+            f"SELECT {rows.columns} FROM {rows.table} ORDER BY created_at_ns, id"
+        )
+        return [rows.unpack(row) for row in found]
+
+    def next_intent_ns(self) -> int | None:
+        """Return the earliest deadline of an intent."""
+        at_ns: int | None = self._session.one("SELECT min(until_ns) FROM intents")[0]
+        return at_ns
+
+    def expire(self, now_ns: int) -> int:
+        """Erase every intent whose deadline is at or before `now_ns` (QUO-INTENT)."""
+        due = self._session.all("SELECT sealed_data FROM intents WHERE until_ns <= ?", (now_ns,))
+        self._slots.erase([slot for (slot,) in due])
+        self._session.run("DELETE FROM intents WHERE until_ns <= ?", (now_ns,))
+        return len(due)
+
+    def _page(
+        self, kind: type, tenant_id: str, after: Cursor | None, size: int | None
+    ) -> Sequence[Document]:
+        rows = DOCUMENTS[kind]
+        place = (-1, "") if after is None else self._place(kind, tenant_id, after)
+        if place is None:
+            return []
+        found = self._session.all(
+            f"SELECT {rows.columns} FROM {rows.table} WHERE tenant_id = ?"
+            " AND (created_at_ns, id) > (?, ?) ORDER BY created_at_ns, id LIMIT ?",
+            (tenant_id, *place, -1 if size is None else size),
+        )
+        return [rows.unpack(row) for row in found]
+
+    def _find(self, kind: type, column: str, value: str | bytes) -> Document | None:
+        name = (kind, column, value)
+        kept = self._kept.get(name)
+        if kept is not None:
+            return kept
+        rows = DOCUMENTS[kind]
+        row = self._session.one(
+            f"SELECT {rows.columns} FROM {rows.table} WHERE {column} = ?", (value,)
+        )
+        if row is None:
+            return None
+        record: Document = rows.unpack(row)
+        if kind in _KEPT:
+            self._keep(name, record)
+        return record
+
+    def _slots_of(self, kind: type, record_id: str) -> list[Any] | None:
+        """Return the slots of a record's sealed fields, None when there is no such record."""
+        rows = DOCUMENTS[kind]
+        columns = ", ".join(["id", *rows.sealed_names])
+        row = self._session.one(f"SELECT {columns} FROM {rows.table} WHERE id = ?", (record_id,))
+        return None if row is None else list(row[1:])
+
+    def _place(self, kind: type, tenant_id: str, after: Cursor) -> tuple[int, str] | None:
+        at_ns, record_id = cursor_place(after)
+        row = self._session.one(
+            f"SELECT created_at_ns FROM {DOCUMENTS[kind].table} WHERE tenant_id = ? AND id = ?",
+            (tenant_id, record_id),
+        )
+        if row is not None:
+            at_ns = row[0]
+        return None if at_ns is None else (at_ns, record_id)

@@ -1,0 +1,170 @@
+"""Records as rows and back: a column a field, in the order of the dataclass.
+
+Mappings and tuples are JSON text. A `sealed_*` field is the number of the slot that holds it:
+packed rows still have the bytes, which the caller puts into slots; selected ones have the cell.
+"""
+
+# ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import orjson
+
+from engine.model import (
+    Application,
+    EncryptionKey,
+    Grant,
+    Intent,
+    Job,
+    Key,
+    LogEntry,
+    Proxy,
+    Reactor,
+    Tenant,
+    Token,
+    Transform,
+)
+from engine.store.sqlite_slots import open_cell
+
+__all__ = ["DOCUMENTS", "LOGS", "TOKENS", "Rows"]
+
+R = TypeVar("R")
+_Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _dump_mapping(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else orjson.dumps(value, default=dict).decode()
+
+
+def _load(text: str | None) -> object:
+    return None if text is None else orjson.loads(text)
+
+
+def _dump_strings(value: tuple[str, ...] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def _load_strings(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(orjson.loads(text))
+
+
+def _dump_hashes(value: tuple[bytes, ...]) -> str | None:
+    return ",".join(each.hex() for each in value) if value else None
+
+
+def _load_hashes(text: str | None) -> tuple[bytes, ...]:
+    return () if text is None else tuple(bytes.fromhex(each) for each in text.split(","))
+
+
+def _dump_grants(value: tuple[Grant, ...]) -> str:
+    return orjson.dumps([[each.container, sorted(each.permissions)] for each in value]).decode()
+
+
+def _load_grants(text: str) -> tuple[Grant, ...]:
+    return tuple(Grant(path, frozenset(rights)) for path, rights in orjson.loads(text))
+
+
+def _dump_transform(value: Transform | None) -> str | None:
+    return None if value is None else value.code
+
+
+def _load_transform(code: str | None) -> Transform | None:
+    return None if code is None else Transform(code)
+
+
+def _dump_unique(value: bytes | str | None) -> bytes | str | None:
+    return value or None
+
+
+def _load_hash(value: bytes | None) -> bytes:
+    return value or b""
+
+
+def _load_host(value: str | None) -> str | None:
+    return value
+
+
+_MAPPING: Final[_Codec] = (_dump_mapping, _load)
+_STRINGS: Final[_Codec] = (_dump_strings, _load_strings)
+_HASHES: Final[_Codec] = (_dump_hashes, _load_hashes)
+_GRANTS: Final[_Codec] = (_dump_grants, _load_grants)
+_TRANSFORM: Final[_Codec] = (_dump_transform, _load_transform)
+_FLAG: Final[_Codec] = (int, bool)
+_UNIQUE_HASH: Final[_Codec] = (_dump_unique, _load_hash)
+_UNIQUE_HOST: Final[_Codec] = (_dump_unique, _load_host)
+
+
+class Rows(Generic[R]):
+    """How one class of records lies in one table.
+
+    `columns` selects a record for `unpack`, with the cells of its sealed fields in place;
+    `sealed` are the positions of these fields.
+    """
+
+    def __init__(self, kind: type[R], table: str, **codecs: _Codec) -> None:
+        self.table = table
+        self.names: Sequence[str] = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # reason: every kind of record is a dataclass
+        self.sealed = [at for at, name in enumerate(self.names) if name.startswith("sealed_")]
+        self.sealed_names = [self.names[at] for at in self.sealed]
+        self.columns = ", ".join(
+            f"(SELECT cell FROM sealed WHERE slot = {table}.{name})"
+            if name in self.sealed_names
+            else f"{table}.{name}"
+            for name in self.names
+        )
+        marks = ", ".join("?" * len(self.names))
+        self.insert = f"INSERT INTO {table} ({', '.join(self.names)}) VALUES ({marks})"
+        self.assign = ", ".join(f"{name} = ?" for name in self.names)
+        self._kind = kind
+        self._values = attrgetter(*self.names)
+        self._packed = [(self.names.index(name), codec[0]) for name, codec in codecs.items()]
+        self._unpacked = [(self.names.index(name), codec[1]) for name, codec in codecs.items()]
+        self._unpacked += [(at, open_cell) for at in self.sealed]
+
+    def pack(self, record: R) -> list[Any]:
+        """Return the record as a row, the bytes of its sealed fields in place."""
+        row = list(self._values(record))
+        for at, pack in self._packed:
+            row[at] = pack(row[at])
+        return row
+
+    def unpack(self, row: Sequence[Any]) -> R:
+        """Return the record of a row that `columns` selected."""
+        values = list(row)
+        for at, unpack in self._unpacked:
+            values[at] = unpack(values[at])
+        return self._kind(*values)
+
+
+DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
+    Tenant: Rows(Tenant, "tenants", quotas=_MAPPING, settings=_MAPPING),
+    Application: Rows(Application, "applications", grants=_GRANTS),
+    Key: Rows(Key, "api_keys", legacy=_FLAG),
+    EncryptionKey: Rows(EncryptionKey, "encryption_keys", public_jwk=_MAPPING),
+    Reactor: Rows(Reactor, "reactors", configuration=_MAPPING),
+    Proxy: Rows(
+        Proxy,
+        "proxies",
+        require_auth=_FLAG,
+        key_hash=_UNIQUE_HASH,
+        host=_UNIQUE_HOST,
+        request_transform=_TRANSFORM,
+        response_transform=_TRANSFORM,
+    ),
+    Job: Rows(Job, "jobs"),
+    Intent: Rows(Intent, "intents", mask=_MAPPING),
+}
+TOKENS: Final = Rows(
+    Token,
+    "tokens",
+    mask=_MAPPING,
+    metadata=_MAPPING,
+    search_indexes=_STRINGS,
+    index_hashes=_HASHES,
+)
+LOGS: Final = Rows(LogEntry, "logs")

@@ -1,0 +1,104 @@
+"""The tables of a SQLite store, and how a file says that it is one.
+
+The one idea beyond plain tables is where ciphertexts lie. SQLite's `secure_delete` overwrites what
+is deleted, but when it moves rows between pages to balance a tree it leaves copies behind that
+nothing overwrites later. So ciphertexts live apart, in cells of `sealed` that never move: rows are
+only ever appended, and a cell changes only in place, to as many bytes (`sqlite_slots`). Every
+`sealed_*` column holds the number of such a slot.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["APPLICATION_ID", "SCHEMA", "VERSION"]
+
+APPLICATION_ID: Final = 0x544F4C47
+"""`TOLG`: what `PRAGMA application_id` of our files says."""
+
+VERSION: Final = 1
+"""What `PRAGMA user_version` says: which tables a file has."""
+
+_TABLES: Final = """
+-- Changes of documents (for the copies in other processes), and each tenant's tokens.
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('documents', 0);
+CREATE TABLE sealed (slot INTEGER PRIMARY KEY, cell BLOB NOT NULL);
+CREATE TABLE free_slots (
+    size_bytes INTEGER, slot INTEGER, PRIMARY KEY (size_bytes, slot)
+) WITHOUT ROWID;
+CREATE TABLE tenants (
+    id TEXT PRIMARY KEY, name TEXT, kind TEXT, quotas TEXT, settings TEXT,
+    created_at_ns INTEGER
+);
+CREATE TABLE applications (
+    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, kind TEXT, grants TEXT,
+    created_at_ns INTEGER
+);
+CREATE INDEX applications_listed ON applications (tenant_id, created_at_ns, id);
+CREATE TABLE api_keys (
+    id TEXT PRIMARY KEY, tenant_id TEXT, application_id TEXT, legacy INTEGER,
+    text_hash BLOB UNIQUE, created_at_ns INTEGER
+);
+CREATE INDEX api_keys_listed ON api_keys (tenant_id, created_at_ns, id);
+CREATE TABLE encryption_keys (
+    id TEXT PRIMARY KEY, tenant_id TEXT, algorithm TEXT, public_jwk TEXT,
+    sealed_private INTEGER, created_at_ns INTEGER
+);
+CREATE INDEX encryption_keys_listed ON encryption_keys (tenant_id, created_at_ns, id);
+CREATE TABLE reactors (
+    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, code TEXT, configuration TEXT,
+    created_by TEXT, created_at_ns INTEGER
+);
+CREATE INDEX reactors_listed ON reactors (tenant_id, created_at_ns, id);
+CREATE TABLE proxies (
+    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, destination_url TEXT,
+    require_auth INTEGER, key_hash BLOB UNIQUE, host TEXT UNIQUE, request_transform TEXT,
+    response_transform TEXT, created_by TEXT, created_at_ns INTEGER
+);
+CREATE INDEX proxies_listed ON proxies (tenant_id, created_at_ns, id);
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY, tenant_id TEXT, status TEXT, created_by TEXT,
+    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER,
+    sealed_file INTEGER, sealed_result INTEGER, download_hash BLOB
+);
+CREATE INDEX jobs_listed ON jobs (tenant_id, created_at_ns, id);
+CREATE TABLE intents (
+    id TEXT PRIMARY KEY, tenant_id TEXT, type TEXT, created_by TEXT, created_at_ns INTEGER,
+    until_ns INTEGER, sealed_data INTEGER, mask TEXT
+);
+CREATE INDEX intents_listed ON intents (tenant_id, created_at_ns, id);
+CREATE INDEX intents_due ON intents (until_ns);
+-- Rows of tokens are appended; what is looked up at random stands in the indices.
+CREATE TABLE tokens (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant_id TEXT NOT NULL, type TEXT,
+    container TEXT, created_by TEXT, created_at_ns INTEGER, sealed_data INTEGER,
+    dedup_hash BLOB, mask TEXT, metadata TEXT, search_indexes TEXT, index_hashes TEXT,
+    fingerprint TEXT, fingerprint_expression TEXT, sealed_cvc INTEGER, cvc_until_ns INTEGER
+);
+CREATE UNIQUE INDEX tokens_by_id ON tokens (tenant_id, id);
+CREATE INDEX tokens_listed ON tokens (tenant_id, created_at_ns, id);
+CREATE INDEX tokens_equal ON tokens (tenant_id, dedup_hash, created_at_ns, id);
+CREATE INDEX tokens_due ON tokens (cvc_until_ns) WHERE cvc_until_ns IS NOT NULL;
+CREATE TABLE token_terms (
+    tenant_id TEXT, term BLOB, created_at_ns INTEGER, id TEXT,
+    PRIMARY KEY (tenant_id, term, created_at_ns, id)
+) WITHOUT ROWID;
+CREATE TABLE logs (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant_id TEXT NOT NULL, at_ns INTEGER,
+    operation TEXT, entity_type TEXT, entity_id TEXT, actor_id TEXT, status INTEGER
+);
+CREATE UNIQUE INDEX logs_by_id ON logs (tenant_id, id);
+CREATE INDEX logs_listed ON logs (tenant_id, at_ns);
+CREATE INDEX logs_by_entity ON logs (tenant_id, entity_id, at_ns);
+CREATE INDEX logs_by_type ON logs (tenant_id, entity_type, at_ns);
+CREATE TABLE secrets (name TEXT PRIMARY KEY, sealed INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
+"""
+
+SCHEMA: Final = (
+    *(statement for statement in _TABLES.split(";\n") if statement.strip()),
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {VERSION}",
+)
+"""What makes an empty file a store, in one transaction."""

@@ -46,21 +46,9 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 
 from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
 from engine.files.forms import Form, Key, Tagged, Unwritten, from_document, json_schema, to_plain
-from engine.files.kinds import (
-    Boolean,
-    Choice,
-    Duration,
-    FilePath,
-    Include,
-    Integer,
-    Items,
-    Kind,
-    Number,
-    RateText,
-    Size,
-    TableOf,
-    Text,
-)
+from engine.files.includes import FilePath, Include
+from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, TableOf, Text
+from engine.files.quantities import Duration, RateText, Size
 from engine.files.section import REQUIRED, Section
 from engine.files.units import (
     Rate,

@@ -31,22 +31,9 @@ from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from engine.files.document import Document, Spot
-from engine.files.kinds import (
-    Boolean,
-    Choice,
-    Duration,
-    FilePath,
-    Include,
-    Integer,
-    Items,
-    Kind,
-    Number,
-    RateText,
-    Schema,
-    Size,
-    TableOf,
-    Text,
-)
+from engine.files.includes import FilePath, Include
+from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Schema, TableOf, Text
+from engine.files.quantities import Duration, RateText, Size
 from engine.files.units import Rate
 
 __all__ = ["Form", "Key", "Tagged", "Unwritten", "from_document", "json_schema", "to_plain"]

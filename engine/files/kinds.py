@@ -12,37 +12,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from engine.errors import did_you_mean
-from engine.files.document import Document, Spot, shown_value
-from engine.files.units import (
-    Rate,
-    duration_or_rule,
-    format_duration,
-    format_rate,
-    format_size,
-    rate_or_rule,
-    size_or_rule,
-)
+from engine.files.document import Spot, shown_value
 
-__all__ = [
-    "Boolean",
-    "Choice",
-    "Duration",
-    "FilePath",
-    "Include",
-    "Integer",
-    "Items",
-    "Kind",
-    "Number",
-    "RateText",
-    "Size",
-    "TableOf",
-    "Text",
-]
+__all__ = ["Boolean", "Choice", "Integer", "Items", "Kind", "Number", "Schema", "TableOf", "Text"]
 
 Value = TypeVar("Value")
 Schema = dict[str, Any]
@@ -207,89 +182,6 @@ class Boolean(Kind[bool]):
 
 
 @dataclass(frozen=True)
-class Duration(Kind[int]):
-    """A duration such as `"1m30s"`; nanoseconds in Python, whose names end in `_ns`."""
-
-    minimum_ns: int = 0
-    suffix: ClassVar[str] = "_ns"
-
-    def _read(self, spot: Spot) -> int:
-        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
-            spot.fail(f'must name a unit; write "{spot.value}s" for seconds')
-        duration_ns = _from_text(spot, duration_or_rule, 'a duration such as "1m30s"')
-        if duration_ns < self.minimum_ns:
-            least = format_duration(self.minimum_ns)
-            spot.fail("must be above 0" if self.minimum_ns == 1 else f"must be at least {least}")
-        return int(duration_ns)
-
-    def _write(self, value: int) -> str:
-        return format_duration(value)
-
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        definitions["duration"] = {
-            "type": "string",
-            "description": 'A duration such as "1m30s"; units d, h, m, s, ms, us, ns.',
-            "pattern": r"^([0-9]+(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
-        }
-        return {"$ref": "#/$defs/duration"}
-
-
-@dataclass(frozen=True)
-class RateText(Kind[Rate]):
-    """A rate such as `"50/10s"`: requests in a window."""
-
-    may_be_zero: bool = False
-
-    def _read(self, spot: Spot) -> Rate:
-        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
-            spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
-        found: Rate = _from_text(
-            spot, partial(rate_or_rule, may_be_zero=self.may_be_zero), 'a rate such as "50/10s"'
-        )
-        return found
-
-    def _write(self, value: Rate) -> str:
-        return format_rate(value)
-
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        definitions["rate"] = {
-            "type": "string",
-            "description": 'A rate such as "50/10s": requests in a window.',
-            "pattern": r"^[0-9]+/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
-        }
-        return {"$ref": "#/$defs/rate"}
-
-
-@dataclass(frozen=True)
-class Size(Kind[int]):
-    """A size such as `"30MB"`, or a whole number of bytes; Python names end in `_bytes`."""
-
-    minimum_bytes: int = 0
-    suffix: ClassVar[str] = "_bytes"
-
-    def _read(self, spot: Spot) -> int:
-        if isinstance(spot.value, int) and not isinstance(spot.value, bool):
-            size_bytes = spot.value
-        else:
-            size_bytes = _from_text(spot, size_or_rule, 'a size such as "30MB"')
-        if size_bytes < self.minimum_bytes:
-            spot.fail(f"must be at least {format_size(self.minimum_bytes)}")
-        return size_bytes
-
-    def _write(self, value: int) -> str:
-        return format_size(value)
-
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        definitions["size"] = {
-            "type": ["string", "integer"],
-            "description": 'A size such as "30MB" or "1MiB", or a number of bytes.',
-            "pattern": r"^[0-9]+(\.[0-9]+)? ?([kKMG]|[KMG]i)?B?$",
-            "minimum": 0,
-        }
-        return {"$ref": "#/$defs/size"}
-
-
-@dataclass(frozen=True)
 class Items(Kind[tuple[Any, ...]]):
     """An array whose elements are all of one kind; `minimum` is its least length."""
 
@@ -298,7 +190,9 @@ class Items(Kind[tuple[Any, ...]]):
 
     def _read(self, spot: Spot) -> tuple[Any, ...]:
         if not isinstance(spot.value, list | tuple):
-            spot.fail("must be an array")
+            header = isinstance(spot.value, Mapping) and len(spot.path) == 1
+            hint = f"; write [[{spot.path[0]}]]" if header else ""
+            spot.fail(f"must be an array{hint}")
         if len(spot.value) < self.minimum:
             spot.fail(
                 "must not be empty"
@@ -347,67 +241,11 @@ class TableOf(Kind[Mapping[str, Any]]):
         return found
 
 
-@dataclass(frozen=True)
-class Include:
-    """Another file that a file names.
-
-    path: as written. file: where that is, relative to the folder of the file that names it.
-    where: `file:line:col: `, to begin messages about it with. Only the path is compared.
-    """
-
-    path: str
-    folder: Path | None = None
-    where: str = ""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Include) and other.path == self.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
-
-    @property
-    def file(self) -> Path:
-        """The file's place."""
-        return Path(self.path) if self.folder is None else self.folder / self.path
-
-
-@dataclass(frozen=True)
-class FilePath(Kind[Include]):
-    """The path of another file, relative to the one that names it; it must be there."""
-
-    must_exist: bool = True
-
-    def _read(self, spot: Spot) -> Include:
-        path = Text().read(spot)
-        document: Document = spot.document
-        found = Include(path, document.folder, document.where(spot.path))
-        if self.must_exist and not found.file.is_file():
-            spot.fail(f"must be a file; there is none at {found.file}")
-        return found
-
-    def _write(self, value: Include) -> str:
-        return value.path
-
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
-        return {"type": "string", "minLength": 1}
-
-
-def _from_text(spot: Spot, parse: Any, expected: str) -> Any:  # noqa: ANN401 # reason: by unit
-    if not isinstance(spot.value, str):
-        spot.fail(f"must be {expected}")
-    value = parse(spot.value)
-    if isinstance(value, str):
-        spot.fail(value)
-    return value
-
-
 def _check_bounds(spot: Spot, value: float, minimum: float | None, maximum: float | None) -> None:
     below = minimum is not None and value < minimum
     over = maximum is not None and value > maximum
     if not below and not over:
         return
-    if minimum is not None and maximum is not None and maximum < 2**63 - 1:
-        spot.fail(f"must be from {minimum} to {maximum}")
     spot.fail(f"must be at least {minimum}" if below else f"must be at most {maximum}")
 
 

@@ -10,18 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
 from engine.files.document import Document, Spot
-from engine.files.kinds import (
-    Boolean,
-    Choice,
-    Duration,
-    Integer,
-    Items,
-    Kind,
-    Number,
-    RateText,
-    Size,
-    Text,
-)
+from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Text
+from engine.files.quantities import Duration, RateText, Size
 from engine.files.units import Rate
 
 __all__ = ["REQUIRED", "Section"]

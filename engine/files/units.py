@@ -122,6 +122,8 @@ def format_duration(duration_ns: int) -> str:
 def rate_or_rule(text: str, *, may_be_zero: bool = False) -> Rate | str:
     """Return a rate, or the rule that the text breaks; no requests at all only where they may."""
     count, slash, window = text.partition("/")
+    if slash and _NUMBER.fullmatch(count.removeprefix("-")) and count.startswith("-"):
+        return "must be above 0"
     if not slash or not count.isascii() or not count.isdigit():
         return 'must be a rate such as "50/10s": whole requests, a slash, a window'
     window_ns = duration_or_rule(window if window[:1].isdigit() else f"1{window}")

@@ -209,7 +209,7 @@ class Scenario:
     said.
     """
 
-    name: NAME
+    name: NAME = "scenario"
     question: Annotated[str, Unwritten] = ""
     answer: Annotated[str, Unwritten] = ""
     duration_ns: Annotated[int, Duration(1), "how long traffic is simulated"]

@@ -26,6 +26,7 @@ from engine.messages import Decision, Problem, Request, Response
 from engine.model import Application, Key, LogEntry, Tenant
 from engine.profile import Profile
 from engine.resources import OPERATIONS
+from engine.resources.authentication import unauthenticated
 from engine.resources.bodies import read_body
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
@@ -168,7 +169,7 @@ class Engine(Operator):
 
         # 3.2 Who may ask at all: 401.
         if operation.authentication == "key" and caller is None:
-            raise _unauthenticated(self.profile.http.key_header)
+            raise unauthenticated(self.profile.http.key_header)
 
         # 3.3 The body: 413, 415, unparsable 400.
         services = self.services
@@ -340,13 +341,3 @@ def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
     ).response()
     response.decision = decision
     return response
-
-
-def _unauthenticated(header: str) -> Problem:
-    """Return the answer to a request without a known key (AUTH-HEADER)."""
-    return Problem(
-        401,
-        f"A known API key is needed in {header}.",
-        headers={"WWW-Authenticate": f'ApiKey header="{header}"'},
-        clause="AUTH-HEADER",
-    )

@@ -114,7 +114,7 @@ class Response:
     """One answer. `body` is a JSON value, `bytes` as they are, or None for no body."""
 
     status: int
-    body: Json | bytes = field(default=None, repr=False)
+    body: Any = field(default=None, repr=False)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     decision: Decision = ADMITTED
 

@@ -1,6 +1,7 @@
 """Every open choice is a field with a closed list of values."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,12 @@ WITHOUT_CHOICE = {
 }
 
 
-def test_every_decision_that_a_clause_names_is_a_field_or_has_one_answer_only():
+def test_every_decision_that_a_clause_names_is_a_field_or_has_one_answer_only() -> None:
     named = {decision for clause in CLAUSES for decision in clause.decisions}
     assert named - set(decisions()) == WITHOUT_CHOICE
 
 
-def test_every_alternative_is_accepted_and_nothing_else():
+def test_every_alternative_is_accepted_and_nothing_else() -> None:
     for section in dataclasses.fields(Profile):
         for item in dataclasses.fields(type(getattr(Profile(), section.name))):
             for value in (*item.metadata["readings"], *item.metadata["study"]):
@@ -43,8 +44,10 @@ def test_every_alternative_is_accepted_and_nothing_else():
     [
         (
             {"limits": {"algorithm": "gcrb"}},
-            "profile.limits.algorithm = 'gcrb' must be one of 'sliding-log', 'fixed-window', "
-            "'sliding-counter', 'token-bucket', 'gcra'",
+            (
+                "profile.limits.algorithm = 'gcrb' must be one of 'sliding-log', 'fixed-window', "
+                "'sliding-counter', 'token-bucket', 'gcra'"
+            ),
         ),
         (
             {"limits": {"algorithmn": "gcra"}},
@@ -65,7 +68,7 @@ def test_every_alternative_is_accepted_and_nothing_else():
         ),
     ],
 )
-def test_a_value_outside_its_choices_names_the_way_out(sections, message):
+def test_a_value_outside_its_choices_names_the_way_out(sections: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         Profile().replace(**sections)
     assert str(error.value) == message

@@ -1,6 +1,8 @@
 """Keys, grants and permissions (seed 5)."""
 
+import os
 import re
+from typing import Any
 
 import pytest
 
@@ -24,17 +26,15 @@ def _entropy(count: int) -> bytes:
     ],
 )
 def test_auth_legacy_a_key_text_says_its_environment_unless_it_is_legacy(
-    tenant, kind, legacy, form
-):
+    tenant: Any, kind: Any, legacy: bool, form: str
+) -> None:
     """AUTH-LEGACY: a legacy key's text holds neither `_prod_` nor `_test_`."""
     text = new_key_text(tenant, kind, region="us", legacy=legacy, entropy=_entropy)
     assert re.fullmatch(form, text)
     assert is_legacy_text(text) is legacy
 
 
-def test_key_texts_differ_and_hide_themselves():
-    import os
-
+def test_key_texts_differ_and_hide_themselves() -> None:
     texts = {
         new_key_text("test", "public", region="us", legacy=False, entropy=os.urandom)
         for _ in range(100)
@@ -44,7 +44,7 @@ def test_key_texts_differ_and_hide_themselves():
     assert "secret" not in shown
 
 
-def test_a_grant_covers_its_path_and_all_below_by_whole_segments():
+def test_a_grant_covers_its_path_and_all_below_by_whole_segments() -> None:
     """AUTH-CREATE, D-GRANT."""
     assert covers("/pci/", "/pci/")
     assert covers("/pci/", "/pci/high/")
@@ -54,7 +54,7 @@ def test_a_grant_covers_its_path_and_all_below_by_whole_segments():
 
 
 @pytest.mark.parametrize("path", ["pci/", "/pci", "//", "/a//b/", "/a b/", "", "/ä/"])
-def test_a_container_path_of_another_form_is_none(path: str):
+def test_a_container_path_of_another_form_is_none(path: str) -> None:
     assert normal_container(path) is None
 
 
@@ -64,7 +64,7 @@ def _caller(*pairs: tuple[str, set[str]]) -> Caller:
     return Caller(Key("k", "t", "a", False, b""), application, tenant)
 
 
-def test_auth_create_a_right_holds_where_a_grant_gives_it():
+def test_auth_create_a_right_holds_where_a_grant_gives_it() -> None:
     """AUTH-CREATE: on every destination container; other rights belong to no container."""
     caller = _caller(("/pci/", {"token:create"}), ("/general/", {"log:read"}))
     assert caller.may("token:create", "/pci/high/")
@@ -81,24 +81,30 @@ def test_auth_create_a_right_holds_where_a_grant_gives_it():
         (
             "private",
             ("/", {"token:creat"}),
-            "grants[0].permissions holds 'token:creat', which does not exist; did you mean "
-            "'token:create'?",
+            (
+                "grants[0].permissions holds 'token:creat', which does not exist; did you mean "
+                "'token:create'?"
+            ),
         ),
         (
             "public",
             ("/", {"token:read"}),
-            "grants[0].permissions holds 'token:read', which a public application may not hold; "
-            "leave it out or choose another kind",
+            (
+                "grants[0].permissions holds 'token:read', which a public application may not "
+                "hold; leave it out or choose another kind"
+            ),
         ),
         (
             "private",
             ("pci", set()),
-            "grants[0].container = 'pci' must start and end with '/', with segments of letters, "
-            "digits, '_' and '-' between",
+            (
+                "grants[0].container = 'pci' must start and end with '/', with segments of "
+                "letters, digits, '_' and '-' between"
+            ),
         ),
     ],
 )
-def test_a_grant_that_cannot_be_names_the_way_out(kind, pair, message):
+def test_a_grant_that_cannot_be_names_the_way_out(kind: Any, pair: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         make_grants(kind, [pair])
     assert str(error.value) == message

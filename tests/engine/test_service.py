@@ -1,0 +1,265 @@
+"""The path of a request: order of checks, authentication, errors (seed 5, 7; D-ORDER)."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine import (
+    Engine,
+    InputError,
+    LimitTable,
+    ManualClock,
+    MemoryStore,
+    ModelWorld,
+    Profile,
+    Request,
+)
+from engine.model import Tenant, TenantKind
+from tests.engine.deployment import Deployment
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_auth_header_a_known_key_is_needed(acme: Deployment) -> None:
+    """AUTH-HEADER: no key and an unknown key are 401, with a challenge."""
+    for key in (None, "key_prod_us_pvt_1111111111111111111111"):
+        answer = acme.ask("POST", "/tokenize", {"a": "b"}, key=key)
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"] == 'ApiKey header="SVC-API-KEY"'
+        assert answer.headers["Content-Type"] == "application/problem+json"
+    assert acme.count() == 0
+
+
+def test_a_deleted_key_is_unknown_from_the_next_request_on(acme: Deployment) -> None:
+    application, _ = acme.principal({"token:create"})
+    text = acme.engine.create_key(application)
+    acme.tokenize({"a": "b"}, key=text)
+    assert acme.engine.delete_key(text.key_id)
+    acme.tokenize({"a": "b"}, key=text, status=401)
+
+
+def test_auth_legacy_a_key_is_legacy_by_its_text_alone(acme: Deployment) -> None:
+    """AUTH-LEGACY, AUTH-KINDS: a legacy key of a private application is limited as both."""
+    _, legacy = acme.principal({"token:create"}, legacy=True)
+    answer = acme.ask("POST", "/tokenize", {"a": "b"}, key=legacy)
+    assert "LIM-LEGACY" in answer.decision.counted
+    assert "LIM-PRIVATE.key" in answer.decision.counted
+    assert "LIM-LEGACY" not in acme.ask("POST", "/tokenize", {"a": "b"}).decision.counted
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/nothing", 404, None),
+        ("GET", "/tokens/a/b", 404, None),
+        ("GET", "/tokenize/", 404, None),
+        ("GET", "/tokenize", 405, "OPTIONS, POST"),
+        ("PUT", "/tokens", 405, "GET, HEAD, OPTIONS, POST"),
+        ("TRACE", "/tokens/abc", 405, "DELETE, GET, HEAD, OPTIONS, PATCH"),
+    ],
+)
+def test_unknown_paths_and_methods_come_before_authentication(
+    acme: Deployment, method: str, path: str, status: int, allow: str | None
+) -> None:
+    """D-ORDER: 404 and 405 before 401."""
+    answer = acme.ask(method, path, key=None)
+    assert answer.status == status
+    assert answer.headers.get("Allow") == allow
+
+
+def test_options_names_the_methods_of_a_path(acme: Deployment) -> None:
+    answer = acme.ask("OPTIONS", "/tokens", key=None)
+    assert (answer.status, answer.headers["Allow"]) == (204, "GET, HEAD, OPTIONS, POST")
+    assert acme.ask("OPTIONS", "/nothing", key=None).status == 404
+
+
+def test_head_answers_as_get_without_a_body(acme: Deployment) -> None:
+    answer = acme.ask("HEAD", "/tokens")
+    assert (answer.status, answer.body) == (200, None)
+
+
+def test_tok_json_the_body_is_json_and_says_so(acme: Deployment) -> None:
+    """TOK-JSON: another media type is 415, broken JSON 400, size 413; in this order 413, 415."""
+    good = json.dumps({"a": "b"}).encode()
+    for headers, body, status in [
+        (JSON, good, 200),
+        ({"content-type": "application/json; charset=utf-8"}, good, 200),
+        ({"Content-Type": "text/plain"}, good, 415),
+        ({}, good, 415),
+        (JSON, b"{", 400),
+        (JSON, b"", 400),
+        (JSON, b'{"a": "b", "a": "c"}', 400),
+        (JSON, b'{"a": NaN}', 400),
+        (JSON, b'{"a": "\xff"}', 400),
+        (JSON, b'{"a": "\\ud800"}', 400),
+        (JSON, b"[" * 10_000, 400),
+        ({"Content-Type": "text/plain"}, b" " * 4_000_001, 413),
+    ]:
+        answer = acme.ask("POST", "/tokenize", body, headers=headers)
+        assert answer.status == status, (headers, body[:20])
+
+
+def test_the_body_is_judged_after_the_key_and_before_permissions(acme: Deployment) -> None:
+    """D-ORDER: 401, then 400 of the walk, then 403, then 400 of the rest; none creates."""
+    nobody = acme.key_with("token:read")
+    wrong_walk = {"type": "visa"}
+    wrong_data = {"type": "token", "data": 5}
+    acme.tokenize(wrong_walk, key=None, status=401)
+    acme.tokenize(wrong_walk, key=nobody, status=400)
+    acme.tokenize(wrong_data, key=nobody, status=403)
+    acme.tokenize(wrong_data, status=400)
+    assert acme.count() == 0
+
+
+def test_err_429_limits_come_before_everything_but_the_key(acme: Deployment) -> None:
+    """ERR-429, D-ORDER: a refused request gets 429 whatever else is wrong with it."""
+    public = acme.principal({"token:create"}, "public")[1]
+    for _ in range(50):
+        assert acme.ask("GET", "/nothing", key=public).status == 404
+    answer = acme.ask("GET", "/nothing", key=public)
+    assert answer.status == 429
+    assert answer.decision.rule == "LIM-PUBLIC"
+    assert answer.decision.outcome == "blocked"
+    assert answer.headers["Retry-After"] == "60"
+    assert answer.body["status"] == 429
+
+
+def test_e7_an_edge(acme: Deployment, other_tenant: Callable[[TenantKind], Tenant]) -> None:
+    """E7: 50 at 0 on a test tenant; refused at 9.999999999 with Retry-After 1; admitted at 10."""
+    tenant = other_tenant("test")
+    key = acme.principal({"token:create"}, tenant=tenant)[1]
+    for _ in range(50):
+        assert acme.ask("POST", "/tokenize", {"a": "b"}, key=key).status == 200
+    acme.clock.advance_ns(9_999_999_999)
+    refused = acme.ask("POST", "/tokenize", {"a": "b"}, key=key)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert refused.decision.wait_ns == 1
+    acme.clock.advance_ns(1)
+    assert acme.ask("POST", "/tokenize", {"a": "b"}, key=key).status == 200
+
+
+def test_lim_throttle_by_delay_waits_on_the_clock(deploy: Callable[..., Deployment]) -> None:
+    """LIM-THROTTLE, D-THROTTLE delay: the 51st request of a test tenant is answered 10 s later."""
+    acme = deploy(limits={"throttle": "delay"})
+    tenant = acme.engine.create_tenant("Test", kind="test")
+    key = acme.principal({"token:create"}, tenant=tenant)[1]
+    for _ in range(50):
+        acme.tokenize({"a": "b"}, key=key)
+    answer = acme.ask("POST", "/tokenize", {"type": "token", "data": "x"}, key=key)
+    assert (answer.status, answer.decision.outcome) == (200, "delayed")
+    assert answer.decision.wait_ns == acme.clock.now_ns == 10_000_000_000
+    assert answer.body["created_at"] == "2026-01-01T00:00:10.000000+00:00"
+
+
+def test_only_successes_count_where_the_profile_says_so(deploy: Callable[..., Deployment]) -> None:
+    """D-COUNTED, only 2xx: what fails is given back."""
+    acme = deploy(limits={"counted_statuses": "success"})
+    public = acme.principal({"token:create"}, "public")[1]
+    for _ in range(200):
+        assert acme.ask("GET", "/nothing", key=public).status == 404
+    for _ in range(50):
+        acme.tokenize({"a": "b"}, key=public)
+    acme.tokenize({"a": "b"}, key=public, status=429)
+
+
+def test_rate_limit_fields_stand_on_every_answer(acme: Deployment) -> None:
+    """D-429-HEADERS: of the rule with the smallest remaining share."""
+    answer = acme.ask("POST", "/tokenize", {"a": "b"})
+    assert answer.headers["RateLimit-Policy"] == '"LIM-CREATE";q=200;w=10'
+    assert answer.headers["RateLimit"] == '"LIM-CREATE";r=199;t=10'
+
+
+def test_no_rate_limit_fields_where_the_profile_has_none(deploy: Callable[..., Deployment]) -> None:
+    acme = deploy(http={"rate_limit_fields": False, "retry_after": False})
+    assert acme.ask("POST", "/tokenize", {"a": "b"}).headers == {}
+
+
+def test_quo_rate_a_tenant_plays_the_table_that_its_quota_names() -> None:
+    """QUO-RATE: `Rate Limit` names the table in force; LIM-IP holds for everybody."""
+    slow = LimitTable(tuple(r for r in LimitTable.default().rules if r.id == "LIM-PUBLIC"))
+    engine = Engine(limits={"Default": LimitTable.default(), "Slow": slow}, seed=1)
+    tenant = engine.create_tenant("Acme", quotas={"Rate Limit": "Slow"})
+    app = engine.create_application(tenant, "a", grants=[("/", {"token:create"})])
+    request = Request("POST", "/tokenize", key=engine.create_key(app), ip="::1", body={"a": "b"})
+    assert engine.handle(request).decision.counted == ("LIM-IP",)
+    engine.set_quota(tenant, "Rate Limit", "Default")
+    assert "LIM-CREATE" in engine.handle(request).decision.counted
+
+
+def test_quo_tenant_a_quota_changes_for_one_tenant_from_the_next_request_on(
+    acme: Deployment, other_tenant: Callable[[TenantKind], Tenant]
+) -> None:
+    """QUO-TENANT, D-QUOTA-CHANGE."""
+    other = other_tenant("production")
+    other_key = acme.principal({"token:create"}, tenant=other)[1]
+    six = [str(n) for n in range(6)]
+    acme.tokenize(six, status=400)
+    acme.engine.set_quota(acme.tenant, "Tokenize Limit", 6)
+    acme.tokenize(six)
+    acme.tokenize(six, key=other_key, status=400)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("Tokenize Limt", 1, "quota = 'Tokenize Limt' does not exist; did you mean"),
+        ("Tokenize Limit", -1, "quota Tokenize Limit = -1 must be a whole number, 0 or more"),
+        ("Tokenize Limit", "6", "quota Tokenize Limit = '6' must be a whole number, 0 or more"),
+        ("CVC Retention", True, "quota CVC Retention = True must be a duration such as '1h'"),
+        ("Rate Limit", "Defalt", "quota Rate Limit = 'Defalt' must name a limit table; did you"),
+    ],
+)
+def test_a_quota_that_cannot_be_names_the_way_out(
+    acme: Deployment, name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        acme.engine.set_quota(acme.tenant, name, value)
+    assert str(error.value).startswith(message)
+
+
+def test_a_seed_goes_with_no_kept_store_and_a_world_with_no_clock() -> None:
+    class Kept(MemoryStore):
+        persistent = True
+
+    with pytest.raises(InputError, match="seed = 3 is for simulation"):
+        Engine(store=Kept(), seed=3, master_key=b"k" * 32)
+    with pytest.raises(InputError, match="master_key is missing"):
+        Engine(store=Kept())
+    with pytest.raises(InputError, match="master_key must hold 32 bytes"):
+        Engine(master_key=b"short")
+    with pytest.raises(InputError, match="leave clock and seed out"):
+        Engine(world=ModelWorld(), clock=ManualClock())
+
+
+def test_a_seed_makes_the_same_identifiers_again() -> None:
+    def answers(seed: int) -> list[object]:
+        engine = Engine(seed=seed)
+        app = engine.create_application(
+            engine.create_tenant("A"), "a", grants=[("/", {"token:create"})]
+        )
+        request = Request("POST", "/tokenize", key=engine.create_key(app), ip="::1", body=["a"])
+        return [engine.handle(request).body for _ in range(3)]
+
+    assert answers(1) == answers(1) != answers(2)
+
+
+def test_a_request_that_waits_needs_a_clock_that_can_be_moved(acme: Deployment) -> None:
+    class Fixed:
+        now_ns = 0
+        wall_ns = 0
+
+    engine = Engine(clock=Fixed(), profile=Profile().replace(limits={"throttle": "delay"}))
+    app = engine.create_application(
+        engine.create_tenant("A", kind="test"), "a", grants=[("/", {"token:create"})]
+    )
+    request = Request("POST", "/tokenize", key=engine.create_key(app), ip="::1", body=["a"])
+    for _ in range(50):
+        engine.handle(request)
+    with pytest.raises(TypeError, match="only a ManualClock"):
+        engine.handle(request)
+
+
+def test_a_query_parameter_given_twice_is_refused(acme: Deployment) -> None:
+    assert acme.ask("GET", "/tokens?size=1&size=2").status == 400

@@ -1,0 +1,233 @@
+"""Pre-configured proxies: where requests go, kept under a proxy key or a custom hostname (D-PROXY).
+
+A definition names a destination, perhaps a transform of what goes there and of what comes back,
+and whether an API key is needed beside the proxy key. The proxy key's text is in the answer that
+creates it and nowhere else; only its hash is stored. A custom hostname belongs to one proxy of all
+tenants (409 for a second one).
+
+What it is not: the invocation, which is `engine.resources.proxy_calls`'.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from engine.identity.keys import secret_text
+from engine.messages import Problem, Response
+from engine.model import Proxy, Transform
+from engine.resources import proxy_calls
+from engine.resources.context import Context
+from engine.resources.forms import Form, object_schema
+from engine.resources.instances import drop_pool
+from engine.resources.invoking import check_code
+from engine.resources.operation import Operation
+from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.proxy_names import host_name
+from engine.resources.transforms import pool_names
+from engine.vault import hash_key_text
+
+__all__ = ["OPERATIONS"]
+
+_TRANSFORMS: Final = ("request_transform", "response_transform")
+_TRANSFORM = {
+    **object_schema({"code": {"type": "string", "minLength": 1}}, required=("code",)),
+    "type": ["object", "null"],
+}
+_FIELDS: Final[dict[str, Any]] = {
+    "name": {"type": "string", "minLength": 1, "maxLength": 200},
+    "destination_url": {"type": "string", "minLength": 1, "maxLength": 2000},
+    "request_transform": _TRANSFORM,
+    "response_transform": _TRANSFORM,
+    "require_auth": {"type": "boolean"},
+    "host": {"type": ["string", "null"], "minLength": 1, "maxLength": 253},
+}
+_CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")))
+_PATCH = Form(object_schema(_FIELDS))
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST_FORM: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_URL_FORM: Final = re.compile(r"[!-\[\]-~]+")  # printable ASCII without spaces and backslashes
+_URL_RULE: Final = (
+    "must be an http or https address with a host, without user name, fragment and spaces"
+)
+
+
+def _shown(proxy: Proxy) -> dict[str, Any]:
+    return {
+        "id": proxy.id,
+        "tenant_id": proxy.tenant_id,
+        "name": proxy.name,
+        "destination_url": proxy.destination_url,
+        "request_transform": _shown_transform(proxy.request_transform),
+        "response_transform": _shown_transform(proxy.response_transform),
+        "require_auth": proxy.require_auth,
+        "host": proxy.host,
+        "created_by": proxy.created_by,
+        "created_at": iso_instant(proxy.created_at_ns),
+    }
+
+
+def _shown_transform(transform: Transform | None) -> dict[str, str] | None:
+    return None if transform is None else {"code": transform.code}
+
+
+def _found(context: Context) -> Proxy:
+    proxy = context.services.store.get(Proxy, context.params["id"])
+    if proxy is None or proxy.tenant_id != context.tenant.id:
+        raise Problem(404, "There is no such proxy.")
+    return proxy
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or 0 < parts.port < 65536
+    except ValueError:
+        return False
+    return (
+        _URL_FORM.fullmatch(url) is not None
+        and parts.scheme in {"http", "https"}
+        and bool(parts.hostname)
+        and port_is_fine
+        and "@" not in parts.netloc
+        and "#" not in url
+    )
+
+
+def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Return the record's fields of a body of the right form.
+
+    Raises `Problem` 400 for an address or hostname that is none and for code over its limit
+    (RCT-CODE), 409 for a hostname that another proxy has.
+    """
+    fields = dict(body)
+    errors: dict[str, list[str]] = {}
+    if "destination_url" in fields and not _is_address(fields["destination_url"]):
+        errors["/destination_url"] = [_URL_RULE]
+    if fields.get("host") is not None:
+        fields["host"] = host_name(fields["host"])
+        if _HOST_FORM.fullmatch(fields["host"]) is None:
+            errors["/host"] = ["must be a hostname"]
+    if errors:
+        raise Problem(400, "The proxy is not acceptable.", errors=errors)
+    for name in _TRANSFORMS:
+        if fields.get(name) is not None:
+            code: str = fields[name]["code"]
+            check_code(code, f"/{name}/code", context.services.profile)
+            fields[name] = Transform(code)
+    if fields.get("host") is not None:
+        holder = context.services.store.proxy_by_host(fields["host"])
+        if holder is not None and holder.id != context.params.get("id"):
+            raise Problem(409, "Another proxy has this hostname.")
+    return fields
+
+
+def _create(context: Context) -> Response:
+    context.require("proxy:create")
+    fields = _read(_CREATE.check(context.json), context)
+    services = context.services
+    text = f"proxy_{secret_text(services.world.entropy)}"
+    proxy = Proxy(
+        id=services.new_id(),
+        tenant_id=context.tenant.id,
+        key_hash=hash_key_text(text),
+        created_by=context.caller.application.id,
+        created_at_ns=context.wall_ns,
+        **{"require_auth": False, **fields},
+    )
+    services.store.put(proxy)
+    context.log("proxy:create", "proxy", proxy.id, 201)
+    return Response(201, {**_shown(proxy), "key": text}, {"Location": f"/proxies/{proxy.id}"})
+
+
+def _list(context: Context) -> Response:
+    context.require("proxy:read")
+    store, tenant_id = context.services.store, context.tenant.id
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.list(Proxy, tenant_id, after=after, size=size),
+        _shown,
+    )
+    return Response(200, page)
+
+
+def _get(context: Context) -> Response:
+    context.require("proxy:read")
+    return Response(200, _shown(_found(context)))
+
+
+def _patch(context: Context) -> Response:
+    """Change a proxy: a merge patch, in which null removes a transform or the hostname."""
+    context.require("proxy:update")
+    body = _PATCH.check(context.json)
+    proxy = _found(context)
+    changed = dataclasses.replace(proxy, **_read(body, context))
+    context.services.store.put(changed)
+    context.log("proxy:update", "proxy", changed.id, 200)
+    return Response(200, _shown(changed))
+
+
+def _delete(context: Context) -> Response:
+    context.require("proxy:delete")
+    proxy = _found(context)
+    context.services.store.delete(Proxy, proxy.id)
+    for name in pool_names(proxy):
+        drop_pool(context.services, name)
+    context.log("proxy:delete", "proxy", proxy.id, 204)
+    return Response(204)
+
+
+OPERATIONS = (
+    Operation(
+        name="create_proxy",
+        method="POST",
+        path="/proxies",
+        summary="Create a proxy; its key is in this answer only.",
+        run=_create,
+        clauses=("RCT-CODE",),
+        permission="proxy:create",
+        body="json",
+        form=_CREATE,
+        success_status=201,
+    ),
+    Operation(
+        name="list_proxies",
+        method="GET",
+        path="/proxies",
+        summary="List the tenant's proxies, without their keys.",
+        run=_list,
+        permission="proxy:read",
+        paged=True,
+    ),
+    Operation(
+        name="get_proxy",
+        method="GET",
+        path="/proxies/{id}",
+        summary="Show a proxy, without its key.",
+        run=_get,
+        permission="proxy:read",
+    ),
+    Operation(
+        name="patch_proxy",
+        method="PATCH",
+        path="/proxies/{id}",
+        summary="Change a proxy.",
+        run=_patch,
+        clauses=("RCT-CODE",),
+        permission="proxy:update",
+        body="merge-patch",
+        form=_PATCH,
+    ),
+    Operation(
+        name="delete_proxy",
+        method="DELETE",
+        path="/proxies/{id}",
+        summary="Delete a proxy; its key and its hostname name nothing from then on.",
+        run=_delete,
+        permission="proxy:delete",
+        success_status=204,
+    ),
+    *proxy_calls.OPERATIONS,
+)

@@ -1,0 +1,95 @@
+"""Transforms: code between a caller and a proxy's destination (seed 8.9).
+
+A request transform is handed `{"method", "url", "headers", "body"}` and may give back `headers`,
+`body` or both; a response transform `{"status", "headers", "body"}` and may change all three. What
+it leaves out stays, what it adds otherwise is ignored. `body` is the JSON value where the media
+type is JSON, else the text, null for none; a body that is neither JSON nor UTF-8 cannot be
+transformed: 415 for a request, 502 for an answer.
+
+Each runs as a reactor does (`engine.resources.invoking`): its own 30 s (RCT-TIMEOUT), its own
+instances (RCT-HOT). Code that gives back anything else has failed: 502.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine.messages import Json, Problem
+from engine.model import Proxy
+from engine.resources.invoking import code_fault, invoke
+from engine.resources.passing import is_json, passed_answer, passed_request
+from engine.resources.services import Services
+from engine.tokens import dumps, parse
+from engine.world import Call, CallAnswer
+
+__all__ = ["pool_names", "transformed_answer", "transformed_request"]
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
+
+
+def pool_names(proxy: Proxy) -> tuple[str, str]:
+    """Return the names of the instance pools of the request and the response transform."""
+    return f"proxy/{proxy.id}/request", f"proxy/{proxy.id}/response"
+
+
+async def transformed_request(services: Services, proxy: Proxy, call: Call) -> Call:
+    """Return what the request transform makes of a call; the call itself where there is none."""
+    transform = proxy.request_transform
+    if transform is None:
+        return call
+    args = {"method": call.method, "url": call.url, **_parts(call.headers, call.body, 415)}
+    result = await invoke(services, pool_names(proxy)[0], transform.code, args, {})
+    headers, body = _joined(result, args)
+    return dataclasses.replace(
+        call, headers=passed_request(headers, services.profile.http), body=body
+    )
+
+
+async def transformed_answer(services: Services, proxy: Proxy, answer: CallAnswer) -> CallAnswer:
+    """Return what the response transform makes of an answer; itself where there is none."""
+    transform = proxy.response_transform
+    if transform is None:
+        return answer
+    args = {"status": answer.status, **_parts(answer.headers, answer.body, 502)}
+    result = await invoke(services, pool_names(proxy)[1], transform.code, args, {})
+    headers, body = _joined(result, args)
+    status = result.get("status", answer.status) if isinstance(result, dict) else None
+    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
+        raise code_fault("returned a status that is none")
+    return CallAnswer(status, passed_answer(headers), body)
+
+
+def _parts(headers: Mapping[str, str], body: bytes, status: int) -> dict[str, Any]:
+    """Return headers and body as code sees them; raises `Problem` `status` where it cannot."""
+    value: Json = None
+    try:
+        if body:
+            value = parse(body) if is_json(headers) else body.decode()
+    except (Problem, UnicodeDecodeError):
+        raise Problem(status, "The body is neither JSON nor UTF-8 text.") from None
+    return {"headers": dict(headers), "body": value}
+
+
+def _joined(result: Json, args: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:
+    """Return headers and body of what code gave back; raises `Problem` 502 for anything else."""
+    if not isinstance(result, dict):
+        raise code_fault("returned no object")
+    headers = result.get("headers", args["headers"])
+    if not isinstance(headers, dict) or not all(
+        isinstance(value, str) and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
+        for name, value in headers.items()
+    ):
+        raise code_fault("returned headers that are none")
+    body = result.get("body", args["body"])
+    if body is None:
+        return headers, b""
+    if is_json(headers):
+        return headers, dumps(body)
+    if isinstance(body, str):
+        return headers, body.encode()
+    kept = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+    return {**kept, "Content-Type": "application/json"}, dumps(body)

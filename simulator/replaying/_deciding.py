@@ -20,7 +20,7 @@ from engine.messages import Decision, Outcome
 from engine.profile import Profile
 from simulator.replaying._arrivals import Arrivals, Party
 
-__all__ = ["Decisions", "Fidelity", "Progress", "decide"]
+__all__ = ["Decisions", "Fidelity", "Progress", "decide", "limit_subject"]
 
 Fidelity: TypeAlias = Literal["engine", "limits"]
 Progress: TypeAlias = Callable[[int], None]

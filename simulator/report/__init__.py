@@ -1,0 +1,24 @@
+"""The report: one self-contained HTML page about a run, made from its folder alone.
+
+    write_report("runs/everyday-7")            # → runs/everyday-7/report.html
+
+`gather` counts what the page shows, and serves the terminal's answer too.
+"""
+
+from simulator.report._findings import Findings, Party, Refusals, gather
+from simulator.report._page import REPORT_FILE, write_report
+from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+
+__all__ = [
+    "REPORT_FILE",
+    "Axis",
+    "Findings",
+    "Party",
+    "Refusals",
+    "count_text",
+    "gather",
+    "plain_text",
+    "share_text",
+    "span_text",
+    "write_report",
+]

@@ -1,0 +1,237 @@
+"""The report's charts: when which clause bound, who was shut out when, how long people waited.
+
+Each takes findings that are counted already and gives a drawing with a bounded number of marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from simulator.report._findings import Findings, Party, Refusals
+from simulator.report._svg import Drawing, bars_path
+from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+
+__all__ = ["gantt", "histogram_chart", "timeline"]
+
+_WIDTH: Final = 1080
+_LEFT: Final = 150
+_RIGHT: Final = 12
+_PLOT: Final = _WIDTH - _LEFT - _RIGHT
+_ROW: Final = 22
+_LONGEST_LABEL: Final = 22
+
+
+def timeline(findings: Findings, axis: Axis, colours: Mapping[str, str]) -> Drawing:
+    """Three panels over one time axis: all requests, the refused by clause, each clause's share."""
+    clauses = [clause for clause in colours if clause in findings.refused]
+    tall_a, tall_b, gap = 120, 150 if clauses else 0, 34
+    top_b = 26 + tall_a + gap
+    top_c = top_b + tall_b + gap if clauses else top_b
+    bottom = top_c + _ROW * len(clauses)
+    drawing = Drawing(_WIDTH, bottom + 30, _timeline_title(findings, clauses))
+    _time_grid(drawing, axis, 26, bottom)
+    _stack(
+        drawing,
+        "Requests",
+        (26, tall_a),
+        [("admitted", findings.offered - _sum(findings)), ("turned", _sum(findings))],
+        findings,
+        axis,
+    )
+    if clauses:
+        series = [(colours[clause], findings.refused[clause]) for clause in clauses]
+        _stack(drawing, "Refused, by clause", (top_b, tall_b), series, findings, axis)
+        drawing.text(_LEFT, top_c - 10, "Share refused by each clause", "panel")
+        for place, clause in enumerate(clauses):
+            _strip(drawing, clause, colours[clause], top_c + place * _ROW, findings, axis)
+    _hover(drawing, findings, axis, (26, bottom))
+    return drawing
+
+
+def gantt(
+    parties: Sequence[tuple[Party, Refusals]], axis: Axis, colours: Mapping[str, str]
+) -> Drawing:
+    """Who was shut out when: a row a key and address under a clause."""
+    left, right = 290, 96
+    plot = _WIDTH - left - right
+    bottom = 10 + _ROW * len(parties)
+    drawing = Drawing(_WIDTH, bottom + 30, f"When whom was shut out: {len(parties)} rows")
+    for at_ns, text in axis.ticks():
+        x = left + axis.place(at_ns, plot)
+        drawing.line(x, 6, x, bottom, "grid")
+        drawing.text(x, bottom + 18, text, "tick mid")
+    for place, (who, found) in enumerate(parties):
+        top = 10 + place * _ROW
+        if place % 2 == 0:
+            drawing.rect(0, top, _WIDTH, _ROW, "zebra")
+        drawing.text(8, top + 15, _short(who.ip), "label mono")
+        drawing.text(166, top + 15, _short(who.key or "no key", 19), "label mono muted")
+        bars = _gantt_bars(found, axis, left, plot, top)
+        drawing.path(bars_path(bars), colours[who.clause], _gantt_title(who, found, axis))
+        drawing.text(_WIDTH - 8, top + 15, span_text(found.shut_ns), "label end")
+    return drawing
+
+
+def histogram_chart(steps: Sequence[tuple[int, int, int]], title: str) -> Drawing:
+    """A histogram over a logarithmic scale of time; `steps` are (from_ns, to_ns, count)."""
+    width, tall, left = 520, 150, 12
+    drawing = Drawing(width, tall + 44, title)
+    slot = (width - 2 * left) / max(12, len(steps))
+    highest = max(count for _, _, count in steps)
+    shift = (width - 2 * left - slot * len(steps)) / 2
+    drawing.line(left, tall + 16, width - left, tall + 16, "axis")
+    label_every = max(1, -(-len(steps) // 6))
+    for place, (from_ns, to_ns, count) in enumerate(steps):
+        x = left + shift + place * slot
+        high = tall * count / highest
+        if count:
+            drawing.rect(
+                x + 1,
+                16 + tall - max(1.0, high),
+                slot - 2,
+                max(1.0, high),
+                "hist",
+                f"{_step_text(from_ns, to_ns)}: {count_text(count)}",
+            )
+        if place % label_every == 0:
+            text = "0" if to_ns <= 1 else span_text(from_ns)
+            drawing.text(x + slot / 2 if to_ns <= 1 else x, tall + 34, text, "tick mid")
+    return drawing
+
+
+def _step_text(from_ns: int, to_ns: int) -> str:
+    return "none" if to_ns <= 1 else f"{span_text(from_ns)} to {span_text(to_ns)}"
+
+
+def _timeline_title(findings: Findings, clauses: Sequence[str]) -> str:
+    refused = int(_sum(findings).sum())
+    by = ", ".join(clauses) or "none"
+    return (
+        f"Requests over time: {count_text(findings.rows)} offered, {count_text(refused)} refused;"
+        f" clauses that refused: {by}"
+    )
+
+
+def _sum(findings: Findings) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    total = np.zeros(len(findings.offered), dtype=np.int64)
+    for counts in findings.refused.values():
+        total = total + counts
+    return total
+
+
+def _time_grid(drawing: Drawing, axis: Axis, top: float, bottom: float) -> None:
+    for at_ns, text in axis.ticks():
+        x = _LEFT + axis.place(at_ns, _PLOT)
+        drawing.line(x, top, x, bottom, "grid")
+        drawing.text(x, bottom + 20, text, "tick mid")
+
+
+def _stack(  # reason: a panel's place, data and axes
+    drawing: Drawing,
+    title: str,
+    place: tuple[float, float],
+    series: Sequence[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]],
+    findings: Findings,
+    axis: Axis,
+) -> None:
+    """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
+    top, tall = place
+    total = np.sum([counts for _, counts in series], axis=0)
+    ceiling = _round_up(int(total.max(initial=0)))
+    drawing.text(_LEFT, top - 10, title, "panel")
+    for count in sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling}):
+        y = top + tall * (1 - count / max(1, ceiling))
+        drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "axis" if count == 0 else "grid")
+        drawing.text(_LEFT - 8, y + 4, count_text(count), "tick end")
+    below = np.zeros(len(total), dtype=np.int64)
+    for css, counts in series:
+        bars = []
+        for bin_ in np.flatnonzero(counts):
+            x, width = _bin_place(int(bin_), findings, axis)
+            high = tall * int(counts[bin_]) / ceiling
+            y = top + tall * (1 - (int(below[bin_]) + int(counts[bin_])) / ceiling)
+            bars.append((x, y, width, high))
+        drawing.path(bars_path(bars), css)
+        below = below + counts
+
+
+def _strip(  # reason: a row's place, data and axes
+    drawing: Drawing, clause: str, css: str, top: float, findings: Findings, axis: Axis
+) -> None:
+    """Draw one clause's row: a bin is the darker the larger the share that the clause refused."""
+    drawing.text(_LEFT - 8, top + 14, _short(clause), "label end mono")
+    drawing.rect(_LEFT, top + 3, _PLOT, _ROW - 6, "strip")
+    counts = findings.refused[clause]
+    shades: dict[int, list[tuple[float, float, float, float]]] = {}
+    for bin_ in np.flatnonzero(counts):
+        share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
+        shade = 1 + min(3, int(share * 4))
+        x, width = _bin_place(int(bin_), findings, axis)
+        shades.setdefault(shade, []).append((x, top + 3, width, _ROW - 6))
+    for shade, bars in sorted(shades.items()):
+        drawing.path(bars_path(bars), f"{css} shade{shade}")
+
+
+def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, float]) -> None:
+    """Lay an invisible bar with the numbers over every bin that holds something."""
+    top, bottom = span
+    for bin_ in np.flatnonzero(findings.offered):
+        at = int(bin_)
+        x, width = _bin_place(at, findings, axis, apart=False)
+        offered = int(findings.offered[at])
+        lines = [f"{axis.instant(at * findings.bin_ns)}: {count_text(offered)} requests"]
+        for clause, counts in findings.refused.items():
+            if refused := int(counts[at]):
+                share = share_text(refused, offered)
+                lines.append(f"{clause}: {count_text(refused)} refused ({share})")
+        drawing.rect(x, top, width, bottom - top, "hover", "\n".join(lines))
+
+
+def _bin_place(
+    bin_: int, findings: Findings, axis: Axis, *, apart: bool = True
+) -> tuple[float, float]:
+    x = axis.place(bin_ * findings.bin_ns, _PLOT)
+    width = axis.place((bin_ + 1) * findings.bin_ns, _PLOT) - x
+    gap = min(1.0, width / 5) if apart else 0.0
+    return _LEFT + x, max(0.8, width - gap)
+
+
+def _gantt_bars(
+    found: Refusals, axis: Axis, left: float, plot: float, top: float
+) -> list[tuple[float, float, float, float]]:
+    """Return a row's bars, those that would touch on the page drawn as one."""
+    bars: list[tuple[float, float]] = []
+    for from_ns, until_ns in found.intervals:
+        start = left + axis.place(from_ns, plot)
+        end = max(start + 1.6, left + axis.place(until_ns, plot))
+        if bars and start <= bars[-1][1] + 0.6:
+            bars[-1] = (bars[-1][0], max(end, bars[-1][1]))
+        else:
+            bars.append((start, end))
+    return [(start, top + 4, end - start, _ROW - 8) for start, end in bars]
+
+
+def _gantt_title(who: Party, found: Refusals, axis: Axis) -> str:
+    return (
+        f"{who.clause} refused {plain_text(who.ip)} {count_text(found.refused)} times, first"
+        f" {axis.instant(found.first_ns)}, last {axis.instant(found.last_ns)}; shut out"
+        f" {span_text(found.shut_ns)}"
+    )
+
+
+def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
+    text = plain_text(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _round_up(count: int) -> int:
+    """Return the next count of the form 1, 2, 4, 5, 10 … that an axis ends with."""
+    power = 1
+    while True:
+        for step in (1, 2, 4, 5, 6, 8):
+            if step * power >= count:
+                return step * power
+        power *= 10

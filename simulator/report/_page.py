@@ -1,0 +1,144 @@
+"""The page: a run's folder in, `report.html` beside it out.
+
+One file, no script, no request to anywhere: a content-security policy in the page says so too.
+Whatever stems from a log is escaped by the template engine. The same folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from simulator.report._charts import gantt, histogram_chart, timeline
+from simulator.report._findings import Findings, gather, histogram, quantile_ns
+from simulator.report._tables import (
+    answer,
+    bin_rows,
+    check_lines,
+    clause_rows,
+    shut_out,
+    tiles,
+    top_rows,
+    versus,
+)
+from simulator.report._words import Axis, clock_text, count_text, plain_text, share_text, span_text
+
+__all__ = ["REPORT_FILE", "write_report"]
+
+REPORT_FILE: Final = "report.html"
+
+_BINS: Final = 180
+_GANTT_ROWS: Final = 24
+_COLOURS: Final = 10
+_QUANTILES: Final = (("half", 0.5), ("90 %", 0.9), ("99 %", 0.99))
+_BATCH_ROWS: Final = 1 << 17
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write `report.html` into a run's folder, from its `requests.parquet` and `summary.json`.
+
+    Returns the page's path. Raises `OSError` when the folder's files cannot be read or written.
+    """
+    folder = Path(folder)
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    resolved = folder / "scenario.resolved.toml"
+    with pq.ParquetFile(folder / "requests.parquet") as file:
+        findings = gather(file.iter_batches(_BATCH_ROWS), end_ns=summary["duration_ns"], bins=_BINS)
+    scenario = resolved.read_text("utf-8") if resolved.is_file() else None
+    page = folder / REPORT_FILE
+    page.write_text(render(summary, findings, scenario), "utf-8", newline="\n")
+    return page
+
+
+def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None = None) -> str:
+    """Return the page's text."""
+    replayed = summary.get("replay")
+    # Instants of a log are shown as they stood there, unless the replay ran at another pace.
+    in_log_time = replayed is not None and replayed["speed"] == "1"
+    axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
+    colours = _colours(summary, findings)
+    parties = shut_out(findings, _GANTT_ROWS)
+    environment = Environment(
+        loader=PackageLoader("simulator.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=count_text, span=span_text, plain=plain_text, instant=axis.instant
+    )
+    environment.globals.update(share=share_text)
+    return environment.get_template("report.html").render(
+        style=Markup(_style()),  # noqa: S704 # reason: the package's own file
+        summary=summary,
+        replayed=replayed,
+        scenario=scenario,
+        answer=answer(summary, findings, axis),
+        tiles=tiles(summary, findings, axis),
+        colours=colours,
+        timeline=timeline(findings, axis, colours).markup(),
+        bin_rows=bin_rows(findings, axis),
+        bin_text=span_text(findings.bin_ns),
+        gantt=gantt(parties, axis, colours).markup() if parties else None,
+        parties=parties,
+        parties_total=len(findings.parties),
+        clauses=clause_rows(summary),
+        keys=top_rows(findings, "key"),
+        ips=top_rows(findings, "ip"),
+        spreads=_spreads(findings),
+        versus=versus(summary),
+        checks=check_lines(summary),
+        in_log_time=in_log_time,
+        start_text=clock_text(summary["start_time_ns"]),
+        end_ns=findings.end_ns,
+    )
+
+
+def _style() -> str:
+    return (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
+
+
+def _colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
+    """Return a colour class for each clause that refused, in table order."""
+    order = [line["clause"] for line in summary["clauses"]]
+    order += sorted(clause for clause in findings.refused if clause not in order)
+    bound = [clause for clause in order if clause in findings.refused]
+    return {clause: f"c{place % _COLOURS}" for place, clause in enumerate(bound)}
+
+
+def _spreads(findings: Findings) -> list[dict[str, Any]]:
+    """Return the distributions of waits and latencies that say something."""
+    found = []
+    for title, note, counts in (
+        (
+            "How long the refused had to wait",
+            "from a refused request to the instant at which it would have been let in",
+            findings.waits,
+        ),
+        (
+            "From arrival to answer",
+            "of the requests that were let in, delays included",
+            findings.latencies,
+        ),
+    ):
+        steps = histogram(counts)
+        if not steps or steps[-1][1] <= 1:
+            continue
+        found.append(
+            {
+                "title": title,
+                "note": note,
+                "chart": histogram_chart(steps, title).markup(),
+                "steps": steps,
+                "total": int(counts.sum()),
+                "quantiles": [(name, quantile_ns(counts, share)) for name, share in _QUANTILES],
+            }
+        )
+    return found

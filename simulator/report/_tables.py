@@ -1,0 +1,181 @@
+"""The report's numbers as rows: headline, by clause, top keys and addresses, what-if, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from simulator.report._findings import Findings, Party, Refusals
+from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+
+__all__ = [
+    "answer",
+    "bin_rows",
+    "check_lines",
+    "clause_rows",
+    "shut_out",
+    "tiles",
+    "top_rows",
+    "versus",
+]
+
+_TOP: Final = 12
+_TABLE_BINS: Final = 48
+
+
+def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
+    """Return the run's answer in a sentence or two."""
+    totals = summary["totals"]
+    offered, refused = totals["offered"], totals["refused"]
+    would = "would have been" if "replay" in summary else "were"
+    if not refused:
+        return f"None of {count_text(offered)} requests {would} refused."
+    by_clause = sorted(
+        ((int(counts.sum()), clause) for clause, counts in findings.refused.items()), reverse=True
+    )
+    names = [clause for _, clause in by_clause]
+    most = f"all by {names[0]}" if len(names) == 1 else f"most by {names[0]}"
+    first_ns = min(found.first_ns for found in findings.parties.values())
+    last_ns = max(found.last_ns for found in findings.parties.values())
+    ips = len({who.ip for who in findings.parties})
+    one = "address" if ips == 1 else "addresses"
+    return (
+        f"{count_text(refused)} of {count_text(offered)} requests"
+        f" ({share_text(refused, offered)}) {would} refused, {most}: the first at"
+        f" {axis.instant(first_ns)}, the last at {axis.instant(last_ns)}, of"
+        f" {count_text(ips)} {one}."
+    )
+
+
+def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[dict[str, str]]:
+    """Return the headline numbers, each with a line under it."""
+    totals = summary["totals"]
+    offered = totals["offered"]
+    ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
+    shut_ns = sum(found.shut_ns for found in findings.parties.values())
+    found = [
+        _tile("Offered", count_text(offered), f"over {span_text(axis.end_ns)}"),
+        _tile("Let in", count_text(totals["admitted"]), share_text(totals["admitted"], offered)),
+        _tile(
+            "Refused",
+            count_text(totals["refused"]),
+            f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks",
+        ),
+    ]
+    if totals["delayed"]:
+        found.append(
+            _tile("Delayed", count_text(totals["delayed"]), share_text(totals["delayed"], offered))
+        )
+    found += [
+        _tile("Shut out", span_text(shut_ns), "summed over keys and addresses"),
+        _tile(
+            "Addresses refused",
+            count_text(len(ips)),
+            f"of {count_text(len(findings.offered_of_ip))}",
+        ),
+        _tile(
+            "Keys refused", count_text(len(keys)), f"of {count_text(len(findings.offered_of_key))}"
+        ),
+    ]
+    return found
+
+
+def _tile(name: str, value: str, note: str) -> dict[str, str]:
+    return {"name": name, "value": value, "note": note}
+
+
+def clause_rows(summary: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the table by clause: those that a request met, and those that none did."""
+    lines = [dict(line) for line in summary["clauses"]]
+    return {
+        "met": [line for line in lines if line["offered"]],
+        "unmet": [line for line in lines if not line["offered"]],
+    }
+
+
+def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
+    """Return the keys or addresses that were refused most."""
+    offered_of = findings.offered_of_key if what == "key" else findings.offered_of_ip
+    rows: dict[str | None, dict[str, Any]] = {}
+    for who, found in findings.parties.items():
+        name = who.key if what == "key" else who.ip
+        row = rows.setdefault(
+            name,
+            {
+                "name": "no key" if name is None else plain_text(name),
+                "offered": offered_of.get(name, 0),
+                "refused": 0,
+                "shut_ns": 0,
+                "first_ns": found.first_ns,
+                "last_ns": found.last_ns,
+                "clauses": {},
+            },
+        )
+        row["refused"] += found.refused
+        row["shut_ns"] += found.shut_ns
+        row["first_ns"] = min(row["first_ns"], found.first_ns)
+        row["last_ns"] = max(row["last_ns"], found.last_ns)
+        row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
+    ordered = sorted(rows.values(), key=lambda row: (-row["refused"], row["name"]))
+    most = max((row["refused"] for row in ordered), default=1)
+    for row in ordered:
+        row["bar"] = round(100 * row["refused"] / most, 1)
+        row["clauses"] = sorted(row["clauses"], key=lambda clause: -row["clauses"][clause])
+    return {"rows": ordered[:_TOP], "total": len(ordered)}
+
+
+def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:
+    """Return who was shut out longest."""
+    ordered = sorted(
+        findings.parties.items(),
+        key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
+    )
+    return ordered[:most]
+
+
+def bin_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
+    """Return the timeline as a table of at most `_TABLE_BINS` stretches of time."""
+    count = len(findings.offered)
+    step = max(1, -(-count // _TABLE_BINS))
+    rows = []
+    for start in range(0, count, step):
+        part = slice(start, start + step)
+        offered = int(findings.offered[part].sum())
+        if not offered:
+            continue
+        refused = {clause: int(counts[part].sum()) for clause, counts in findings.refused.items()}
+        rows.append(
+            {
+                "from": axis.instant(start * findings.bin_ns),
+                "offered": offered,
+                "refused": sum(refused.values()),
+                "clauses": {clause: number for clause, number in refused.items() if number},
+            }
+        )
+    return rows
+
+
+def versus(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the what-if of two limit tables, each line with the widths of its two bars."""
+    against = summary.get("against")
+    if against is None:
+        return None
+    found = dict(against)
+    for part in ("clauses", "keys", "ips"):
+        lines = [dict(line) for line in against[part]]
+        most = max((max(line["gained"], line["lost"]) for line in lines), default=0) or 1
+        for line in lines:
+            line["gained_bar"] = round(100 * line["gained"] / most, 1)
+            line["lost_bar"] = round(100 * line["lost"] / most, 1)
+        found[part] = lines if part == "clauses" else lines[:_TOP]
+    return found
+
+
+def check_lines(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the invariant checkers said."""
+    checks = summary.get("checks", {"ran": False, "invariants": [], "faults": 0})
+    return {
+        "ran": checks["ran"],
+        "faults": checks["faults"],
+        "names": list(dict.fromkeys(checks["invariants"])),
+    }

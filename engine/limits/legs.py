@@ -11,7 +11,7 @@ row (D-COUNTED).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean
@@ -30,21 +30,28 @@ from engine.limits.table import DEFAULT_TABLE, LimitTable, Rule
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, LimitsProfile
 
-__all__ = ["Counted", "CounterKey", "Leg", "Legs", "RequestClass", "class_of"]
+__all__ = ["Counted", "CounterKey", "Leg", "Legs", "RequestClass", "class_of", "counter_keys"]
+
+_FIRST_SLOTS: Final = 4
+_SHORTEST_HORIZON_NS: Final = 60_000_000_000
 
 By: TypeAlias = Literal["ip+key", "key", "ip", "proxy-key+ip", "host+ip"]
-CounterKey: TypeAlias = tuple[str | None, ...]
+CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 
 
 class Counted:
-    """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal."""
+    """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
 
-    __slots__ = ("journal", "leg", "line", "ring")
+    `charging` is what a charge needs, in one piece: the function and its first three arguments.
+    """
+
+    __slots__ = ("charging", "journal", "leg", "line", "ring")
 
     def __init__(self, leg: Leg) -> None:
         self.leg = leg
         self.line: list[int] = [0] * LINE_SIZE
-        self.ring: list[int] = []
+        self.ring: list[int] = [0] * leg.first_slots
+        self.charging = (leg.charge, self.line, self.ring, leg.row)
         self.journal = Journal() if leg.settles else None
 
     def is_idle(self, now_ns: int) -> bool:
@@ -81,13 +88,20 @@ def class_of(subject: Subject, resources: tuple[int, ...]) -> RequestClass:
     )
 
 
-_KEY_OF: Final[dict[By, Callable[[Subject], CounterKey]]] = {
-    "ip+key": lambda subject: (subject.ip, subject.key_id),
-    "key": lambda subject: (subject.key_id,),
-    "ip": lambda subject: (subject.ip,),
-    "proxy-key+ip": lambda subject: (subject.proxy_key_id, subject.ip),
-    "host+ip": lambda subject: (subject.host_id, subject.ip),
-}
+_PLACE_OF: Final[dict[By, int]] = {"ip+key": 0, "key": 1, "ip": 2, "proxy-key+ip": 3, "host+ip": 4}
+
+
+def counter_keys(subject: Subject) -> tuple[CounterKey, ...]:
+    """Return the subject's key in each family of counters; a leg's is at its `key_place`."""
+    key_id, ip, proxy_key_id, host_id = (
+        subject.key_id,
+        subject.ip,
+        subject.proxy_key_id,
+        subject.host_id,
+    )
+    if proxy_key_id is None and host_id is None:
+        return (ip, key_id), key_id, ip
+    return (ip, key_id), key_id, ip, (proxy_key_id, ip), (host_id, ip)
 
 
 class Leg:
@@ -99,9 +113,11 @@ class Leg:
         "blocked_ns",
         "charge",
         "counters",
+        "first_slots",
         "horizon_ns",
-        "key_of",
+        "key_place",
         "name",
+        "names",
         "row",
         "rule",
         "settles",
@@ -110,6 +126,7 @@ class Leg:
 
     def __init__(self, name: str, rule: Rule, by: By, profile: LimitsProfile) -> None:
         self.name = name
+        self.names = (name,)
         self.rule = rule
         self.algorithm: Algorithm = rule.algorithm or profile.algorithm
         burst = rule.burst_requests or profile.burst_requests
@@ -129,20 +146,14 @@ class Leg:
             anchored=profile.fixed_anchor == "first",
         )
         self.block_ns = 0 if rule.block_ns is None else rule.block_ns + closed
-        self.key_of = _KEY_OF[by]
+        self.key_place = _PLACE_OF[by]
         self.settles = profile.counted_statuses == "success"
+        log = self.algorithm == "sliding-log"
+        self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if log else 0
         self.counters: dict[CounterKey, Counted] = {}
         self.blocked_ns = 0
-        self.horizon_ns = max(2 * rule.window_ns, self.block_ns, 1_000_000_000)
+        self.horizon_ns = max(2 * rule.window_ns, self.block_ns, _SHORTEST_HORIZON_NS)
         self.sweep_at_ns = 0
-
-    def counted(self, subject: Subject) -> Counted:
-        """Return the subject's counter, a fresh one where it has none."""
-        key = self.key_of(subject)
-        found = self.counters.get(key)
-        if found is None:
-            found = self.counters[key] = Counted(self)
-        return found
 
     def sweep(self, now_ns: int) -> bool:
         """Forget the counters that decide as fresh ones do; return whether there were any.

@@ -18,7 +18,7 @@ Instants are handed in and never decrease; requests at one instant are decided i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.limits.algorithms import (
     BLOCK,
@@ -29,7 +29,7 @@ from engine.limits.algorithms import (
     idle_ns,
     remaining_requests,
 )
-from engine.limits.legs import Counted, Leg, Legs, RequestClass, class_of
+from engine.limits.legs import Counted, Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.settling import Entry, PendingDecision, make_charge
 from engine.limits.subject import Block, Headroom, Subject
 from engine.limits.table import LimitTable
@@ -42,19 +42,39 @@ _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
 
 
+class _Plan:
+    """What all subjects of one class share: the legs that count them, in table order."""
+
+    __slots__ = ("admitted", "legs", "plain")
+
+    def __init__(self, legs: tuple[Leg, ...]) -> None:
+        self.legs = tuple((leg, leg.key_place) for leg in legs)
+        self.plain = not any(leg.rule.shadow or leg.settles for leg in legs)
+        self.admitted = Decision("admitted", counted=tuple(leg.name for leg in legs))
+
+
 class _Lane:
     """The counters that one subject meets, in table order, ready to be walked."""
 
     __slots__ = ("admitted", "charges", "counters", "lines", "plain", "real", "shadow")
 
-    def __init__(self, counters: list[Counted]) -> None:
-        self.counters = tuple(counters)
-        self.real = tuple(each for each in counters if not each.leg.rule.shadow)
-        self.shadow = tuple(each for each in counters if each.leg.rule.shadow)
-        self.lines = tuple(each.line for each in self.real)
-        self.charges = tuple((c.leg.charge, c.line, c.ring, c.leg.row) for c in self.real)
-        self.plain = not self.shadow and all(each.journal is None for each in counters)
-        self.admitted = Decision("admitted", counted=_names(counters))
+    def __init__(self, plan: _Plan, subject: Subject) -> None:
+        keys = counter_keys(subject)
+        counters = []
+        for leg, place in plan.legs:
+            counted = leg.counters.get(keys[place])
+            if counted is None:
+                counted = leg.counters[keys[place]] = Counted(leg)
+            counters.append(counted)
+        self.admitted = plan.admitted
+        self.plain = plan.plain
+        self.counters = self.real = counters
+        self.shadow: list[Counted] = []
+        if not plan.plain:
+            self.real = [each for each in counters if not each.leg.rule.shadow]
+            self.shadow = [each for each in counters if each.leg.rule.shadow]
+        self.lines = [each.line for each in self.real]
+        self.charges = [each.charging for each in self.real]
 
 
 class Limiter:
@@ -75,12 +95,13 @@ class Limiter:
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self.profile = profile
         self._legs = Legs(tables, profile)
-        self._delays = profile.throttle == "delay"
+        self._bound_ns = profile.delay_bound_ns if profile.throttle == "delay" else 0
+        self._extends = profile.block_extends
         self._settles = profile.counted_statuses == "success"
         self._counts_refused = profile.count_refused and not self._settles
         self._clears = profile.block_reset == "clear"
         self._lanes: dict[object, _Lane] = {}
-        self._classes: dict[RequestClass, tuple[Leg, ...]] = {}
+        self._plans: dict[RequestClass, _Plan] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = 0
@@ -115,6 +136,8 @@ class Limiter:
         release_ns = now_ns
         refusing = []
         for counted in lane.real:
+            if counted.line[READY] <= now_ns:
+                continue  # most are
             ready_ns = self._release_ns(now_ns, counted)
             if ready_ns is None:
                 refusing.append(counted)
@@ -134,25 +157,35 @@ class Limiter:
         line, leg = counted.line, counted.leg
         ready_ns = line[READY]
         if not leg.block_ns:
-            bound_ns = self.profile.delay_bound_ns if self._delays else 0
-            return ready_ns if ready_ns - now_ns <= bound_ns else None
-        place_ns = max(now_ns, line[LAST]) if line[BLOCK] <= now_ns else now_ns
-        if ready_ns <= place_ns:
-            return place_ns
-        extends = self.profile.block_extends
-        before_ns = line[BLOCK]
-        leg.blocked_ns += begin_or_extend_block(line, now_ns, leg.block_ns, extends, self._clears)
-        if self._clears and before_ns <= now_ns and counted.journal is not None:
-            counted.journal.clear()
+            return ready_ns if ready_ns - now_ns <= self._bound_ns else None
+        begins = line[BLOCK] <= now_ns
+        if begins and ready_ns <= max(now_ns, line[LAST]):
+            return max(now_ns, line[LAST])
+        if begins or self._extends:
+            leg.blocked_ns += begin_or_extend_block(
+                line, now_ns, leg.block_ns, self._extends, self._clears
+            )
+            if self._clears and begins and counted.journal is not None:
+                counted.journal.clear()
         return None
 
     def _refuse(self, now_ns: int, lane: _Lane, refusing: list[Counted]) -> Decision:
-        shadowed = self._judge_shadow(now_ns, lane)
-        counted: tuple[Counted, ...] = ()
+        shadowed = self._judge_shadow(now_ns, lane) if lane.shadow else ()
+        counted: Sequence[Counted] = ()
         if self._counts_refused:
             counted = lane.counters
             for each in counted:
                 self._charge_refused(now_ns, each)
+        if len(refusing) == 1:
+            leg = refusing[0].leg
+            return Decision(
+                "blocked" if leg.block_ns else "refused",
+                leg.name,
+                leg.names,
+                _names(counted) if counted else (),
+                _names(shadowed) if shadowed else (),
+                self._wait_ns(now_ns, refusing[0]),
+            )
         waits = [(self._wait_ns(now_ns, each), each.leg) for each in refusing]
         wait_ns, decider = max(waits, key=lambda wait: (wait[0], wait[1].block_ns > 0))
         outcome: Outcome = "blocked" if decider.block_ns else "refused"
@@ -171,9 +204,7 @@ class Limiter:
     def _wait_ns(self, now_ns: int, counted: Counted) -> int:
         """Return how long until this counter alone would no longer refuse."""
         wait_ns = counted.line[READY] - now_ns
-        if self._delays and not counted.leg.block_ns:
-            wait_ns -= self.profile.delay_bound_ns
-        return wait_ns
+        return wait_ns if counted.leg.block_ns else wait_ns - self._bound_ns
 
     # --- admitted --------------------------------------------------------------------------------
 
@@ -212,7 +243,7 @@ class Limiter:
         """Return the counters in shadow that would refuse, and begin their blocks."""
         return [each for each in lane.shadow if self._release_ns(now_ns, each) is None]
 
-    def _delayer(self, now_ns: int, real: tuple[Counted, ...]) -> str:
+    def _delayer(self, now_ns: int, real: list[Counted]) -> str:
         """Return the rule that delays the most (D-DECIDER)."""
         places = [
             (max(now_ns, each.line[LAST if each.leg.block_ns else READY]), each.leg)
@@ -283,7 +314,7 @@ class Limiter:
     def blocks(self) -> tuple[Block, ...]:
         """Return the blocks in force at the last decision's instant."""
         return tuple(
-            Block(leg.name, tuple(str(part) for part in key), counted.line[BLOCK])
+            Block(leg.name, key, counted.line[BLOCK])
             for leg in self._legs.all()
             for key, counted in leg.counters.items()
             if counted.line[BLOCK] > self._now_ns
@@ -306,9 +337,9 @@ class Limiter:
 
     def _lane(self, subject: Subject) -> _Lane:
         """Find the counters of a subject, and let it remember them."""
-        resources = self._legs.classifier.matching(subject.method, subject.path)
+        classifier = self._legs.classifier
         key = (
-            resources,
+            classifier.group(subject.method, subject.path),
             subject.key_id,
             subject.ip,
             subject.tenant_kind,
@@ -320,11 +351,11 @@ class Limiter:
         )
         lane = self._lanes.get(key)
         if lane is None:
-            asked = class_of(subject, resources)
-            legs = self._classes.get(asked)
-            if legs is None:
-                legs = self._classes[asked] = self._legs.of_class(asked)
-            lane = _Lane([leg.counted(subject) for leg in legs])
+            asked = class_of(subject, classifier.matching(subject.method, subject.path))
+            plan = self._plans.get(asked)
+            if plan is None:
+                plan = self._plans[asked] = _Plan(self._legs.of_class(asked))
+            lane = _Lane(plan, subject)
             if len(self._lanes) >= _LANES_LIMIT:
                 self._lanes.clear()
             self._lanes[key] = lane

@@ -71,15 +71,23 @@ class Classifier:
     def __init__(self, patterns: Iterable[str], get_tokens: GetTokens = "list") -> None:
         self.patterns = tuple(patterns)
         self._expressions = [_expression(pattern, get_tokens) for pattern in self.patterns]
-        self._seen: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+        self._groups: list[tuple[int, ...]] = []
 
     def matching(self, method: str, path: str) -> tuple[int, ...]:
         """Return the places of the patterns that a request falls under, in order."""
+        return self._groups[self.group(method, path)]
+
+    def group(self, method: str, path: str) -> int:
+        """Return a small number that all requests have in common which fall under the same."""
         found = self._seen.get((method, path))
         if found is None:
             line = ("GET" if method == "HEAD" else method) + " " + path.partition("?")[0]
             places = enumerate(self._expressions)
-            found = tuple(place for place, each in places if each.fullmatch(line))
+            matching = tuple(place for place, each in places if each.fullmatch(line))
+            if matching not in self._groups:
+                self._groups.append(matching)
+            found = self._groups.index(matching)
             if len(self._seen) >= _CACHE_ENTRIES:
                 self._seen.clear()
             self._seen[method, path] = found

@@ -110,8 +110,8 @@ class Headroom(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block in force: the rule's name, whose counter (IP, key, … as the rule counts), its end."""
+    """A block in force: the rule's name, whose counter (an id or an IP, or the pair), its end."""
 
     rule: str
-    counter: tuple[str, ...]
+    counter: str | tuple[str | None, str | None] | None
     until_ns: int

@@ -6,10 +6,13 @@
 from typing import Final
 
 from engine.resources import (
+    account_updater,
     applications,
     detokenize,
     encryption_keys,
     logs,
+    proxies,
+    reactors,
     token_intents,
     tokenize,
     tokens,
@@ -26,4 +29,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *logs.OPERATIONS,
     *applications.OPERATIONS,
     *encryption_keys.OPERATIONS,
+    *reactors.OPERATIONS,
+    *proxies.OPERATIONS,
+    *account_updater.OPERATIONS,
 )

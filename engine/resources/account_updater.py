@@ -1,0 +1,285 @@
+"""The account updater: a batch file of tokens in, the same with what is newer out (D-JOBS).
+
+    POST /account-updater/jobs      → 201, `upload_url`, in this answer only, valid for an hour
+    PUT upload_url                  → 204; a file of at most 30 MB (ACC-FILE), no API key (D-SPLIT)
+    GET /account-updater/jobs/{id}  → pending → processing → completed | failed
+    GET download_url                → the result, once completed; with the right to read jobs
+
+Both addresses are paths on this service. The upload's lies outside /account-updater/ so that it
+counts in LIM-IP only, whatever its sender adds; its secret stands in the query, where no log of
+ours shows it. A wrong secret and an unknown job are both 404, an expired address 403, a second file
+for one job 409: one job a file, and jobs run side by side (ACC-SPLIT).
+
+A file is looked up as it arrives, in short transactions, and its job takes `job_base_ns` and
+`job_row_ns` a row from there on: what it comes to is stored at once and shown from `ends_at_ns` on,
+so that no work runs behind anybody's back. A file that is none makes its job fail, saying which
+line breaks which rule; so does an upload address that expires unused.
+
+What is newer about a card is what the vault holds and the file does not say: `updated` gives the
+vault's expiry, `no_change` nothing. `not_a_card` and `unknown_token` say themselves; a token is
+known where the job's creator holds account-updater:job:create (D-GRANT). No card network is asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+from typing import Any, Final
+
+from engine.identity import Caller
+from engine.identity.keys import secret_text
+from engine.messages import Problem, Response
+from engine.model import Job, JobStatus, Token
+from engine.profile import Profile
+from engine.resources.authentication import principal_of
+from engine.resources.batch_files import RESULT_HEADER, BatchFault, Row, read_batch
+from engine.resources.bodies import read_raw
+from engine.resources.context import Context
+from engine.resources.operation import Operation
+from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.work import Work
+from engine.store import Store
+from engine.vault import hash_key_text
+
+__all__ = ["OPERATIONS"]
+
+_CREATE: Final = "account-updater:job:create"
+_READ: Final = "account-updater:job:read"
+_ENTITY: Final = "account-updater-job"
+_PLACE: Final = "/account-updater/"
+_ROWS_A_TRANSACTION: Final = 1_000
+_UNUSED: Final = "no file was uploaded in time"
+
+
+def _status(job: Job, wall_ns: int) -> JobStatus:
+    """Return what the job has come to by now; what it will come to is stored from the upload on."""
+    if job.ends_at_ns is None:
+        return "failed" if wall_ns >= job.upload_until_ns else "pending"
+    return job.status if wall_ns >= job.ends_at_ns else "processing"
+
+
+def _shown(job: Job, context: Context) -> dict[str, Any]:
+    status = _status(job, context.wall_ns)
+    shown: dict[str, Any] = {
+        "id": job.id,
+        "tenant_id": job.tenant_id,
+        "status": status,
+        "created_by": job.created_by,
+        "created_at": iso_instant(job.created_at_ns),
+        "upload_expires_at": iso_instant(job.upload_until_ns),
+    }
+    if status == "completed":
+        shown["download_url"] = f"/account-updater/jobs/{job.id}/result"
+    if status == "failed":
+        shown["error"] = _UNUSED if job.sealed_result is None else _opened(job, context).decode()
+    return shown
+
+
+def _opened(job: Job, context: Context) -> bytes:
+    assert job.sealed_result is not None, "it was stored with the job's end"
+    keys = context.services.vault.of(job.tenant_id)
+    return keys.open(_PLACE, job.id, job.sealed_result, job.status)
+
+
+def _found(context: Context) -> Job:
+    job = context.services.store.get(Job, context.params["id"])
+    if job is None or job.tenant_id != context.tenant.id:
+        raise Problem(404, "There is no such job.")
+    return job
+
+
+def _create(context: Context) -> Response:
+    context.require(_CREATE)
+    services = context.services
+    secret = secret_text(services.world.entropy)
+    job = Job(
+        services.new_id(),
+        context.tenant.id,
+        "pending",
+        context.caller.application.id,
+        context.wall_ns,
+        context.wall_ns + services.profile.account_updater.upload_valid_ns,
+        hash_key_text(secret),
+    )
+    services.store.put(job)
+    context.log(_CREATE, _ENTITY, job.id, 201)
+    shown = _shown(job, context)
+    shown["upload_url"] = f"/batch-files/{job.id}?secret={secret}"
+    return Response(201, shown, {"Location": f"/account-updater/jobs/{job.id}"})
+
+
+def _list(context: Context) -> Response:
+    context.require(_READ)
+    store, tenant_id = context.services.store, context.tenant.id
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.list(Job, tenant_id, after=after, size=size),
+        lambda job: _shown(job, context),
+    )
+    return Response(200, page)
+
+
+def _get(context: Context) -> Response:
+    context.require(_READ)
+    return Response(200, _shown(_found(context), context))
+
+
+def _result(context: Context) -> Response:
+    context.require(_READ)
+    job = _found(context)
+    if _status(job, context.wall_ns) != "completed":
+        raise Problem(409, "The job is not completed.")
+    return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})
+
+
+def _file_limit_bytes(profile: Profile) -> int:
+    return profile.account_updater.file_limit_bytes
+
+
+def _awaited(context: Context) -> Job:
+    """Return the job that waits for the file of this address: 404, 403, 409 in this order."""
+    job = context.services.store.get(Job, context.params["id"])
+    sent = hash_key_text(context.query.get("secret", ""))
+    if job is None or not hmac.compare_digest(sent, job.upload_hash):
+        raise Problem(404, "There is nothing at this address.")
+    if context.wall_ns >= job.upload_until_ns:
+        raise Problem(403, "The upload address has expired.")
+    if job.ends_at_ns is not None:
+        raise Problem(409, "The job has its file; larger volumes take one job a file.")
+    return job
+
+
+async def _upload(context: Context) -> Response:
+    """Take a job's file: the address is checked before the file is read (ACC-FILE)."""
+    services = context.services
+    with services.store.transaction(write=False):
+        tenant_id = _awaited(context).tenant_id
+    data = await read_raw(context.request, _file_limit_bytes(services.profile), "ACC-FILE")
+    work = Work(
+        context,
+        "account-updater:job:upload",
+        (_ENTITY, context.params["id"]),
+        tenant_id=tenant_id,
+        actor_id=None,
+    )
+
+    def begin() -> Caller | None:
+        return principal_of(services, _awaited(context).created_by)
+
+    async def look_up(principal: Caller | None) -> tuple[JobStatus, bytes, int]:
+        try:
+            rows = read_batch(data)
+        except BatchFault as fault:
+            return "failed", str(fault).encode(), fault.rows
+        return "completed", await _looked_up(context, rows, principal), len(rows)
+
+    def finish(outcome: tuple[JobStatus, bytes, int]) -> Response:
+        job = _awaited(context)
+        status, content, rows = outcome
+        profile = services.profile.account_updater
+        sealed = services.vault.of(job.tenant_id).seal(_PLACE, job.id, content, status)
+        duration_ns = profile.job_base_ns + rows * profile.job_row_ns
+        changed = dataclasses.replace(
+            job,
+            status=status,
+            ends_at_ns=services.world.clock.wall_ns + duration_ns,
+            sealed_result=sealed,
+        )
+        services.store.put(changed)
+        return Response(204)
+
+    return await work.carry_out(begin, look_up, finish)
+
+
+async def _looked_up(context: Context, rows: list[Row], principal: Caller | None) -> bytes:
+    """Return the result file, looked up in pieces that let others in between."""
+    store, world = context.services.store, context.services.world
+    lines = [RESULT_HEADER]
+    for start in range(0, len(rows), _ROWS_A_TRANSACTION):
+        with store.transaction(write=False):
+            lines.extend(
+                _result_line(row, _known(store, principal, row.token_id))
+                for row in rows[start : start + _ROWS_A_TRANSACTION]
+            )
+        await world.sleep_ns(0)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _known(store: Store, principal: Caller | None, token_id: str) -> Token | None:
+    """Return a token that the job's creator may have updated (D-GRANT)."""
+    if principal is None:
+        return None
+    token = store.token(principal.tenant.id, token_id)
+    if token is None or not principal.may(_CREATE, token.container):
+        return None
+    return token
+
+
+def _result_line(row: Row, token: Token | None) -> str:
+    given = f"{row.token_id},{_text(row.year)},{_text(row.month)}"
+    if token is None:
+        return f"{given},,,,unknown_token"
+    if token.mask is None:
+        return f"{given},,,,not_a_card"
+    year = token.mask.get("expiration_year", row.year)
+    month = token.mask.get("expiration_month", row.month)
+    if (year, month) == (row.year, row.month):
+        return f"{given},,,,no_change"
+    return f"{given},{token.id},{_text(year)},{_text(month)},updated"
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+OPERATIONS = (
+    Operation(
+        name="create_account_updater_job",
+        method="POST",
+        path="/account-updater/jobs",
+        summary="Create a job; its upload address is in this answer only.",
+        run=_create,
+        clauses=("ACC-SPLIT",),
+        permission=_CREATE,
+        success_status=201,
+    ),
+    Operation(
+        name="list_account_updater_jobs",
+        method="GET",
+        path="/account-updater/jobs",
+        summary="List the tenant's jobs.",
+        run=_list,
+        permission=_READ,
+        paged=True,
+    ),
+    Operation(
+        name="get_account_updater_job",
+        method="GET",
+        path="/account-updater/jobs/{id}",
+        summary="Show a job.",
+        run=_get,
+        permission=_READ,
+    ),
+    Operation(
+        name="get_account_updater_result",
+        method="GET",
+        path="/account-updater/jobs/{id}/result",
+        summary="Download the result file of a completed job.",
+        run=_result,
+        permission=_READ,
+    ),
+    Operation(
+        name="upload_batch_file",
+        method="PUT",
+        path="/batch-files/{id}",
+        summary="Upload a job's batch file; the address itself is the right to do so.",
+        run_async=_upload,
+        clauses=("ACC-FILE", "ACC-SPLIT"),
+        authentication="none",
+        body="raw",
+        body_limit_bytes=_file_limit_bytes,
+        reads_body=True,
+        query=("secret",),
+        success_status=204,
+    ),
+)

@@ -475,8 +475,10 @@ def test_old_log_entries_go_and_their_cursor_goes_on(store: Store) -> None:
     assert logged(store, after=cursor(entries[0])) == [uuid(3), uuid(4), uuid(5)]
     assert logged(store, after=cursor(entries[3])) == [uuid(4), uuid(5)]
     with store.transaction():
+        assert store.expire_logs(TENANT, 4) == 1
         store.add_log(log(10, 1))
-        assert store.expire_logs(TENANT, 4) == 2
+        assert store.expire_logs(TENANT, 5) == 2
+    assert logged(store) == [uuid(5)]
 
 
 # --- retention -----------------------------------------------------------------------------------

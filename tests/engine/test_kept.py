@@ -1,0 +1,188 @@
+"""A kept store: threads, processes and kills (TOK-ATOMIC, TOK-DEDUP over SQLite)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Engine, ManualClock, ModelWorld, Request
+from engine.messages import Json
+from engine.store import SqliteStore, Store, TokenFilter
+
+MASTER = b"m" * 32
+TOKENS = 3
+
+
+def _engine(path: Path) -> Engine:
+    return Engine(world=ModelWorld(clock=ManualClock()), store=SqliteStore(path), master_key=MASTER)
+
+
+def _found(path: Path) -> tuple[str, str]:
+    """Make a tenant with an application; returns (tenant id, key text)."""
+    engine = _engine(path)
+    tenant = engine.create_tenant("A", settings={"deduplicate_tokens": True})
+    app = engine.create_application(tenant, "a", grants=[("/", {"token:create", "token:read"})])
+    text = str(engine.create_key(app))
+    engine.close()
+    return tenant.id, text
+
+
+def _ask(engine: Engine, key: str, body: Json) -> tuple[int, Any]:
+    # Limits are not what is shown here: each request comes a minute later.
+    assert isinstance(engine.clock, ManualClock)
+    engine.clock.advance_ns(60_000_000_000)
+    request = Request("POST", "/tokenize", key=key, ip="::1", body=body)
+    answer = engine.handle(request)
+    return answer.status, answer.body
+
+
+def _tokens_by_request(store: Store, tenant_id: str) -> Counter[str]:
+    """Return how many tokens each request has left, by its metadata."""
+    with store.transaction(write=False):
+        tokens = store.find_tokens(tenant_id, TokenFilter(), size=1_000_000)
+    return Counter((token.metadata or {})["request"] for token in tokens)
+
+
+def _body(request: str) -> Json:
+    return [
+        {"type": "token", "data": f"{request}/{part}", "metadata": {"request": request}}
+        for part in range(TOKENS)
+    ]
+
+
+def _write_until_killed(path: Path, key: str, acknowledged: int, life: int) -> None:
+    engine = _engine(path)
+    for number in range(1_000_000):
+        request = f"{life}-{number}"
+        status, _ = _ask(engine, key, _body(request))
+        assert status == 200
+        os.write(acknowledged, f"{request}\n".encode())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_kill_at_any_moment_leaves_whole_requests_or_none(tmp_path: Path) -> None:
+    """TOK-ATOMIC: after each of 200 kills what was answered is there whole, and no other half."""
+    path = tmp_path / "tokens.sqlite"
+    tenant_id, key = _found(path)
+    chance = random.Random(5)
+    answered: set[str] = set()
+    for life in range(200):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                _write_until_killed(path, key, writing, life)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        time.sleep(chance.uniform(0.005, 0.08))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reading) as pipe:
+            answered.update(pipe.read().split())
+        if life % 20 == 19:
+            _check(path, tenant_id, answered)
+    assert len(answered) > 200
+
+
+def _check(path: Path, tenant_id: str, answered: set[str]) -> None:
+    store = SqliteStore(path)
+    found = _tokens_by_request(store, tenant_id)
+    store.close()
+    assert set(found.values()) <= {TOKENS}, "a request is there in part"
+    assert answered <= set(found), "an answered request is not there"
+
+
+def _race(path: Path, key: str, values: list[str], seed: int) -> dict[str, str]:
+    engine = _engine(path)
+    order = values.copy()
+    random.Random(seed).shuffle(order)
+    found = {}
+    for value in order:
+        status, body = _ask(engine, key, [value])
+        assert status == 200
+        found[value] = body[0]
+    engine.close()
+    return found
+
+
+def test_tok_dedup_two_processes_on_one_file_find_each_others_tokens(tmp_path: Path) -> None:
+    """TOK-DEDUP: racing requests of two processes end with one token a value."""
+    path = tmp_path / "tokens.sqlite"
+    tenant_id, key = _found(path)
+    values = [f"value {number}" for number in range(40)]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            theirs = _race(path, key, values, 1)
+            os.write(writing, "\n".join(theirs[value] for value in values).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    mine = _race(path, key, values, 2)
+    with os.fdopen(reading) as pipe:
+        found = pipe.read().split("\n")
+    os.waitpid(child, 0)
+    assert [mine[value] for value in values] == found
+    store = SqliteStore(path)
+    with store.transaction(write=False):
+        assert store.count_tokens(tenant_id) == len(values)
+    store.close()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_tok_dedup_many_threads_on_one_engine(tmp_path: Path, kept: bool) -> None:
+    """TOK-DEDUP, TOK-ATOMIC: racing threads create one token a value."""
+    world = ModelWorld(clock=ManualClock())
+    store = SqliteStore(tmp_path / "tokens.sqlite") if kept else None
+    engine = Engine(world=world, store=store, master_key=MASTER)
+    tenant = engine.create_tenant("A", settings={"deduplicate_tokens": True})
+    app = engine.create_application(tenant, "a", grants=[("/", {"token:create"})])
+    keys = [str(engine.create_key(app)) for _ in range(8)]
+    seen: list[list[str]] = []
+
+    def work(key: str) -> None:
+        found = []
+        for number in range(25):
+            request = Request("POST", "/tokenize", key=key, ip=key[-8:], body=[f"v{number}", "w"])
+            answer = engine.handle(request)
+            assert answer.status == 200
+            found.append(answer.body[0])
+        seen.append(found)
+
+    threads = [threading.Thread(target=work, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == len(keys)
+    assert all(found == seen[0] for found in seen)
+    with engine.services.store.transaction(write=False):
+        assert engine.services.store.count_tokens(tenant.id) == 26
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Keys, tokens, quotas and data survive; limit counters do not (D-COUNTERS-LIFE)."""
+    path = tmp_path / "tokens.sqlite"
+    tenant_id, key = _found(path)
+    first = _engine(path)
+    first.set_quota(tenant_id, "Tokenize Limit", 1)
+    _, body = _ask(first, key, ["Ada"])
+    first.close()
+    again = _engine(path)
+    assert _ask(again, key, ["x", "y"])[0] == 400
+    asked = Request("POST", "/detokenize", key=key, ip="::1", body=f"{{{{ {body[0]} }}}}")
+    assert again.handle(asked).body == "Ada"
+    assert _ask(again, key, ["Ada"])[1] == body
+    again.close()

@@ -160,7 +160,8 @@ class ConditionText(Kind[Condition]):
         return str(value)
 
     def _schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        return {"type": "string", "pattern": "^[^<>=!]+(<=|>=|==|!=|<|>)[^<>=!]+$"}
+        subject = rf"\s*({'|'.join(METRICS)})\s*(\{{[^{{}}]*\}})?\s*"
+        return {"type": "string", "pattern": rf"^{subject}(<=|>=|==|!=|<|>)\s*\S+\s*$"}
 
 
 def _bound(text: str, *, is_duration: bool) -> float | str:

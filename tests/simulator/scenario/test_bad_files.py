@@ -75,26 +75,36 @@ def test_a_fault_of_an_included_limit_table_stands_at_its_own_place(tmp_path: Pa
 
 PIECES = st.sampled_from(
     [
-        "",
-        " ",
-        "=",
-        "[",
-        "]",
-        "[[",
-        "{",
-        "}",
-        '"',
-        "\n",
-        "#",
-        "-1",
-        "1e400",
-        "nan",
-        "true",
-        "0x",
-        "é",
+        *(
+            "",
+            " ",
+            "=",
+            "[",
+            "]",
+            "[[",
+            "{",
+            "}",
+            '"',
+            "\n",
+            "#",
+            "-1",
+            "1e400",
+            "nan",
+            "true",
+            "0x",
+        ),
+        *("clients", "count", "kind = 3", '"zipf"', "2026-01-01", '"0s"', '"9/0s"', "[]", "{}"),
+        *("\x00", "é"),
     ]
-    + ["clients", "count", "kind = 3", '"zipf"', "2026-01-01", '"0s"', '"9/0s"', "[]", "{}", "\x00"]
 )
+
+
+def fault_of(text: str) -> str | None:
+    try:
+        loads(text, "x.toml")
+    except InputError as error:
+        return str(error)
+    return None
 
 
 @given(data=st.data())
@@ -104,8 +114,5 @@ def test_no_text_ends_in_anything_but_a_scenario_or_one_line(data: st.DataObject
         start = data.draw(st.integers(0, len(text)))
         stop = data.draw(st.integers(start, min(len(text), start + 12)))
         text = text[:start] + data.draw(PIECES) + text[stop:]
-    try:
-        loads(text, "x.toml")
-    except InputError as error:
-        assert str(error).startswith("x.toml:")
-        assert "\n" not in str(error)
+    fault = fault_of(text)
+    assert fault is None or (fault.startswith("x.toml:") and "\n" not in fault)

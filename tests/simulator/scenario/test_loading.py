@@ -1,0 +1,230 @@
+"""Scenario files as users meet them: defaults, built-in ones, one value changed, the schema."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from engine.errors import InputError
+from engine.files import Rate, parse_toml
+from simulator.results import metrics
+from simulator.scenario import (
+    METRICS,
+    Exponential,
+    Scenario,
+    builtin,
+    dump,
+    limits_of,
+    load,
+    loads,
+    parse_condition,
+    profile_of,
+    schema,
+    starter,
+    value_of,
+    with_value,
+)
+
+SMALL = """
+# How many get through
+# in a minute?
+#:schema scenario.schema.json
+# Answer: all of
+# them.
+# And then some.
+duration = "1m"   # no part of the question
+[[tenants]]
+name = "acme"
+[[clients]]
+name = "web"
+think = { kind = "exponential", mean = "2s" }
+"""
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_a_builtin_scenario_asks_a_question_and_survives_being_written(name: str) -> None:
+    scenario = load(name)
+
+    assert scenario.name == name
+    assert scenario.question.endswith("?")
+    assert loads(dump(scenario)) == scenario
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_a_builtin_scenario_obeys_the_schema(name: str) -> None:
+    text = Path(metrics.__file__).parents[1].joinpath(f"scenario/builtin/{name}.toml").read_text()
+    value = parse_toml(text, name).value
+    as_json = json.loads(json.dumps(value, default=dt.datetime.isoformat))
+    Draft202012Validator(schema()).validate(as_json)
+
+
+def test_everyday_comes_first_of_at_least_eleven() -> None:
+    assert next(iter(builtin())) == "everyday"
+    assert len(builtin()) >= 11
+
+
+def test_everyday_has_all_kinds_of_callers() -> None:
+    everyday = load("everyday")
+    assert {tenant.kind for tenant in everyday.tenants} == {"test", "production"}
+    kinds = {application.kind for application in everyday.applications}
+    assert kinds == {"private", "public", "management"}
+    assert any(application.legacy_keys for application in everyday.applications)
+    assert everyday.duration_ns == 600 * 10**9
+    sharing = [group for group in everyday.clients if group.addresses == "office"]
+    assert sum(group.count for group in sharing) > 1
+
+
+def test_the_shipped_schema_is_fresh() -> None:
+    shipped = Path(metrics.__file__).parents[1] / "scenario" / "scenario.schema.json"
+    assert json.loads(shipped.read_text("utf-8")) == schema(), (
+        "run python -m simulator.scenario > simulator/scenario/scenario.schema.json"
+    )
+
+
+def test_the_opening_comment_is_question_and_answer() -> None:
+    scenario = loads(SMALL.lstrip())
+    assert scenario.question == "How many get through in a minute?"
+    assert scenario.answer == "all of them. And then some."
+    assert loads(dump(scenario)) == scenario
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    scenario = loads(SMALL, "runs/tea time.toml")
+    (group,) = scenario.clients
+    assert scenario.name == "tea-time"
+    assert (scenario.warm_up_ns, scenario.limits, scenario.profile) == (0, None, None)
+    assert (group.count, group.loop, group.applications) == (1, "closed", ())
+    assert group.think == Exponential(mean_ns=2_000_000_000)
+    assert [ask.request for ask in group.mix] == ["POST /tokenize"]
+
+
+def test_the_starter_is_a_scenario() -> None:
+    assert loads(starter()).clients[0].count == 50
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "shown"),
+    [
+        ("clients[0].count", 3, "count = 3"),
+        ("clients.browsers.count", 4, "count = 4"),
+        ("clients.browsers.think.mean", "1m30s", 'mean = "1m30s"'),
+        ("clients.browsers.mix[1].weight", 0.25, "weight = 0.25"),
+        ("clients.browsers.pacing", {"kind": "token-bucket", "rate": "1/1s"}, 'rate = "1/1s"'),
+        ('tenants.acme.quotas."Tokenize Limit"', 77, '"Tokenize Limit" = 77'),
+        ("duration", "2h", 'duration = "2h"'),
+    ],
+)
+def test_one_value_is_changed_by_its_path(path: str, value: object, shown: str) -> None:
+    before = loads(starter())
+    after = with_value(before, path, value)
+    assert shown not in dump(before)
+    assert shown in dump(after)
+    assert after.question == before.question
+
+
+def test_rules_and_choices_can_be_changed_by_their_paths() -> None:
+    scenario = with_value(loads(starter()), "rules.LIM-PUBLIC.rate", "100/1m")
+    scenario = with_value(scenario, "rules.LIM-IP.off", True)
+    scenario = with_value(scenario, "rules.LIM-MANAGEMENT.action", "throttle")
+    scenario = with_value(scenario, "choices.limits.algorithm", "gcra")
+
+    limits = limits_of(scenario)
+    assert limits["LIM-PUBLIC"].rate == Rate(100, 60 * 10**9)
+    assert limits["LIM-PUBLIC"].action == "block"
+    assert limits["LIM-MANAGEMENT"].block_ns is None
+    assert "LIM-IP" not in [rule.id for rule in limits]
+    assert profile_of(scenario).limits.algorithm == "gcra"
+    assert profile_of(loads(starter())).limits.algorithm == "sliding-log"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("clients.browser.count", 3, "clients has no element 'browser'; did you mean 'browsers'?"),
+        ("clients[7].count", 3, "clients has 1 elements; the last is 0"),
+        (
+            "clients.browsers.cuont",
+            3,
+            "clients[0].cuont is no known key; did you mean 'count'?",
+        ),
+        ("clients.browsers.count", -1, "clients[0].count = -1 must be at least 0"),
+        ("client.x.y", 1, "client is no known key; did you mean 'clients'?"),
+        ("seed.low", 1, "seed has no parts; there is no seed.low"),
+        ("clients..count", 1, "path = 'clients..count' must be such as \"clients.browsers.count\""),
+        ("", 1, 'path = "" must be such as "clients.browsers.count"'),
+        (
+            "rules.LIM-PUBLICK.rate",
+            "1/1s",
+            "rules.LIM-PUBLICK is no rule of the limit table; did you mean 'LIM-PUBLIC'?",
+        ),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_named(path: str, value: object, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        with_value(loads(starter()), path, value)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("0.5", 0.5),
+        ("true", True),
+        ("50/10s", "50/10s"),
+        ("10s", "10s"),
+        ("a = 1", "a = 1"),
+    ],
+)
+def test_a_command_line_value_is_toml_where_it_is_some(text: str, value: object) -> None:
+    assert value_of(text) == value
+
+
+def _with_files(folder: Path) -> Scenario:
+    (folder / "profile.toml").write_text('[limits]\nalgorithm = "gcra"\n')
+    (folder / "gold.toml").write_text(
+        '[[rule]]\nid = "OWN-GOLD"\ncounter = "key"\nrate = "9/1s"\n', "utf-8"
+    )
+    text = 'profile = "profile.toml"\nlimit_tables = { gold = "gold.toml" }\n' + starter()
+    text = text.replace('"Tokenize Limit" = 10', '"Rate Limit" = "gold"')
+    (folder / "scenario.toml").write_text(text, "utf-8")
+    return load(folder / "scenario.toml")
+
+
+def test_included_files_lie_beside_the_scenario(tmp_path: Path) -> None:
+    scenario = _with_files(tmp_path)
+    assert profile_of(scenario).limits.algorithm == "gcra"
+    assert scenario.profile is not None
+    assert scenario.profile.where == f"{tmp_path / 'scenario.toml'}:1:11: "
+    changed = with_value(scenario, "choices.limits.algorithm", "token-bucket")
+    assert profile_of(changed).limits.algorithm == "token-bucket"
+
+
+def test_a_resolved_scenario_can_be_put_elsewhere(tmp_path: Path) -> None:
+    scenario = _with_files(tmp_path)
+    with pytest.raises(InputError, match="must be a file"):
+        loads(dump(scenario), folder=tmp_path / "elsewhere")
+    assert profile_of(loads(dump(scenario, absolute=True))).limits.algorithm == "gcra"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"),
+    [
+        ("refused_share <= 0.01", 0.01, True),
+        ("refused_share < 1%", 0.01, False),
+        ("latency_p99{client='web'} < 1.5s", 1.5e9 - 1, True),
+        ("refused{clause=\"LIM-IP\", client='web'} == 0", 1.0, False),
+        ("fairness != 1", float("nan"), False),
+    ],
+)
+def test_a_condition_holds_or_not(text: str, value: float, holds: bool) -> None:
+    condition = parse_condition(text)
+    assert condition.holds(value) is holds
+    assert parse_condition(str(condition)) == condition
+
+
+def test_every_metric_of_a_condition_is_computed() -> None:
+    columns = set(metrics._COLUMNS)
+    assert {metric.column for metric in METRICS.values()} <= columns

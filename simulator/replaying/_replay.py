@@ -24,7 +24,7 @@ from simulator.results import Result, RunBook, RunHeader, out_folder
 from simulator.results.rows import Subject
 from simulator.traffic.logs import KINDS, Format, Kind, Log, LogMap, read_log
 
-__all__ = ["DEFAULT_KIND", "SEED", "replay"]
+__all__ = ["DEFAULT_KIND", "SEED", "replay", "run_name"]
 
 DEFAULT_KIND: Final[Kind] = "public"
 """Many addresses behind one key is what a public key in a web page looks like."""
@@ -115,7 +115,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
             **compare_decisions(arrivals, old, decisions),
         }
     header = RunHeader(
-        name=_run_name(log.name),
+        name=run_name(log.name),
         seed=SEED,
         fidelity=fidelity,
         start_time_ns=arrivals.start_ns,
@@ -225,6 +225,6 @@ def _name(limits: LimitTable | str | Path | None) -> str:
     return "given" if isinstance(limits, LimitTable) else str(limits)
 
 
-def _run_name(log_name: str) -> str:
+def run_name(log_name: str) -> str:
     """Return the log's name without what says how it is written."""
     return log_name.removesuffix(".gz").rsplit(".", 1)[0] or log_name

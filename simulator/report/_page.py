@@ -90,6 +90,10 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         parties=parties,
         parties_total=len(findings.parties),
         clauses=clause_rows(summary),
+        shown={
+            "delayed": any(line["delayed"] for line in summary["clauses"]),
+            "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
+        },
         keys=top_rows(findings, "key"),
         ips=top_rows(findings, "ip"),
         spreads=_spreads(findings),
@@ -119,12 +123,12 @@ def _spreads(findings: Findings) -> list[dict[str, Any]]:
     for title, note, counts in (
         (
             "How long the refused had to wait",
-            "from a refused request to the instant at which it would have been let in",
+            "From a refused request to the instant at which it would have been let in",
             findings.waits,
         ),
         (
             "From arrival to answer",
-            "of the requests that were let in, delays included",
+            "Of the requests that were let in, delays included",
             findings.latencies,
         ),
     ):

@@ -72,7 +72,7 @@ class Section:
         maximum: int | None = None,
     ) -> int | _Default:
         """Return a whole number."""
-        return self.read(name, Integer(minimum, maximum or 2**63 - 1), default)
+        return self.read(name, Integer(minimum, 2**63 - 1 if maximum is None else maximum), default)
 
     def number(
         self,

@@ -136,6 +136,10 @@ def test_the_schema_accepts_what_the_reader_does_and_says_what_it_means() -> Non
     assert "note" not in schema["properties"]
 
 
+SQUARE = (
+    '1:41: parts[0].shape.kind = "squar" must be one of "circle", "square"; '
+    "did you mean 'square'?"
+)
 BAD = [
     ("titel = 1", "1:1: titel is no known key; did you mean 'title'?"),
     ("title = 1", "1:9: title = 1 must be a string"),
@@ -167,8 +171,7 @@ BAD = [
     ('parts = [{ name = "a", shape = {} }]', "1:32: parts[0].shape.kind is missing"),
     (
         'parts = [{ name = "a", shape = { kind = "squar" } }]',
-        '1:41: parts[0].shape.kind = "squar" must be one of "circle", "square"; did you mean '
-        + "'square'?",
+        SQUARE,
     ),
     (
         'parts = [{ name = "a", shape = { kind = "circle", radius = 0 } }]',

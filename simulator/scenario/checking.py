@@ -24,6 +24,7 @@ from simulator.scenario.resolving import limit_tables_of, limits_of, profile_of
 
 __all__ = ["check"]
 
+_ADDRESSES: Final = 2**24 - 2
 _WORD: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _HOST: Final = re.compile(rf"(?=.{{1,253}}$){_WORD}(\.{_WORD})*")
 
@@ -46,6 +47,7 @@ def check(scenario: Scenario, document: Document) -> None:
         _check_application(application, document, ("applications", index), scenario)
     for index, pool in enumerate(scenario.addresses):
         _check_pool(pool, document, ("addresses", index))
+    _check_room(scenario, document)
     _check_outside(scenario, document)
     for index in range(len(scenario.clients)):
         check_client(scenario, document, index)
@@ -122,6 +124,15 @@ def _check_pool(pool: AddressPool, document: Document, path: Path) -> None:
         hosts = network.num_addresses
     if pool.count > hosts:
         fail(document, (*path, "count"), f"must be at most {hosts}, the hosts of {pool.network}")
+
+
+def _check_room(scenario: Scenario, document: Document) -> None:
+    """Pools without a network and clients without a pool share 10.0.0.0/8."""
+    pooled = sum(pool.count for pool in scenario.addresses if pool.network is None)
+    alone = sum(group.count for group in scenario.clients if group.addresses is None)
+    if pooled + alone > _ADDRESSES:
+        rule = f"must fit in {_ADDRESSES} addresses in all; let clients share a pool"
+        fail(document, ("clients",), rule)
 
 
 def _check_outside(scenario: Scenario, document: Document) -> None:

@@ -8,6 +8,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.house import _tidy
+from tests.house._files import PACKAGES, python_files, tree
+
 LOCKS = ("requirements/run.lock", "requirements/dev.lock", "requirements/uv.txt")
 _PIN = re.compile(r"^([a-z0-9][\w.-]*)==(\S+)(?: ; (.+?))? \\$")
 
@@ -58,3 +61,18 @@ def test_the_locks_satisfy_the_project(repository: Path) -> None:
             versions = [Version(version) for pinned, version in pins if pinned == wanted.name]
             assert versions, f"{name} must pin {wanted.name}; run make lock"
             assert all(v in wanted.specifier for v in versions), f"{line}: {name} has {versions}"
+
+
+def test_a_package_that_is_imported_is_not_excused(repository: Path) -> None:
+    """What deptry is told to overlook is really imported nowhere in the packages."""
+    asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    deptry = asked["tool"]["deptry"]
+    names = deptry["package_module_name_map"]
+    excused = {names.get(n, n.replace("-", "_")): n for n in deptry["per_rule_ignores"]["DEP002"]}
+    imported = {
+        name.split(".")[0]
+        for path in python_files(*PACKAGES)
+        for name in _tidy.imported_names(tree(path))
+    }
+    stale = sorted(excused[name] for name in imported & set(excused))
+    assert stale == [], "imported now: take it off tool.deptry.per_rule_ignores"

@@ -1,0 +1,50 @@
+"""One SimPy event: something happens at an instant, in a stated order among equals.
+
+SimPy's `timeout` carries no priority, so requests at one instant would be decided in the order in
+which their timeouts were made. `At` is scheduled with a priority that holds the order of the
+simulator: (t_ns, client number, attempt), then the request's serial number within its client.
+
+Time is in whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import simpy
+
+__all__ = ["ANSWER", "SERVICE", "At", "order_of"]
+
+SERVICE: Final = 1
+"""The service's own business at an instant (an instance falls idle) comes before any client's."""
+
+ANSWER: Final = 0
+"""In the place of an attempt: an answer reaches its client before the client asks again."""
+
+_FIRST_ORDER: Final = 2
+_SERIAL_BITS: Final = 40
+_ATTEMPT_BITS: Final = 16
+
+
+class At(simpy.Event):
+    """Happens at `at_ns`, among events of that instant in order of `order`."""
+
+    def __init__(self, env: simpy.Environment, at_ns: int, order: int) -> None:
+        self.env = env
+        self.callbacks = []
+        self._value = None
+        self._ok = True
+        env.schedule(self, order, at_ns - env.now)  # type: ignore[arg-type] # reason: any whole number orders
+
+
+def order_of(client: int, attempt: int, serial: int) -> int:
+    """Return the order, among events of one instant, of a client's attempt.
+
+    attempt: first is 1, `ANSWER` for an answer. serial: of the request within its client.
+
+    >>> order_of(1, 1, 0) < order_of(1, 2, 0) < order_of(2, 1, 0)
+    True
+    """
+    assert 0 <= attempt < 1 << _ATTEMPT_BITS
+    place = client << _ATTEMPT_BITS | attempt
+    return (place << _SERIAL_BITS | serial) + _FIRST_ORDER

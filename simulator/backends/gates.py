@@ -1,0 +1,167 @@
+"""The gate: where a client's attempt meets the service, in one of two fidelities.
+
+`LimitsGate` asks the limiter and nothing else; `simulator.backends.engine_gate.EngineGate` runs
+the whole engine. Both decide alike, bit for bit: draws of service times are the client's own, one
+an admitted attempt, whatever the fidelity.
+
+`begin` makes what the attempts of one request share; `put` records an attempt and returns what
+became of it. Where the answer comes later, and how is not known yet, `Answer.later` is a generator
+of SimPy events that ends with the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import simpy
+
+from engine.limits import Limiter
+from engine.messages import Decision, Json, Request
+from engine.profile import Profile
+from simulator.backends.asking import Asked
+from simulator.backends.driving import OutsideWorld, Plan, SimpyClock, go_on, step
+from simulator.backends.outside import outside_services, play_outside
+from simulator.results import RunBook
+from simulator.results.recorder import Recorder
+from simulator.results.rows import NO_STATUS
+from simulator.results.tally import Tally
+from simulator.scenario import Scenario
+from simulator.traffic.population import Client
+
+__all__ = ["LIMITED", "Answer", "Gate", "LimitsGate", "Service", "Verdicts", "Waiting", "drawn_ns"]
+
+LIMITED: Final = 429
+_JOB: Final[Json] = {}
+
+Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
+Service: TypeAlias = int | Callable[[], int]
+"""A service time in ns, or a function that draws the next one."""
+
+
+class Answer(NamedTuple):
+    """What became of an attempt.
+
+    status: `NO_STATUS` where no body was run and the attempt was let in. latency_ns: from now to
+    the answer. wait_ns: of the limits' decision. later: see the module's text. body: of the answer
+    that an upload follows, else None.
+    """
+
+    status: int
+    latency_ns: int = 0
+    wait_ns: int = 0
+    later: Waiting | None = None
+    body: Json = None
+
+
+class Gate(Protocol):
+    """Where attempts meet the service."""
+
+    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+        """Return what all attempts of one request send; None where bodies are not run.
+
+        given: the answer that this request follows, for an upload.
+        """
+        ...
+
+    def put(
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+    ) -> Answer:
+        """Decide about an attempt that arrives now, and record it."""
+        ...
+
+
+class Verdicts:
+    """From decisions to the recorder's verdict numbers, and the tally's shadow counts."""
+
+    __slots__ = ("_known", "_recorder", "_tally")
+
+    def __init__(self, recorder: Recorder, tally: Tally) -> None:
+        self._recorder = recorder
+        self._tally = tally
+        self._known: dict[tuple[str, str | None], int] = {}
+
+    def number(self, now_ns: int, decision: Decision) -> int:
+        """Return the verdict's number, and count what shadow rules would have refused."""
+        if decision.shadow:
+            self._tally.add_shadow(now_ns, decision.shadow)
+        pair = (decision.outcome, decision.rule)
+        found = self._known.get(pair)
+        if found is None:
+            found = self._recorder.verdicts.number(decision.outcome, decision.rule)
+            self._known[pair] = found
+        return found
+
+
+class LimitsGate:
+    """Decides by the limits alone: bodies are not run, so nothing else can fail at the service.
+
+    What lies behind a proxy or a reactor is played without its body: `simulator.backends.outside`.
+    """
+
+    __slots__ = ("_add", "_decide", "_env", "_outside", "_recorder", "_scenario", "_verdicts")
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        scenario: Scenario,
+        profile: Profile,
+        limiter: Limiter,
+        book: RunBook,
+    ) -> None:
+        self._env = env
+        self._scenario = scenario
+        self._decide = limiter.decide
+        self._recorder = book.recorder
+        self._add = book.recorder.add
+        self._verdicts = Verdicts(book.recorder, book.tally)
+        world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), 0)
+        self._outside = outside_services(profile, world), world
+
+    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+        """Return None: no body is run."""
+        del asked, client, given
+        nothing: Request | None = None
+        return nothing
+
+    def put(
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+    ) -> Answer:
+        """Decide about an attempt that arrives now, and record it."""
+        del content
+        decision = self._decide(now_ns, asked.subject)
+        wait_ns = decision.wait_ns
+        plan = None if asked.plan is None else asked.plan()
+        if not decision.admitted:
+            verdict = self._verdicts.number(now_ns, decision)
+            self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
+            return Answer(LIMITED, 0, wait_ns)
+        verdict = 0
+        if wait_ns or decision.shadow:
+            verdict = self._verdicts.number(now_ns, decision)
+        service_ns = drawn_ns(service)
+        if plan is not None:
+            row = self._add(now_ns, asked.row, attempt, verdict, wait_ns, None)
+            return Answer(0, 0, wait_ns, self._later(now_ns, asked, row, plan, wait_ns, service_ns))
+        self._add(now_ns, asked.row, attempt, verdict, wait_ns, wait_ns + service_ns)
+        body = _JOB if asked.follow is not None else None
+        return Answer(NO_STATUS, wait_ns + service_ns, wait_ns, body=body)
+
+    def _later(
+        self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
+    ) -> Waiting:
+        """Play what lies behind a proxy or a reactor, then answer."""
+        services, world = self._outside
+        playing = play_outside(self._scenario, asked.ask, services, wait_ns)
+        found = step(playing, world, plan)
+        if isinstance(found, tuple):
+            status = found[0]
+        else:
+            status = yield from go_on(self._env, playing, world, plan, found)
+        self._recorder.answer(row, world.clock.now_ns + service_ns - began_ns, status)
+        return Answer(status, service_ns, wait_ns)
+
+
+def drawn_ns(service: Service) -> int:
+    """Return the next service time."""
+    return service if isinstance(service, int) else service()

@@ -1,0 +1,242 @@
+"""The reference simulation: clients as SimPy processes, in whole nanoseconds.
+
+One process a loop of a closed client, one a client of an open loop; a request of an open loop gets
+a process of its own only where something waits for its answer. What a client does, step by step,
+is said in `simulator.scenario.clients`; this module plays it, for every fidelity, and leaves the
+decision to a gate (`simulator.backends.gates`).
+
+No attempt begins at the run's end or later; what is under way then still ends, so every row has
+its answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeAlias
+
+import simpy
+
+from engine.messages import Json, Request
+from simulator.backends.asking import Asked, Asker
+from simulator.backends.events import ANSWER, At, order_of
+from simulator.backends.gates import LIMITED, Answer, Gate, Service
+from simulator.backends.pacing_line import PacingLine
+from simulator.results.rows import NO_STATUS
+from simulator.results.tally import Tally
+from simulator.traffic.drawing import duration_of
+from simulator.traffic.pacing import pace_of
+from simulator.traffic.population import Client
+from simulator.traffic.retrying import attempts_of, draws, own_delay_ns, retry_after_ns
+
+__all__ = ["ClientRun", "start_client"]
+
+_Process: TypeAlias = Generator[simpy.Event, object, None]
+
+
+class ClientRun:
+    """One client on its way through a run."""
+
+    __slots__ = (
+        "_attempts",
+        "_client",
+        "_deadline_ns",
+        "_ended",
+        "_env",
+        "_gate",
+        "_line",
+        "_next",
+        "_retry",
+        "_retry_draws",
+        "_service",
+        "_stop_ns",
+        "_under_way",
+        "_wants_answer",
+    )
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        client: Client,
+        asker: Asker,
+        gate: Gate,
+        tally: Tally,
+        end_ns: int,
+    ) -> None:
+        group = client.group
+        self._env = env
+        self._client = client
+        self._gate = gate
+        self._next = asker.next
+        self._ended = tally.request_ended
+        self._retry = group.retry
+        self._attempts = attempts_of(group.retry)
+        self._retry_draws = client.stream("retry").uniform if draws(group.retry) else _nothing
+        self._service: Service = duration_of(group.service, lambda: client.stream("service"))
+        self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
+        self._deadline_ns = group.deadline_ns
+        self._line: PacingLine | None = None
+        if group.pacing is not None:
+            self._line = PacingLine(env, pace_of(group.pacing, group.start_ns))
+        self._under_way = 0
+        self._wants_answer = group.loop == "closed" or group.concurrency is not None
+
+    # --- loops -----------------------------------------------------------------------------------
+
+    def closed_loop(self, lane: int) -> _Process:
+        """Think, ask, wait for the answer, and again."""
+        env, number, stop_ns = self._env, self._client.number, self._stop_ns
+        group = self._client.group
+        suffix = f"-{lane}" if lane else ""
+        think: Service = 0
+        if group.think is not None:
+            think = duration_of(group.think, lambda: self._client.stream(f"think{suffix}"))
+        first = order_of(number, 1, lane)
+        now_ns = group.start_ns
+        while True:
+            now_ns += think if isinstance(think, int) else think()
+            if now_ns >= stop_ns:
+                return
+            yield At(env, now_ns, first)
+            yield from self._request(lane)
+            now_ns = env.now  # type: ignore[assignment] # reason: time is whole here
+
+    def open_loop(self, arrivals: Iterator[int]) -> _Process:
+        """Ask at the instants of `arrivals`, whatever became of earlier requests."""
+        env, number, stop_ns = self._env, self._client.number, self._stop_ns
+        most = self._client.group.concurrency
+        waiting: deque[int] = deque()
+        for serial, at_ns in enumerate(arrivals):
+            if at_ns >= stop_ns:
+                return
+            yield At(env, at_ns, order_of(number, 1, serial))
+            if most is None:
+                self._spawn(self._request(serial))
+            elif self._under_way < most:
+                self._under_way += 1
+                self._spawn(self._one_of_many(serial, waiting))
+            else:
+                waiting.append(serial)
+
+    def _one_of_many(self, serial: int, waiting: deque[int]) -> _Process:
+        """Play a request and then those that wait for its place."""
+        yield from self._request(serial)
+        while waiting and self._now_ns() < self._stop_ns:
+            serial = waiting.popleft()
+            yield At(self._env, self._now_ns(), order_of(self._client.number, 1, serial))
+            yield from self._request(serial)
+        self._under_way -= 1
+
+    def _spawn(self, process: _Process) -> None:
+        """Run a process up to its first event now; give it a SimPy process only if it has one."""
+        first = next(process, None)
+        if first is not None:
+            self._env.process(_from(first, process))
+
+    # --- a request -------------------------------------------------------------------------------
+
+    def _request(self, serial: int) -> _Process:
+        """Play one request; where it stands for several, begin the others together with it."""
+        asked = self._next()
+        for _ in range(1, asked.parts):
+            self._spawn(self._one(asked, serial, None))
+        yield from self._one(asked, serial, None)
+
+    def _one(self, asked: Asked, serial: int, given: Json) -> _Process:
+        """Play the attempts of one request, up to its end; and the upload that may follow."""
+        env, line, number = self._env, self._line, self._client.number
+        began_ns = self._now_ns()
+        content = self._gate.begin(asked, self._client, given)
+        stop_ns = self._stop_ns
+        if self._deadline_ns is not None:
+            stop_ns = min(stop_ns, began_ns + self._deadline_ns)
+        attempt = 1
+        delay_ns = 0
+        while True:
+            if line is not None:
+                yield from line.turn(order_of(number, attempt, serial))
+                if self._now_ns() >= stop_ns:
+                    break
+            answer = yield from self._attempt(asked, content, attempt, serial)
+            if not self._again(answer, attempt):
+                self._end(asked, began_ns, answer)
+                if asked.follow is not None and answer.body is not None:
+                    yield from self._follow(asked.follow, serial, answer.body)
+                return
+            delay_ns = self._delay_ns(attempt - 1, delay_ns)
+            at_ns = self._now_ns() + self._patience_ns(answer, delay_ns)
+            if at_ns >= stop_ns:
+                break
+            attempt += 1
+            yield At(env, at_ns, order_of(number, attempt, serial))
+        self._ended(asked.row, began_ns, well=False)
+
+    def _attempt(
+        self, asked: Asked, content: Request | None, attempt: int, serial: int
+    ) -> Generator[simpy.Event, object, Answer]:
+        """Make one attempt, and wait for its answer where somebody does."""
+        answer = self._gate.put(self._now_ns(), asked, content, attempt, self._service)
+        awaited = answer.later is not None
+        if answer.later is not None:
+            answer = yield from answer.later
+        if awaited or (answer.latency_ns and self._awaits(asked)):
+            at_ns = self._now_ns() + answer.latency_ns
+            yield At(self._env, at_ns, order_of(self._client.number, ANSWER, serial))
+            answer = answer._replace(latency_ns=0)
+        if self._line is not None:
+            self._line.answered(limited=answer.status == LIMITED)
+        return answer
+
+    def _follow(self, upload: Asked, serial: int, given: Json) -> _Process:
+        """Play the upload that follows an answer."""
+        yield At(self._env, self._now_ns(), order_of(self._client.number, 1, serial))
+        if self._now_ns() < self._stop_ns:
+            yield from self._one(upload, serial, given)
+
+    def _awaits(self, asked: Asked) -> bool:
+        return self._wants_answer or self._line is not None or asked.follow is not None
+
+    def _again(self, answer: Answer, attempt: int) -> bool:
+        if answer.status == NO_STATUS or attempt >= self._attempts:
+            return False
+        return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
+
+    def _delay_ns(self, number: int, last_ns: int) -> int:
+        return own_delay_ns(self._retry, number, last_ns, self._retry_draws())
+
+    def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
+        honours = self._retry.honour_retry_after  # type: ignore[union-attr] # reason: it retries
+        if honours and answer.status == LIMITED:
+            return max(delay_ns, retry_after_ns(answer.wait_ns))
+        return delay_ns
+
+    def _end(self, asked: Asked, began_ns: int, answer: Answer) -> None:
+        """Count a request that got its last answer; late or an error is not well."""
+        well = answer.status == NO_STATUS or 200 <= answer.status < 300
+        if self._deadline_ns is not None:
+            answered_ns = self._now_ns() + answer.latency_ns
+            well = well and answered_ns - began_ns < self._deadline_ns
+        self._ended(asked.row, began_ns, well=well)
+
+    def _now_ns(self) -> int:
+        return self._env.now  # type: ignore[return-value] # reason: time is whole here
+
+
+def start_client(
+    env: simpy.Environment, run: ClientRun, client: Client, arrivals: Callable[[], Iterator[int]]
+) -> None:
+    """Start a client's processes."""
+    if client.group.loop == "open":
+        env.process(run.open_loop(arrivals()))
+        return
+    for lane in range(client.group.concurrency or 1):
+        env.process(run.closed_loop(lane))
+
+
+def _from(first: simpy.Event, rest: _Process) -> _Process:
+    yield first
+    yield from rest
+
+
+def _nothing() -> float:
+    return 0.0

@@ -1,0 +1,112 @@
+"""One run of one scenario: population, limits, gate and clients put together, and played.
+
+What it is not: several runs, files or thresholds; those are `simulator.running`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, get_args
+
+import simpy
+
+from engine.errors import InputError
+from engine.limits import Limiter
+from simulator.backends.asking import Asker
+from simulator.backends.engine_gate import EngineGate
+from simulator.backends.events import At
+from simulator.backends.gates import Gate, LimitsGate
+from simulator.backends.needing_bodies import needs_bodies
+from simulator.backends.simpy_backend import ClientRun, start_client
+from simulator.results import Result, RunBook, RunHeader
+from simulator.scenario import Scenario, limit_tables_of, profile_of
+from simulator.traffic.drawing import arrivals_of
+from simulator.traffic.instants import replayed_instants
+from simulator.traffic.population import Client, populate
+
+__all__ = ["FIDELITIES", "Fidelity", "Progress", "simulate"]
+
+Fidelity: TypeAlias = Literal["engine", "limits"]
+FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
+
+Progress: TypeAlias = Callable[[int], None]
+"""Told the simulated instant now and then."""
+
+_PROGRESS_STEPS: Final = 200
+_LAST: Final = 1 << 200
+
+
+def simulate(  # reason: what a run is told
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    fidelity: Fidelity = "limits",
+    warm_up_ns: int | None = None,
+    folder: Path | None = None,
+    check: bool = True,
+    progress: Progress | None = None,
+) -> Result:
+    """Play a scenario once; returns its result, with the rows in memory or in `folder`.
+
+    seed, warm_up_ns: the scenario's unless given. check: run the invariant checkers.
+
+    Raises `InputError` where the scenario needs bodies and the fidelity runs none.
+    """
+    if fidelity not in FIDELITIES:
+        raise InputError(f"fidelity = {fidelity!r} must be one of {', '.join(FIDELITIES)}")
+    seed = scenario.seed if seed is None else seed
+    warm_up_ns = scenario.warm_up_ns if warm_up_ns is None else warm_up_ns
+    if not 0 <= warm_up_ns < scenario.duration_ns:
+        raise InputError(
+            f"warm_up = {warm_up_ns} ns must be below the duration, {scenario.duration_ns} ns"
+        )
+    profile, tables = profile_of(scenario), limit_tables_of(scenario)
+    if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
+        raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
+    population = populate(scenario, seed)
+    header = RunHeader(
+        scenario.name,
+        seed,
+        fidelity,
+        scenario.start_time_ns,
+        scenario.duration_ns,
+        warm_up_ns,
+        population.groups,
+    )
+    book = RunBook(header, tables, profile.limits, folder=folder, check=check)
+    env = simpy.Environment()
+    gate: Gate
+    if fidelity == "engine":
+        gate = EngineGate(env, scenario, population, profile, tables, seed, book)
+    else:
+        gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)
+    file_limit_bytes = profile.account_updater.file_limit_bytes
+    for client in population.clients:
+        asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
+        run = ClientRun(env, client, asker, gate, book.tally, scenario.duration_ns)
+        start_client(env, run, client, lambda c=client: _arrivals(scenario, c))  # type: ignore[misc] # reason: a default binds the loop's client
+    if progress is not None:
+        env.process(_ticks(env, scenario.duration_ns, progress))
+    env.run()
+    return book.close()
+
+
+def _arrivals(scenario: Scenario, client: Client) -> Iterator[int]:
+    assert client.group.arrivals is not None, "an open loop has arrivals"
+    return arrivals_of(
+        client.group.arrivals,
+        client.stream,
+        start_ns=client.group.start_ns,
+        start_time_ns=scenario.start_time_ns,
+        replayed_ns=replayed_instants,
+    )
+
+
+def _ticks(
+    env: simpy.Environment, end_ns: int, progress: Progress
+) -> Generator[simpy.Event, object, None]:
+    for step in range(_PROGRESS_STEPS):
+        yield At(env, end_ns * step // _PROGRESS_STEPS, _LAST)
+        progress(env.now)  # type: ignore[arg-type] # reason: time is whole here
+    progress(end_ns)

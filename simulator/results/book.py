@@ -1,0 +1,176 @@
+"""The book of one run: recorder, sink, tally and checkers, wired together and closed into a result.
+
+Whoever decides (a simulation, a replay, a compiled loop) writes rows to `book.recorder` and calls
+`close`; what a summary holds is said here, in one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from engine.limits import LimitTable
+from engine.profile import LimitsProfile
+from simulator.results.checkers import Checker, Violation, checkers
+from simulator.results.limits_view import LimitsView
+from simulator.results.recorder import CHUNK_ROWS, Recorder, Watcher
+from simulator.results.result import Result
+from simulator.results.rows import Chunk
+from simulator.results.storing import REQUESTS_FILE, FileSink, MemorySink
+from simulator.results.tally import Tally
+
+__all__ = ["RunBook", "RunHeader"]
+
+SUMMARY_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What a run is, before it has begun; all of it stands in the summary.
+
+    start_time_ns: the run's instant 0, ns since the Unix epoch. groups: client group → numbers of
+    its clients. drawn: options that were drawn or derived, by name.
+    """
+
+    name: str
+    seed: int | None
+    fidelity: str
+    start_time_ns: int
+    duration_ns: int
+    warm_up_ns: int = 0
+    groups: Mapping[str, range] = field(default_factory=dict)
+
+
+class _Timed:
+    """A watcher whose cost is measured, so that a run can say what its checks cost."""
+
+    __slots__ = ("_watcher", "spent_s")
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.spent_s = 0.0
+
+    def take(self, chunk: Chunk) -> None:
+        began_s = time.perf_counter()
+        self._watcher.take(chunk)
+        self.spent_s += time.perf_counter() - began_s
+
+
+class RunBook:
+    """Everything that one run writes to.
+
+    tables, profile: the limits in force, for the table by clause and the checkers.
+    folder: where `requests.parquet` is streamed to; None keeps the rows in memory.
+    check: run the invariant checkers. by_client: ties in time go by client number (not in replay).
+    """
+
+    __slots__ = ("_checkers", "_sink", "_timed", "header", "recorder", "tally", "view")
+
+    def __init__(  # reason: the parts of a run
+        self,
+        header: RunHeader,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        *,
+        folder: Path | None = None,
+        check: bool = True,
+        by_client: bool = True,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        self.header = header
+        self.view = LimitsView(tables, profile)
+        self.tally = Tally(
+            self.view.index,
+            self.view.clauses,
+            end_ns=header.duration_ns,
+            warm_up_ns=header.warm_up_ns,
+        )
+        self._sink = MemorySink() if folder is None else FileSink(folder / REQUESTS_FILE)
+        self._checkers: list[Checker] = []
+        if check:
+            self._checkers = checkers(
+                self.view.index,
+                delays=self.view.delays,
+                closed=profile.edges == "closed",
+                by_client=by_client,
+            )
+        self._timed = [_Timed(checker) for checker in self._checkers]
+        watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
+        self.recorder = Recorder(watchers, chunk_rows=chunk_rows)
+
+    def close(self) -> Result:
+        """Finish the run; returns its result, with the rows in memory or in the folder's file."""
+        self.recorder.close()
+        if isinstance(self._sink, FileSink):
+            self._sink.close()
+        violations = [v for checker in self._checkers for v in checker.violations]
+        violations += self._sums()
+        summary = self._summary(violations)
+        table = self._sink.table() if isinstance(self._sink, MemorySink) else None
+        return Result(
+            summary,
+            table=table,
+            tally=self.tally,
+            violations=tuple(violations),
+            check_s=sum(timed.spent_s for timed in self._timed),
+        )
+
+    def _sums(self) -> list[Violation]:
+        """Hold the tally against the number of rows: offered = admitted + refused + pending."""
+        if not self._checkers:
+            return []
+        totals = self.tally.totals()
+        parts = totals.admitted + totals.refused + totals.pending
+        if totals.offered != parts or (not self.header.warm_up_ns and parts != self._sink.rows):
+            return [Violation("sum", f"{self._sink.rows} rows, offered {totals.offered} ≠ {parts}")]
+        return []
+
+    def _summary(self, violations: list[Violation]) -> dict[str, Any]:
+        header = self.header
+        totals = self.tally.totals()
+        return {
+            "format": SUMMARY_FORMAT,
+            "version": importlib.metadata.version("tollgate"),
+            "scenario": header.name,
+            "fidelity": header.fidelity,
+            "seed": header.seed,
+            "start_time": _iso(header.start_time_ns),
+            "start_time_ns": header.start_time_ns,
+            "duration_ns": header.duration_ns,
+            "warm_up_ns": header.warm_up_ns,
+            "rows": self._sink.rows,
+            "sha256": self._sink.hexdigest(),
+            "decisions_sha256": self._sink.decisions_hexdigest(),
+            "totals": {
+                **dataclasses.asdict(totals),
+                "refused_share": totals.refused_share,
+                "statuses": self.tally.statuses(),
+                "latency_ns": self.tally.latency_quantiles_ns(),
+            },
+            "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
+            "groups": [
+                {"name": name, "first_client": numbers.start, "clients": len(numbers)}
+                for name, numbers in header.groups.items()
+            ],
+            "checks": {
+                "ran": bool(self._checkers),
+                "invariants": [*(c.invariant for c in self._checkers), "sum"]
+                if self._checkers
+                else [],
+                "faults": sum(checker.faults for checker in self._checkers)
+                + sum(v.invariant == "sum" for v in violations),
+            },
+        }
+
+
+def _iso(instant_ns: int) -> str:
+    seconds, rest_ns = divmod(instant_ns, 1_000_000_000)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"

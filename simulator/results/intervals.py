@@ -1,0 +1,48 @@
+"""Group by group running maxima over rows, carried from chunk to chunk.
+
+Both the length of blocks and the check that nobody is let in before the announced wait need, for
+each row, the latest end among the earlier rows of its counter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from simulator.results.rows import Numbers
+
+__all__ = ["LatestEnd"]
+
+NEVER = -(1 << 62)
+
+
+class LatestEnd:
+    """Remembers, counter by counter, the latest end so far."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: Numbers = np.empty(0, dtype=np.int64)
+
+    def before(self, counter: Numbers, end_ns: Numbers) -> Numbers:
+        """Return, row by row, the latest end of earlier rows of its counter, then take these in.
+
+        `NEVER` where there is none. Rows in order; equal lengths.
+        """
+        if not len(counter):
+            return counter
+        top = int(counter.max()) + 1
+        if top > len(self._ends):
+            grown = np.full(max(top, 2 * len(self._ends)), NEVER, dtype=np.int64)
+            grown[: len(self._ends)] = self._ends
+            self._ends = grown
+        order = np.argsort(counter, kind="stable")
+        groups = counter[order]
+        first = np.r_[True, groups[1:] != groups[:-1]]
+        earlier = np.r_[np.int64(NEVER), end_ns[order][:-1]]
+        earlier[first] = self._ends[groups[first]]
+        running = pd.Series(earlier).groupby(groups).cummax().to_numpy()
+        answer = np.empty_like(end_ns)
+        answer[order] = running
+        np.maximum.at(self._ends, counter, end_ns)
+        return answer

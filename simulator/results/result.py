@@ -1,0 +1,184 @@
+"""What a run gives back: rows, summary, metrics, and how to look at them and keep them."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import InputError
+from engine.files import format_duration, parse_duration_ns
+from simulator.results.checkers import Violation
+from simulator.results.folder import out_folder
+from simulator.results.metrics import EXACT_ROWS, metrics_of
+from simulator.results.storing import REQUESTS_FILE, write_table
+from simulator.results.tally import Tally
+
+__all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
+
+SUMMARY_FILE: Final = "summary.json"
+RESOLVED_FILE: Final = "scenario.resolved.toml"
+_BATCH_ROWS: Final = 1 << 17
+
+
+class Result:
+    """A run's result.
+
+    summary: what `summary.json` holds. violations: broken invariants, none in a sound run.
+    check_s: seconds of wall clock that the checkers took; in no file.
+
+    The rows are in memory (`simulator.run` without a folder) or in the run's folder.
+    """
+
+    def __init__(
+        self,
+        summary: dict[str, Any],
+        *,
+        table: pa.Table | None = None,
+        folder: Path | None = None,
+        tally: Tally | None = None,
+        violations: tuple[Violation, ...] = (),
+        check_s: float = 0.0,
+    ) -> None:
+        self.summary = summary
+        self.violations = violations
+        self.check_s = check_s
+        self.tally = tally
+        self.scenario_text: str | None = None
+        self.folder = folder
+        self._table = table
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Return the result that a run's folder holds. Raises `InputError` when it holds none."""
+        folder = Path(folder)
+        try:
+            summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
+        except (OSError, ValueError):
+            raise InputError(
+                f"folder = {folder} must be a run's folder; it has no readable {SUMMARY_FILE}"
+            ) from None
+        found = cls(summary, folder=folder)
+        resolved = folder / RESOLVED_FILE
+        if resolved.is_file():
+            found.scenario_text = resolved.read_text("utf-8")
+        return found
+
+    # --- rows and numbers ------------------------------------------------------------------------
+
+    @property
+    def table(self) -> pa.Table:
+        """The attempt rows as an Arrow table, in decision order."""
+        if self._table is None:
+            assert self.folder is not None, "rows are in memory or in a folder"
+            self._table = pq.read_table(self.folder / REQUESTS_FILE)
+        return self._table
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """The attempt rows as a frame, in decision order."""
+        frame: pd.DataFrame = self.table.to_pandas()
+        return frame
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the attempt rows in batches, from the file where they are not in memory."""
+        if self._table is not None:
+            yield from self._table.to_batches(max_chunksize=_BATCH_ROWS)
+            return
+        assert self.folder is not None, "rows are in memory or in a folder"
+        with pq.ParquetFile(self.folder / REQUESTS_FILE) as file:
+            yield from file.iter_batches(_BATCH_ROWS)
+
+    @property
+    def groups(self) -> dict[str, range]:
+        """Client group → the numbers of its clients."""
+        return {
+            group["name"]: range(group["first_client"], group["first_client"] + group["clients"])
+            for group in self.summary["groups"]
+        }
+
+    @property
+    def clauses(self) -> pd.DataFrame:
+        """The table by limit clause."""
+        return pd.DataFrame(self.summary["clauses"]).set_index("clause")
+
+    def metrics(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+    ) -> pd.DataFrame:
+        """Return metrics, a line a group; `by` is one dimension or several.
+
+        Dimensions: client, group, tenant, application, key, ip, method, path, clause, rule, time.
+        bin: width of a bin for `time`, in ns or as a text such as `"10s"`.
+        Columns: `simulator.results.metrics.metrics_of`. Rows of the warm-up are left out.
+
+        Raises `InputError` for an unknown dimension.
+        """
+        return metrics_of(
+            self.batches(),
+            by,
+            end_ns=self.summary["duration_ns"],
+            start_ns=self.summary["warm_up_ns"],
+            bin_ns=parse_duration_ns(bin) if isinstance(bin, str) else bin,
+            groups=self.groups,
+            exact=self.summary["rows"] <= EXACT_ROWS,
+        )
+
+    # --- keeping -----------------------------------------------------------------------------
+
+    def write_to(self, folder: Path) -> None:
+        """Write the result's files into a folder that is there; rows that are there stay."""
+        if self._table is not None and not (folder / REQUESTS_FILE).exists():
+            write_table(self._table, folder / REQUESTS_FILE)
+        text = json.dumps(self.summary, indent=2, ensure_ascii=False)
+        (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
+        if self.scenario_text is not None:
+            (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write `requests.parquet`, `summary.json`, `report.html` and the resolved scenario.
+
+        Raises `InputError` for a folder that holds something (unless `force`) or cannot be written.
+        """
+        from simulator.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+
+        folder = Path(folder)
+        with out_folder(folder, force=force) as partial:
+            if self._table is None:
+                _ = self.table
+            self.write_to(partial)
+            write_report(partial)
+        return folder
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        totals = self.summary["totals"]
+        return (
+            f"<Result {self.summary['scenario']} seed={self.summary['seed']} "
+            f"offered={totals['offered']} refused={totals['refused']}>"
+        )
+
+    def _repr_html_(self) -> str:
+        totals = self.summary["totals"]
+        shown = self.clauses[self.clauses["offered"] > 0]
+        name = html.escape(str(self.summary["scenario"]))
+        head = (
+            f"<b>{name}</b>, seed {self.summary['seed']}, {self.summary['fidelity']}: "
+            f"{totals['offered']:,} offered, {totals['refused']:,} refused "
+            f"({totals['refused_share']:.2%})"
+        )
+        blocked = shown["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
+        columns = ["offered", "admitted", "refused", "delayed", "keys", "ips"]
+        table = shown[columns].assign(blocked=blocked).to_html(border=0)
+        faults = self.summary["checks"]["faults"]
+        tail = f"<p><b>{faults} broken invariants</b></p>" if faults else ""
+        return f"<div><p>{head}</p>{table}{tail}</div>"

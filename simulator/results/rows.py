@@ -1,0 +1,149 @@
+"""Attempt rows: the columns of `requests.parquet`, and the table of who asks for what.
+
+A row is one attempt at a request, in the order in which the service decided. Rows travel inside
+the simulator as seven whole numbers (`CELLS`); whatever is text (tenant, key, address, path …)
+stands once in a `SubjectTable`, and the outcome with its rule once in a `VerdictTable`.
+
+Nothing here decides or counts; it is the form of the data and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from engine.messages import Outcome
+
+__all__ = [
+    "CELLS",
+    "FORMAT_VERSION",
+    "NO_STATUS",
+    "SCHEMA",
+    "TEXT_COLUMNS",
+    "Chunk",
+    "Subject",
+    "SubjectTable",
+    "VerdictTable",
+]
+
+FORMAT_VERSION: Final = 1
+"""Stands in the file's metadata under `tollgate.format`; counts up when a column changes."""
+
+TEXT_COLUMNS: Final = (
+    "tenant",
+    "application",
+    "key",
+    "ip",
+    "method",
+    "path",
+    "outcome",
+    "rule",
+)
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("t_ns", pa.int64(), nullable=False),
+        pa.field("client", pa.int32(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        *(pa.field(name, _TEXT) for name in TEXT_COLUMNS),
+        pa.field("wait_ns", pa.int64(), nullable=False),
+        pa.field("latency_ns", pa.int64(), nullable=False),
+        pa.field("status", pa.int16()),
+    ],
+    metadata={"tollgate.format": str(FORMAT_VERSION)},
+)
+"""The columns, in file order. `rule` is null when admitted, `status` where no body was run."""
+
+CELLS: Final = 7
+"""Whole numbers a row: t_ns, subject, attempt, verdict, wait_ns, latency_ns, status."""
+
+NO_STATUS: Final = -1
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Subject(NamedTuple):
+    """Who asks for what: everything about a row that is known before it is decided.
+
+    client: number of the client, from 0. counters: every counter that such a request is counted
+    in, as (place of the rule in the run's `CounterIndex`, name of the counter).
+    """
+
+    client: int
+    tenant: str | None
+    application: str | None
+    key: str | None
+    ip: str
+    method: str
+    path: str
+    counters: tuple[tuple[int, str], ...] = ()
+
+
+class SubjectTable:
+    """The distinct subjects of a run, numbered from 0 in order of appearance."""
+
+    __slots__ = ("_numbers", "subjects")
+
+    def __init__(self) -> None:
+        self.subjects: list[Subject] = []
+        self._numbers: dict[Subject, int] = {}
+
+    def number(self, subject: Subject) -> int:
+        """Return the subject's number, a new one where it is new."""
+        found = self._numbers.get(subject)
+        if found is None:
+            found = self._numbers[subject] = len(self.subjects)
+            self.subjects.append(subject)
+        return found
+
+
+class VerdictTable:
+    """The distinct (outcome, rule) pairs of a run; 0 is admitted."""
+
+    __slots__ = ("_numbers", "verdicts")
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[Outcome, str | None]] = [("admitted", None)]
+        self._numbers: dict[tuple[Outcome, str | None], int] = {("admitted", None): 0}
+
+    def number(self, outcome: Outcome, rule: str | None) -> int:
+        """Return the pair's number, a new one where it is new."""
+        pair = (outcome, rule)
+        found = self._numbers.get(pair)
+        if found is None:
+            found = self._numbers[pair] = len(self.verdicts)
+            self.verdicts.append(pair)
+        return found
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some consecutive rows as arrays, with the tables that their numbers point into."""
+
+    t_ns: Numbers
+    subject: Numbers
+    attempt: Numbers
+    verdict: Numbers
+    wait_ns: Numbers
+    latency_ns: Numbers
+    status: Numbers
+    subjects: Sequence[Subject] = field(repr=False)
+    verdicts: Sequence[tuple[Outcome, str | None]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+    def of_subject(self, value: Callable[[Subject], int]) -> Numbers:
+        """Return `value` of each row's subject."""
+        return np.fromiter(map(value, self.subjects), np.int64, len(self.subjects))[self.subject]
+
+    def outcome_is(self, *outcomes: Outcome) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return, row by row, whether its outcome is one of `outcomes`."""
+        hits = np.fromiter((o in outcomes for o, _ in self.verdicts), bool, len(self.verdicts))
+        return np.asarray(hits[self.verdict])

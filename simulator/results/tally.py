@@ -1,0 +1,286 @@
+"""The tally: what a summary says, counted chunk by chunk in memory that does not grow with rows.
+
+Counts are kept for each (subject, verdict); every total, and every share of a client group,
+tenant, application or key, is a sum over those. Rows before the warm-up's end are left out here
+(they stay in the file); blocks that began there are known but their time before it is not counted.
+
+- offered: attempts that reached the service; offered = admitted + refused + pending.
+- pending: delayed by a throttle, and not released before the run's end.
+- refused: by a throttle or a block, whoever was told; `blocked` are those of blocks.
+- blocked time of a clause: how long its counters let nobody in, from a blocked request to the
+  instant it was told to wait for, overlaps counted once, cut at the run's end.
+- keys and addresses touched: those that the clause refused at least once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from fastdigest import TDigest
+
+from engine.messages import Outcome
+from simulator.results.counted import CounterIndex
+from simulator.results.intervals import LatestEnd
+from simulator.results.rows import NO_STATUS, Chunk, Numbers, Subject
+
+__all__ = ["ClauseLine", "Tally", "Totals"]
+
+QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts of attempts, and of requests that ended (each of one or more attempts)."""
+
+    offered: int = 0
+    admitted: int = 0
+    delayed: int = 0
+    refused: int = 0
+    blocked: int = 0
+    pending: int = 0
+    requests: int = 0
+    succeeded: int = 0
+
+    @property
+    def refused_share(self) -> float:
+        """Refused ÷ offered, 0 where nothing was offered."""
+        return self.refused / self.offered if self.offered else 0.0
+
+
+@dataclass(slots=True)
+class ClauseLine:
+    """One line of the table by limit clause."""
+
+    clause: str
+    offered: int = 0
+    admitted: int = 0
+    refused: int = 0
+    delayed: int = 0
+    shadow_refused: int = 0
+    blocked_ns: int = 0
+    keys: int = 0
+    ips: int = 0
+    first_refusal_ns: int | None = None
+
+
+class Tally:
+    """Counts a run's rows; see the file's head for what each number means.
+
+    index: the run's counters. clauses: the lines of the table, in order. end_ns: the run's end.
+    warm_up_ns: rows before are left out.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_clauses",
+        "_counts",
+        "_digest",
+        "_end_ns",
+        "_index",
+        "_pending",
+        "_requests",
+        "_shadow",
+        "_statuses",
+        "_subjects",
+        "_touched",
+        "_verdicts",
+        "_warm_up_ns",
+        "_well",
+    )
+
+    def __init__(
+        self, index: CounterIndex, clauses: Iterable[str], *, end_ns: int, warm_up_ns: int = 0
+    ) -> None:
+        self._index = index
+        self._end_ns = end_ns
+        self._warm_up_ns = warm_up_ns
+        self._clauses = {clause: ClauseLine(clause) for clause in clauses}
+        self._counts: Numbers = np.zeros((0, 0), dtype=np.int64)
+        self._pending: Numbers = np.zeros(0, dtype=np.int64)
+        self._statuses: dict[int, int] = {}
+        self._shadow: dict[str, int] = {}
+        self._blocks: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
+        self._touched: dict[str, tuple[set[str], set[str]]] = {
+            clause: (set(), set()) for clause in self._clauses
+        }
+        self._digest = TDigest()
+        self._requests: list[int] = []
+        self._well: list[int] = []
+        self._subjects: list[Subject] | Any = []
+        self._verdicts: list[tuple[Outcome, str | None]] | Any = []
+
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        self._subjects, self._verdicts = chunk.subjects, chunk.verdicts
+        self._block_times(chunk)
+        chosen = chunk.t_ns >= self._warm_up_ns
+        if not chosen.any():
+            return
+        self._grow()
+        subject, verdict = chunk.subject[chosen], chunk.verdict[chosen]
+        width = self._counts.shape[1]
+        cells = np.bincount(subject * width + verdict, minlength=self._counts.size)
+        self._counts += cells.reshape(self._counts.shape)
+        late = chunk.outcome_is("delayed") & (chunk.t_ns + chunk.wait_ns >= self._end_ns) & chosen
+        self._pending += np.bincount(chunk.subject[late], minlength=len(self._pending))
+        for status, count in zip(*np.unique(chunk.status[chosen], return_counts=True), strict=True):
+            if status != NO_STATUS:
+                self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
+        served = chosen & chunk.outcome_is("admitted", "delayed")
+        if served.any():
+            self._digest.batch_update(chunk.latency_ns[served].tolist())
+        self._first_refusals(chunk, chosen)
+
+    def add_shadow(self, t_ns: int, rules: Iterable[str]) -> None:
+        """Count what shadow rules would have refused at `t_ns`; ids as in `Decision.shadow`."""
+        if t_ns < self._warm_up_ns:
+            return
+        for rule in rules:
+            self._shadow[rule] = self._shadow.get(rule, 0) + 1
+
+    def request_ended(self, subject: int, began_ns: int, *, well: bool) -> None:
+        """Count a request that ended, and whether it ended well; `subject` is a row's number."""
+        if began_ns < self._warm_up_ns:
+            return
+        requests = self._requests
+        if subject >= len(requests):
+            more = [0] * (subject + 1 - len(requests))
+            requests += more
+            self._well += more
+        requests[subject] += 1
+        if well:
+            self._well[subject] += 1
+
+    def totals(self, keep: Callable[[Subject], bool] | None = None) -> Totals:
+        """Return the totals over all subjects, or over those that `keep` holds for."""
+        rows = self._rows(keep)
+        by_outcome: dict[str, int] = dict.fromkeys(("admitted", "delayed", "refused", "blocked"), 0)
+        for (outcome, _), count in zip(
+            self._verdicts, self._counts[rows].sum(axis=0).tolist(), strict=False
+        ):
+            by_outcome[outcome] += count
+        pending = int(self._pending[rows].sum())
+        return Totals(
+            offered=sum(by_outcome.values()),
+            admitted=by_outcome["admitted"] + by_outcome["delayed"] - pending,
+            delayed=by_outcome["delayed"],
+            refused=by_outcome["refused"] + by_outcome["blocked"],
+            blocked=by_outcome["blocked"],
+            pending=pending,
+            requests=sum(self._kept(self._requests, keep)),
+            succeeded=sum(self._kept(self._well, keep)),
+        )
+
+    def succeeded_by_client(self, keep: Callable[[Subject], bool] | None = None) -> dict[int, int]:
+        """Return client number → requests that ended well, of clients that were there at all."""
+        found: dict[int, int] = {}
+        for number, subject in enumerate(self._subjects):
+            if keep is None or keep(subject):
+                well = self._well[number] if number < len(self._well) else 0
+                found[subject.client] = found.get(subject.client, 0) + well
+        return found
+
+    def statuses(self) -> dict[str, int]:
+        """Return status → attempts answered with it; empty where no body was run."""
+        return {str(status): count for status, count in sorted(self._statuses.items())}
+
+    def latency_quantiles_ns(self) -> dict[str, int] | None:
+        """Return the latency quantiles of what was let in (t-digest), None where nothing was."""
+        if self._digest.is_empty():
+            return None
+        return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}
+
+    def clauses(self) -> list[ClauseLine]:
+        """Return the table by clause, in table order; clauses nobody met have zeros."""
+        lines = {c: _fresh(line) for c, line in self._clauses.items()}
+        rules = self._index.rules
+        clause_of = {rule.id: rule.clause for rule in rules}
+        passes = [o in {"admitted", "delayed"} for o, _ in self._verdicts]
+        for number, counts in enumerate(self._counts.tolist()):
+            offered = sum(counts)
+            admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
+            counters = self._subjects[number].counters
+            for clause in dict.fromkeys(rules[place].clause for place, _ in counters):
+                lines[clause].offered += offered
+                lines[clause].admitted += admitted
+        sums = self._counts.sum(axis=0).tolist()
+        for (outcome, rule), count in zip(self._verdicts, sums, strict=False):
+            if rule is not None:
+                line = lines[clause_of[rule]]
+                if outcome == "delayed":
+                    line.delayed += count
+                else:
+                    line.refused += count
+        for rule, count in self._shadow.items():
+            lines[clause_of[rule]].shadow_refused += count
+        for clause, (keys, ips) in self._touched.items():
+            lines[clause].keys, lines[clause].ips = len(keys), len(ips)
+        return list(lines.values())
+
+    def _kept(self, counts: list[int], keep: Callable[[Subject], bool] | None) -> Iterator[int]:
+        for subject, count in zip(self._subjects, counts, strict=False):
+            if keep is None or keep(subject):
+                yield count
+
+    def _rows(self, keep: Callable[[Subject], bool] | None) -> Any:  # noqa: ANN401 # reason: any index of an array
+        if keep is None:
+            return slice(None)
+        known = self._subjects[: len(self._counts)]
+        return np.fromiter((keep(subject) for subject in known), bool, len(known))
+
+    def _grow(self) -> None:
+        height, width = len(self._subjects), len(self._verdicts)
+        if (height, width) != self._counts.shape:
+            grown = np.zeros((height, width), dtype=np.int64)
+            grown[: self._counts.shape[0], : self._counts.shape[1]] = self._counts
+            self._counts = grown
+            pending = np.zeros(height, dtype=np.int64)
+            pending[: len(self._pending)] = self._pending
+            self._pending = pending
+
+    def _block_times(self, chunk: Chunk) -> None:
+        blocked = chunk.outcome_is("blocked")
+        for place, rule in enumerate(self._index.rules):
+            if not rule.blocks or rule.shadow:
+                continue
+            by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
+            chosen = np.flatnonzero(blocked & by_rule[chunk.verdict])
+            if not len(chosen):
+                continue
+            counter = self._index.numbers(place, chunk)[chosen]
+            start_ns = chunk.t_ns[chosen]
+            end_ns = start_ns + chunk.wait_ns[chosen]
+            open_ns = self._blocks[place].before(counter, end_ns)
+            start_ns = np.maximum(np.maximum(start_ns, open_ns), self._warm_up_ns)
+            lasted_ns = np.minimum(end_ns, self._end_ns) - start_ns
+            self._clauses[rule.clause].blocked_ns += int(np.maximum(lasted_ns, 0).sum())
+
+    def _first_refusals(self, chunk: Chunk, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        turned = chosen & chunk.outcome_is("refused", "blocked")
+        clause_of = {rule.id: rule.clause for rule in self._index.rules}
+        for number, (_, rule) in enumerate(chunk.verdicts):
+            if rule is None:
+                continue
+            rows = np.flatnonzero(turned & (chunk.verdict == number))
+            if not len(rows):
+                continue
+            line = self._clauses[clause_of[rule]]
+            first_ns = int(chunk.t_ns[rows[0]])
+            if line.first_refusal_ns is None or first_ns < line.first_refusal_ns:
+                line.first_refusal_ns = first_ns
+            keys, ips = self._touched[line.clause]
+            for subject in np.unique(chunk.subject[rows]):
+                of = chunk.subjects[subject]
+                ips.add(of.ip)
+                if of.key is not None:
+                    keys.add(of.key)
+
+
+def _fresh(line: ClauseLine) -> ClauseLine:
+    return ClauseLine(
+        line.clause, blocked_ns=line.blocked_ns, first_refusal_ns=line.first_refusal_ns
+    )

@@ -1,0 +1,1 @@
+"""Traffic: random streams, draws, arrivals, populations, clients; and access logs to replay."""

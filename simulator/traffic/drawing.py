@@ -1,0 +1,141 @@
+"""From a scenario's distributions and arrivals to a function of one number, or an iterator.
+
+The formulas are in `simulator.traffic.draws` and `simulator.traffic.arrivals`; this module picks
+the one that a scenario's class names, once a client, so that a draw costs one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Final
+
+from engine.files import Rate
+from simulator.scenario.draws import (
+    Arrivals,
+    Constant,
+    ConstantArrivals,
+    DailyArrivals,
+    Discrete,
+    Draw,
+    Exponential,
+    Lognormal,
+    OnOffArrivals,
+    PoissonArrivals,
+    RampArrivals,
+    ReplayArrivals,
+    StepArrivals,
+    Uniform,
+)
+from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
+from simulator.traffic.draws import (
+    categorical,
+    cumulative_weights,
+    exponential_ns,
+    lognormal_ns,
+    pareto_ns,
+    uniform_ns,
+)
+from simulator.traffic.streams import Stream
+
+__all__ = ["arrivals_of", "duration_of"]
+
+_HOURS: Final = 24
+_FOREVER_NS: Final = 1 << 60
+
+
+def duration_of(draw: Draw, stream: Callable[[], Stream]) -> int | Callable[[], int]:
+    """Return the constant duration, or a function that draws the next one from `stream`.
+
+    `stream` is called only where something is drawn, so that constants cost no stream.
+    """
+    if isinstance(draw, Constant):
+        return draw.value_ns
+    uniform = stream().uniform
+    if isinstance(draw, Uniform):
+        low_ns, high_ns = draw.low_ns, draw.high_ns
+        return lambda: uniform_ns(uniform(), low_ns, high_ns)
+    if isinstance(draw, Exponential):
+        mean_ns = draw.mean_ns
+        return lambda: exponential_ns(uniform(), mean_ns)
+    if isinstance(draw, Lognormal):
+        median_ns, sigma = draw.median_ns, draw.sigma
+        return lambda: lognormal_ns(uniform(), median_ns, sigma)
+    if isinstance(draw, Discrete):
+        values_ns = draw.values_ns
+        table = cumulative_weights(draw.weights or (1.0,) * len(values_ns))
+        return lambda: values_ns[categorical(uniform(), table)]
+    least_ns, alpha = draw.least_ns, draw.alpha
+    return lambda: pareto_ns(uniform(), least_ns, alpha)
+
+
+def arrivals_of(
+    arrivals: Arrivals,
+    stream: Callable[[str], Stream],
+    *,
+    start_ns: int,
+    start_time_ns: int,
+    replayed_ns: Callable[[ReplayArrivals], Iterator[int]],
+) -> Iterator[int]:
+    """Return the instants at which an open-loop client's requests begin, never decreasing.
+
+    stream: by purpose. start_time_ns: the run's start on the wall clock, for days.
+    replayed_ns: reads a replay's file as instants from 0.
+    """
+    if isinstance(arrivals, ConstantArrivals):
+        return constant(*arrivals.rate, start_ns=start_ns)
+    if isinstance(arrivals, ReplayArrivals):
+        return (start_ns + at_ns for at_ns in replayed_ns(arrivals))
+    source = stream("arrivals")
+    if isinstance(arrivals, PoissonArrivals):
+        return poisson(source, *arrivals.rate, start_ns=start_ns)
+    if isinstance(arrivals, OnOffArrivals):
+        return on_off(
+            stream("switches"),
+            source,
+            on=arrivals.on_rate,
+            off=arrivals.off_rate if arrivals.off_rate[0] else None,
+            on_mean_ns=arrivals.on_ns,
+            off_mean_ns=arrivals.off_ns,
+            start_ns=start_ns,
+        )
+    return varying(source, _pieces(arrivals, start_ns, start_time_ns), start_ns=start_ns)
+
+
+def _pieces(
+    arrivals: StepArrivals | RampArrivals | DailyArrivals, start_ns: int, start_time_ns: int
+) -> Iterator[Piece]:
+    if isinstance(arrivals, RampArrivals):
+        low, high = _rate(arrivals.from_rate), _rate(arrivals.to_rate)
+        yield Piece(arrivals.over_ns, low, high)
+        yield Piece(_FOREVER_NS, high, high)
+    elif isinstance(arrivals, StepArrivals):
+        steps = arrivals.steps
+        yield Piece(steps[0].at_ns, 0.0, 0.0)
+        ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
+        for step, end_ns in zip(steps, ends_ns, strict=True):
+            yield Piece(end_ns - step.at_ns, _rate(step.rate), _rate(step.rate))
+    else:
+        yield from _days(arrivals, start_ns, start_time_ns)
+
+
+def _days(arrivals: DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
+    """Yield hours from where in the day the client starts (of 24 h days: on the UTC clock)."""
+    mean = _rate(arrivals.rate) * _HOURS / sum(arrivals.hours)
+    borders_ns = [hour * arrivals.day_ns // _HOURS for hour in range(_HOURS + 1)]
+    hours = [
+        Piece(borders_ns[hour + 1] - borders_ns[hour], mean * weight, mean * weight)
+        for hour, weight in enumerate(arrivals.hours)
+    ]
+    is_day = arrivals.day_ns == _HOURS * 3_600 * 1_000_000_000
+    into_ns = (start_time_ns + start_ns) % arrivals.day_ns if is_day else 0
+    for hour in count():
+        piece, begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
+        if hour < _HOURS and begins_ns + piece.length_ns <= into_ns:
+            continue
+        gone_ns = max(0, into_ns - begins_ns) if hour < _HOURS else 0
+        yield piece._replace(length_ns=piece.length_ns - gone_ns)
+
+
+def _rate(rate: Rate) -> float:
+    return rate.limit_requests / rate.window_ns

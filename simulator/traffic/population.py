@@ -1,0 +1,195 @@
+"""The population: who the clients are, with which keys and from which addresses.
+
+Expands a scenario's counts into numbered keys, addresses and clients, and deals keys and
+addresses to clients as the scenario's `Dealing` says. All of it follows from the scenario and its
+seed; nothing here knows time.
+
+Keys are numbered over the whole scenario, application after application, each one's ordinary keys
+before its legacy ones; `key-0001` is the first. Clients are numbered over all groups in file
+order; the number is what decides between requests at one instant.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeAlias
+
+from engine.model import ApplicationKind, TenantKind
+from simulator.scenario.clients import ClientGroup, Dealing
+from simulator.scenario.model import AddressPool, Application, Scenario
+from simulator.traffic.draws import categorical, cumulative_weights, zipf_weights
+from simulator.traffic.streams import Stream
+
+__all__ = ["Client", "Dealer", "KeyHolder", "Population", "populate"]
+
+_PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
+_PRIVATE_ADDRESSES: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """One API key of the scenario. label: what reports call it; it is not the key's text."""
+
+    label: str
+    tenant: str
+    tenant_kind: TenantKind
+    table: str
+    application: str
+    application_kind: ApplicationKind
+    legacy: bool
+
+
+Dealer: TypeAlias = Callable[[], int]
+"""Returns the place, within its pool, of the member that the next request gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client. keys, addresses: its group's pools; one is dealt to each request."""
+
+    number: int
+    name: str
+    place: int
+    group: ClientGroup
+    keys: Sequence[KeyHolder]
+    addresses: Sequence[str]
+    deal_key: Dealer
+    deal_address: Dealer
+    stream: Callable[[str], Stream]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Everybody. groups: client group → the numbers of its clients."""
+
+    keys: tuple[KeyHolder, ...]
+    clients: tuple[Client, ...]
+    groups: dict[str, range]
+
+
+def populate(scenario: Scenario, seed: int) -> Population:
+    """Return the scenario's population under a seed."""
+    keys = {app.name: _keys_of(scenario, app) for app in scenario.applications}
+    labels = iter(range(1, 1 + sum(len(held) for held in keys.values())))
+    labelled = {
+        name: [_labelled(holder, next(labels)) for holder in held] for name, held in keys.items()
+    }
+    pools, spare = _address_pools(scenario)
+    clients: list[Client] = []
+    groups: dict[str, range] = {}
+    for group in scenario.clients:
+        first = len(clients)
+        held = [holder for name in group.applications for holder in labelled[name]]
+        for place in range(group.count):
+            if group.addresses is None:
+                addresses: Sequence[str] = (_private(spare),)
+                spare += 1
+            else:
+                addresses = pools[group.addresses]
+            clients.append(_client(scenario, group, len(clients), place, held, addresses, seed))
+        groups[group.name] = range(first, len(clients))
+    everybody = tuple(holder for held in labelled.values() for holder in held)
+    return Population(everybody, tuple(clients), groups)
+
+
+def _client(  # reason: the parts of one client
+    scenario: Scenario,
+    group: ClientGroup,
+    number: int,
+    place: int,
+    keys: Sequence[KeyHolder],
+    addresses: Sequence[str],
+    seed: int,
+) -> Client:
+    name = f"{group.name}/{place}"
+    streams: dict[str, Stream] = {}
+
+    def stream(purpose: str) -> Stream:
+        found = streams.get(purpose)
+        if found is None:
+            found = streams[purpose] = Stream(seed, f"{name}/{purpose}")
+        return found
+
+    pool = next((pool for pool in scenario.addresses if pool.name == group.addresses), None)
+    if pool is not None and pool.clients_each is not None:
+        fixed = place // pool.clients_each % len(addresses)
+        deal_address: Dealer = lambda: fixed  # noqa: E731 # reason: a dealer like the others
+    else:
+        dealing = Dealing() if pool is None else pool.deal
+        deal_address = _dealer(dealing, place, len(addresses), lambda: stream("address"))
+    deal_key = _dealer(group.keys, place, len(keys), lambda: stream("key"))
+    return Client(number, name, place, group, keys, addresses, deal_key, deal_address, stream)
+
+
+def _dealer(dealing: Dealing, place: int, count: int, stream: Callable[[], Stream]) -> Dealer:
+    if count <= 1:
+        return lambda: 0
+    if dealing.zipf is None:
+        if dealing.per == "client":
+            fixed = place % count
+            return lambda: fixed
+        following = iter(range(place, 1 << 62))
+        return lambda: next(following) % count
+    table = _zipf_table(count, dealing.zipf)
+    if dealing.per == "client":
+        drawn = categorical(stream().uniform(), table)
+        return lambda: drawn
+    uniform = stream().uniform
+    return lambda: categorical(uniform(), table)
+
+
+@cache
+def _zipf_table(count: int, exponent: float) -> list[float]:
+    return cumulative_weights(zipf_weights(count, exponent))
+
+
+def _keys_of(scenario: Scenario, app: Application) -> list[KeyHolder]:
+    tenant = next(tenant for tenant in scenario.tenants if tenant.name == app.tenant)
+    table = tenant.quotas.rate_limit or "Default"
+    return [
+        KeyHolder("", tenant.name, tenant.kind, table, app.name, app.kind, legacy)
+        for legacy, count in ((False, app.ordinary_keys), (True, app.legacy_keys))
+        for _ in range(count)
+    ]
+
+
+def _labelled(holder: KeyHolder, number: int) -> KeyHolder:
+    return KeyHolder(
+        f"key-{number:04d}",
+        holder.tenant,
+        holder.tenant_kind,
+        holder.table,
+        holder.application,
+        holder.application_kind,
+        holder.legacy,
+    )
+
+
+def _address_pools(scenario: Scenario) -> tuple[dict[str, Sequence[str]], int]:
+    """Return the pools' addresses, and the next private address that none of them took."""
+    spare = 1
+    pools: dict[str, Sequence[str]] = {}
+    for pool in scenario.addresses:
+        if pool.network is None:
+            pools[pool.name] = [_private(spare + place) for place in range(pool.count)]
+            spare += pool.count
+        else:
+            pools[pool.name] = _of_network(pool, pool.network)
+    return pools, spare
+
+
+def _of_network(pool: AddressPool, text: str) -> Sequence[str]:
+    network = ipaddress.ip_network(text, strict=False)
+    alone = network.num_addresses == 1
+    first = int(network.network_address) + (0 if alone else 1)
+    make = ipaddress.IPv4Address if network.version == 4 else ipaddress.IPv6Address
+    return [str(make(first + place)) for place in range(pool.count)]
+
+
+def _private(place: int) -> str:
+    assert 0 < place < _PRIVATE_ADDRESSES, "10.0.0.0/8 has room for the scenario's addresses"
+    number = _PRIVATE_NETWORK + place
+    return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

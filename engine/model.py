@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "DEFAULT_QUOTAS",
@@ -95,9 +95,8 @@ class Key:
     created_at_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A stored token.
+class Token(NamedTuple):
+    """A stored token. A named tuple, since a service holds millions of them.
 
     sealed_data: the vault's ciphertext of the canonical JSON of `data` without the cvc.
     sealed_cvc: the ciphertext of the cvc until `cvc_until_ns`, then None (QUO-CVC).
@@ -111,16 +110,19 @@ class Token:
     container: str
     created_by: str
     created_at_ns: int
-    sealed_data: bytes = field(repr=False)
-    dedup_hash: bytes = field(repr=False)
+    sealed_data: bytes
+    dedup_hash: bytes
     mask: Mapping[str, Any] | None = None
     metadata: Mapping[str, str] | None = None
     search_indexes: tuple[str, ...] | None = None
-    index_hashes: tuple[bytes, ...] = field(default=(), repr=False)
+    index_hashes: tuple[bytes, ...] = ()
     fingerprint: str | None = None
     fingerprint_expression: str | None = None
-    sealed_cvc: bytes | None = field(default=None, repr=False)
+    sealed_cvc: bytes | None = None
     cvc_until_ns: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Token {self.id} of a {self.type} in {self.container}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,7 @@ class Intent:
     mask: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """What was done to what, by whom; never a value (D-LOGS)."""
 
     id: str

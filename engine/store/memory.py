@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
@@ -321,7 +320,7 @@ class MemoryStore:
             _, tenant_id, record_id = due
             if tenant_id:
                 token = self._tokens[tenant_id].records[record_id]
-                bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
+                bare = token._replace(sealed_cvc=None, cvc_until_ns=None)
                 undo.append((self._swap_token, self._tokens[tenant_id].swap(bare)))
             else:
                 undo.append((self._set, Intent, record_id, self._set(Intent, record_id, None)))

@@ -9,7 +9,7 @@ packed rows still have the bytes, which the caller puts into slots; selected one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from inspect import signature
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -108,7 +108,7 @@ class Rows(Generic[R]):
 
     def __init__(self, kind: type[R], table: str, **codecs: _Codec) -> None:
         self.table = table
-        self.names: Sequence[str] = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # reason: every kind of record is a dataclass
+        self.names: Sequence[str] = list(signature(kind).parameters)
         self.sealed = [at for at, name in enumerate(self.names) if name.startswith("sealed_")]
         self.sealed_names = [self.names[at] for at in self.sealed]
         self.columns = ", ".join(

@@ -10,7 +10,6 @@ What it is not: the look-up itself, which is the store's, and the redaction (`re
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -112,8 +111,7 @@ def merge_existing(
     if draft.cvc is not None:
         sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), "cvc")
         until_ns = cvc_until_ns
-    return dataclasses.replace(
-        token,
+    return token._replace(
         metadata=metadata,
         search_indexes=indexes,
         index_hashes=hashes,

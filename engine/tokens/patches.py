@@ -19,7 +19,6 @@ stored, which is handed in opened.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Final
 
 from engine.messages import Json, Problem
@@ -128,8 +127,7 @@ def apply_change(
             sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), "cvc")
             until_ns = cvc_until_ns if change.restarts_cvc else token.cvc_until_ns
     expression = draft.fingerprint_expression
-    return dataclasses.replace(
-        token,
+    return token._replace(
         container=draft.container,
         sealed_data=sealed_data,
         sealed_cvc=sealed_cvc,

@@ -288,9 +288,9 @@ def test_the_oldest_of_equal_tokens_is_the_duplicate(store: Store) -> None:
         assert store.duplicate(OTHER_TENANT, same) is None
         store.delete_token(TENANT, first.id)
         assert store.duplicate(TENANT, same) == second
-        store.update_token(replace(second, dedup_hash=b"changed"))
+        store.update_token(second._replace(dedup_hash=b"changed"))
         assert store.duplicate(TENANT, same) == third
-        assert store.duplicate(TENANT, b"changed") == replace(second, dedup_hash=b"changed")
+        assert store.duplicate(TENANT, b"changed") == second._replace(dedup_hash=b"changed")
         store.delete_token(TENANT, third.id)
         assert store.duplicate(TENANT, same) is None
 
@@ -494,7 +494,7 @@ def test_a_cvc_and_an_intent_go_at_their_instant(store: Store) -> None:
     with store.transaction():
         assert store.expire(50) == 1
         bare = store.token(TENANT, uuid(1))
-        assert bare == replace(card(1, 50), sealed_cvc=None, cvc_until_ns=None)
+        assert bare == card(1, 50)._replace(sealed_cvc=None, cvc_until_ns=None)
         assert store.get(Intent, uuid(3)) is not None
         assert store.next_deadline_ns() == 55
         assert store.expire(100) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ class Agreement(RuleBasedStateMachine):
     def add(self, tokens: list[Token], at_ns: int, until_ns: int | None) -> None:
         cvc = None if until_ns is None else b"cvc"
         added = [
-            replace(each, created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc)
+            each._replace(created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc)
             for each in tokens
         ]
         self.both("add_tokens", added)
@@ -141,7 +140,7 @@ class Agreement(RuleBasedStateMachine):
         cvc = None if until_ns is None else b"changed cvc"
         self.both(
             "update_token",
-            replace(new, created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc),
+            new._replace(created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc),
         )
 
     @rule(tenant_id=TENANTS, number=NUMBERS)

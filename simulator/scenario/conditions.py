@@ -40,18 +40,22 @@ _PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th p
 
 METRICS: Final[dict[str, Metric]] = {
     "offered": Metric("offered", "attempts"),
-    "admitted": Metric("admitted", "attempts let in at once"),
-    "delayed": Metric("delayed", "attempts let in after a delay"),
-    "refused": Metric("refused", "attempts refused by a rate"),
-    "blocked": Metric("blocked", "attempts refused by a block"),
-    "refused_share": Metric("refused_share", "refused and blocked ones among the offered"),
+    "admitted": Metric("admitted", "attempts let in, at once or after a delay"),
+    "delayed": Metric("delayed", "attempts let in after a delay, among the admitted"),
+    "refused": Metric("refused", "attempts refused, by a rate or by a block"),
+    "blocked": Metric("blocked", "attempts refused by a block, among the refused"),
+    "refused_share": Metric("refused_share", "refused / offered"),
     "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
     "attempts_per_success": Metric("attempts_per_success", "offered attempts a good answer"),
     "fairness": Metric("fairness", "Jain's index of what each client had admitted; 1 = even"),
     "blocked_time": Metric("blocked_ns", "time in which some key and address was blocked", True),
-    "first_refusal": Metric("first_refusal_ns", "time of the first refusal", True),
+    "first_refusal": Metric(
+        "first_refusal_ns", "time of the first refusal, since the warm-up", True
+    ),
     **{
-        f"{what}_{short}": Metric(f"{what}_{short}_ns", f"{name} of the {what}", True)
+        f"{what}_{short}": Metric(
+            f"{what}_{short}_ns", f"{name} of the {what} of admitted attempts", True
+        )
         for what in ("wait", "latency")
         for short, name in _PERCENTILES.items()
     },

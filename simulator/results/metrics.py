@@ -65,6 +65,7 @@ def metrics_of(
     start_ns: int = 0,
     bin_ns: int | None = None,
     groups: Mapping[str, range] | None = None,
+    where: Mapping[str, str | int] | None = None,
     exact: bool = True,
 ) -> pd.DataFrame:
     """Return a frame, a line a group, indexed by the dimensions of `by` (see `DIMENSIONS`).
@@ -76,10 +77,11 @@ def metrics_of(
     fairness (Jain's index of what each client had admitted; 1 = even).
 
     bin_ns: width of a bin for `time`. groups: client group → client numbers, for `group`.
-    Rows before `start_ns` are left out. Raises `InputError` for an unknown dimension.
+    where: dimension → the value that rows must have. Rows before `start_ns` are left out.
+    Raises `InputError` for an unknown dimension.
     """
     names = [by] if isinstance(by, str) else list(by)
-    for name in names:
+    for name in (*names, *(where or ())):
         if name not in DIMENSIONS:
             raise InputError(f"by = {name!r} must be a dimension{did_you_mean(name, DIMENSIONS)}")
     if "time" in names and (bin_ns is None or bin_ns <= 0):
@@ -87,8 +89,10 @@ def metrics_of(
     found: dict[tuple[Any, ...], _Group] = {}
     for batch in batches:
         frame = _frame(batch, start_ns, bin_ns, groups or {})
+        for name, value in (where or {}).items():
+            frame = frame[(frame[name] == value).to_numpy(dtype=bool, na_value=False)]
         if not names:
-            frame[_ALL] = _ALL
+            frame = frame.assign(**{_ALL: _ALL})
         if len(frame):
             _take(found, frame, names or [_ALL], end_ns, exact=exact)
     lines = [_line(group, end_ns - start_ns, start_ns, bin_ns) for group in found.values()]

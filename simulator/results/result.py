@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,11 +113,13 @@ class Result:
         by: str | Sequence[str] = (),
         *,
         bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+        where: Mapping[str, str | int] | None = None,
     ) -> pd.DataFrame:
         """Return metrics, a line a group; `by` is one dimension or several.
 
         Dimensions: client, group, tenant, application, key, ip, method, path, clause, rule, time.
-        bin: width of a bin for `time`, in ns or as a text such as `"10s"`.
+        bin: width of a bin for `time`, in ns or as a text such as `"10s"`. where: dimension → the
+        value that rows must have.
         Columns: `simulator.results.metrics.metrics_of`. Rows of the warm-up are left out.
 
         Raises `InputError` for an unknown dimension.
@@ -129,6 +131,7 @@ class Result:
             start_ns=self.summary["warm_up_ns"],
             bin_ns=parse_duration_ns(bin) if isinstance(bin, str) else bin,
             groups=self.groups,
+            where=where,
             exact=self.summary["rows"] <= EXACT_ROWS,
         )
 

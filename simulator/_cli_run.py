@@ -1,0 +1,219 @@
+"""`python -m simulator run`: its flags, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simulator.backends import Progress
+    from simulator.results import Result
+    from simulator.scenario import Scenario
+
+__all__ = ["add_arguments", "console", "print_table", "progress_bar", "run"]
+
+_PIPE_COLUMNS: Final = 140
+_TELL_EVERY_S: Final = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `run`."""
+    parser.description = "Play a scenario, and say which limits bound, when, and whom."
+    parser.add_argument(
+        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
+    )
+    parser.add_argument(
+        "--fidelity",
+        choices=("engine", "limits"),
+        default="engine",
+        help="engine: every request runs whole (default); limits: limit decisions alone",
+    )
+    parser.add_argument("--seed", type=_seed, metavar="N", help="the scenario's unless given")
+    parser.add_argument(
+        "--replications", type=_count, default=1, metavar="N", help="runs, with seeds N, N + 1 …"
+    )
+    parser.add_argument("--warm-up", metavar="D", help="leave out the first D (1m30s) of results")
+    parser.add_argument(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run the invariant checkers (on)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder of the results (runs/<name>-<seed>)")
+    parser.add_argument("--force", action="store_true", help="replace the results in that folder")
+    parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns the exit code. Raises `InputError` for bad input."""
+    from engine.files import parse_duration_ns
+    from simulator.report import REPORT_FILE
+    from simulator.results import check_out
+    from simulator.running import resolve, run_once
+
+    scenario = resolve(args.scenario)
+    seed = scenario.seed if args.seed is None else args.seed
+    warm_up_ns = scenario.warm_up_ns if args.warm_up is None else parse_duration_ns(args.warm_up)
+    out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
+    check_out(out, force=args.force)
+    command = repeated_command(args)
+    if not args.quiet:
+        print_head(scenario, seed, args.fidelity, warm_up_ns)
+    with progress_bar(scenario.duration_ns, quiet=args.quiet) as progress:
+        result = run_once(
+            scenario,
+            fidelity=args.fidelity,
+            seed=seed,
+            warm_up_ns=warm_up_ns,
+            check=args.check,
+            out=out,
+            force=args.force,
+            progress=progress,
+            extra={"command": command},
+        )
+    if args.quiet:
+        print(out / REPORT_FILE)
+    else:
+        screen = console()
+        print_table(result, screen)
+        print_tail(result, screen, checked=args.check)
+        print("again:", shlex.join(command))
+        print("report:", out / REPORT_FILE)
+    for violation in result.violations[:5]:
+        print(f"broken invariant: {violation.invariant}: {violation.what}", file=sys.stderr)
+    broken = [line for line in result.summary["thresholds"] if not line["holds"]]
+    return 1 if result.violations or broken else 0
+
+
+def repeated_command(args: argparse.Namespace) -> list[str]:
+    """Return the command that repeats this run."""
+    words = ["python", "-m", "simulator", "run", args.scenario]
+    if args.fidelity != "engine":
+        words += ["--fidelity", args.fidelity]
+    for flag, value in (("--seed", args.seed), ("--warm-up", args.warm_up), ("--out", args.out)):
+        if value is not None:
+            words += [flag, str(value)]
+    if args.replications > 1:
+        words += ["--replications", str(args.replications)]
+    words += [] if args.check else ["--no-check"]
+    return [*words, "--force"]
+
+
+def console() -> Console:
+    """Return the console for standard output; wide where it is no terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+
+
+def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
+    """Print what the run is, before it begins."""
+    from engine.files import format_duration
+
+    clients = ", ".join(f"{group.count} {group.name}" for group in scenario.clients)
+    if scenario.question:
+        print(scenario.question)
+    print(
+        f"seed {seed}, fidelity {fidelity}, duration {format_duration(scenario.duration_ns)}, "
+        f"warm-up {format_duration(warm_up_ns)}, clients: {clients}"
+    )
+
+
+def print_table(result: Result, screen: Console) -> None:
+    """Print the table by limit clause, of those that any request met."""
+    from rich.table import Table
+
+    table = Table(title=None, box=None, header_style="bold", pad_edge=False)
+    table.add_column("clause", no_wrap=True)
+    columns = ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs", "first")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in result.summary["clauses"]:
+        if line["offered"]:
+            table.add_row(line["clause"], *_cells(line))
+    screen.print(table)
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    first_ns = line["first_refusal_ns"]
+    return [
+        f"{line['offered']:,}",
+        f"{line['admitted']:,}",
+        f"{line['refused']:,}"
+        + (f" ({line['shadow_refused']:,} shadow)" * bool(line["shadow_refused"])),
+        f"{line['delayed']:,}",
+        f"{line['blocked_ns'] / 1e9:,.1f}",
+        str(line["keys"]),
+        str(line["ips"]),
+        "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
+    ]
+
+
+def print_tail(result: Result, screen: Console, *, checked: bool) -> None:
+    """Print totals, checks and thresholds."""
+    totals = result.summary["totals"]
+    screen.print(
+        f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "
+        f"{totals['refused']:,} refused ({totals['refused_share']:.2%}), "
+        f"{totals['pending']:,} pending; {totals['requests']:,} requests, "
+        f"{totals['succeeded']:,} of them well",
+        markup=False,
+    )
+    if checked:
+        faults = result.summary["checks"]["faults"]
+        found = f"{faults} faults" if faults else "all hold"
+        names = ", ".join(result.summary["checks"]["invariants"])
+        screen.print(f"checks: {found} ({names}; {result.check_s:.2f} s)", markup=False)
+    for line in result.summary["thresholds"]:
+        word = "holds" if line["holds"] else "does not hold"
+        value = "no value" if line["value"] is None else f"{line['value']:g}"
+        screen.print(f"threshold: {line['that']} {word} ({value})", markup=False)
+
+
+@contextmanager
+def progress_bar(whole_ns: int, *, quiet: bool) -> Iterator[Progress | None]:
+    """Show how far a run is: a bar on a terminal, a plain line now and then elsewhere."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        with Bar(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("simulating", total=whole_ns)
+            yield lambda now_ns: bar.update(task, completed=now_ns)
+    else:
+        yield _plain_lines(whole_ns)
+
+
+def _plain_lines(whole_ns: int) -> Progress:
+    import time
+
+    told_s = time.monotonic()
+
+    def tell(now_ns: int) -> None:
+        nonlocal told_s
+        if now_ns < whole_ns and time.monotonic() - told_s >= _TELL_EVERY_S:
+            told_s = time.monotonic()
+            print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)
+
+    return tell

@@ -1,0 +1,73 @@
+"""The value of a metric of a run, narrowed by labels: what thresholds and searches ask for.
+
+The metrics and labels are listed in `simulator.scenario.conditions`; their values are columns of
+`simulator.results.metrics`. `client` takes a client group's name, or one client's number. `clause`
+and `rule` narrow what was refused, delayed and blocked to what that rule reported; what was offered
+stays whole, so `refused_share{clause='LIM-READ'}` is the share that LIM-READ refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from engine.errors import InputError, did_you_mean
+from simulator.results.result import Result
+from simulator.scenario.conditions import METRICS, Condition
+
+__all__ = ["measure", "measure_condition"]
+
+_NAN: Final = float("nan")
+_BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
+_REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
+_COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
+
+
+def measure_condition(result: Result, condition: Condition) -> float:
+    """Return the value of what a condition is about; nanoseconds where it is a duration."""
+    return measure(result, condition.metric, dict(condition.labels))
+
+
+def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None) -> float:
+    """Return a metric's value; nanoseconds where it is a duration, NaN where there is none.
+
+    Raises `InputError` for an unknown metric or an unknown client group.
+    """
+    if metric not in METRICS:
+        raise InputError(f"metric = {metric!r} must be known{did_you_mean(metric, METRICS)}")
+    labels = dict(labels or {})
+    by_rule = {name: labels.pop(name) for name in _BY_RULE if name in labels}
+    where = _where(result, labels)
+    narrowed: dict[str, str | int] = {**where, **by_rule}
+    if by_rule and metric in _REPORTED:
+        return _value(result.metrics(where=narrowed), metric)
+    whole = result.metrics(where=where)
+    if by_rule and metric == "refused_share":
+        offered = _value(whole, "offered")
+        refused = _value(result.metrics(where=narrowed), "refused")
+        return refused / offered if offered else _NAN
+    return _value(whole, metric)
+
+
+def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
+    where: dict[str, str | int] = {n: value for n, value in labels.items() if n != "client"}
+    name = labels.get("client")
+    if name is not None:
+        if name in result.groups:
+            where["group"] = name
+        elif name.isdigit():
+            where["client"] = int(name)
+        else:
+            raise InputError(
+                f"client = {name!r} must be a client group{did_you_mean(name, result.groups)}"
+            )
+    return where
+
+
+def _value(frame: pd.DataFrame, metric: str) -> float:
+    if not len(frame):
+        return 0.0 if metric in _COUNTS else _NAN
+    value = frame[METRICS[metric].column].iloc[0]
+    return _NAN if pd.isna(value) else float(value)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
+from itertools import islice
 from typing import Any, Final
 
 from engine.identity import Caller
@@ -168,10 +169,11 @@ async def _upload(context: Context) -> Response:
 
     async def look_up(principal: Caller | None) -> tuple[JobStatus, bytes, int]:
         try:
-            rows = read_batch(data)
+            lines = await _looked_up(context, data, principal)
         except BatchFault as fault:
             return "failed", str(fault).encode(), fault.rows
-        return "completed", await _looked_up(context, rows, principal), len(rows)
+        content = "\n".join((RESULT_HEADER, *lines, "")).encode()
+        return "completed", content, len(lines)
 
     def finish(outcome: tuple[JobStatus, bytes, int]) -> Response:
         job = _awaited(context)
@@ -191,18 +193,19 @@ async def _upload(context: Context) -> Response:
     return await work.carry_out(begin, look_up, finish)
 
 
-async def _looked_up(context: Context, rows: list[Row], principal: Caller | None) -> bytes:
-    """Return the result file, looked up in pieces that let others in between."""
+async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> list[str]:
+    """Return the lines of the result, read and looked up in pieces that let others in between.
+
+    Raises `BatchFault` for a file that is none.
+    """
     store, world = context.services.store, context.services.world
-    lines = [RESULT_HEADER]
-    for start in range(0, len(rows), _ROWS_A_TRANSACTION):
+    rows = read_batch(data)
+    lines: list[str] = []
+    while piece := list(islice(rows, _ROWS_A_TRANSACTION)):
         with store.transaction(write=False):
-            lines.extend(
-                _result_line(row, _known(store, principal, row.token_id))
-                for row in rows[start : start + _ROWS_A_TRANSACTION]
-            )
+            lines.extend(_result_line(row, _known(store, principal, row.token_id)) for row in piece)
         await world.sleep_ns(0)
-    return ("\n".join(lines) + "\n").encode()
+    return lines
 
 
 def _known(store: Store, principal: Caller | None, token_id: str) -> Token | None:

@@ -67,14 +67,14 @@ class BatchFault(Exception):
         self.rows = rows
 
 
-def read_batch(data: bytes) -> list[Row]:
-    """Return the rows of a batch file; raises `BatchFault` at the first line that is wrong."""
+def read_batch(data: bytes) -> Iterator[Row]:
+    """Read the rows of a batch file; raises `BatchFault` at the first line that is wrong."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BatchFault(data.count(b"\n", 0, error.start) + 1, "must be UTF-8", 0) from None
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Row] = []
+    rows = 0
     try:
         if next(lines, None) != HEADER.split(","):
             raise BatchFault(1, f"must be {HEADER}", 0)
@@ -82,15 +82,15 @@ def read_batch(data: bytes) -> list[Row]:
             if not fields:
                 continue
             if len(fields) != len(_RULES):
-                raise BatchFault(lines.line_num, f"must hold {len(_RULES)} fields", len(rows))
+                raise BatchFault(lines.line_num, f"must hold {len(_RULES)} fields", rows)
             token_id, year, month = fields[0].lower(), fields[1], fields[2]
             for value, (form, rule) in zip((token_id, year, month), _RULES, strict=True):
                 if form.fullmatch(value) is None:
-                    raise BatchFault(lines.line_num, rule, len(rows))
-            rows.append(Row(token_id, int(year) if year else None, int(month) if month else None))
+                    raise BatchFault(lines.line_num, rule, rows)
+            yield Row(token_id, int(year) if year else None, int(month) if month else None)
+            rows += 1
     except csv.Error:
-        raise BatchFault(lines.line_num, "must be CSV as in RFC 4180", len(rows)) from None
-    return rows
+        raise BatchFault(lines.line_num, "must be CSV as in RFC 4180", rows) from None
 
 
 def batch_lines(rows: Iterable[tuple[str, int | None, int | None]]) -> Iterator[bytes]:

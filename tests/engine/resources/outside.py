@@ -44,7 +44,7 @@ class Outside(Deployment):
 
     def __init__(self, store: Store | None = None, **sections: Mapping[str, Any]) -> None:
         self.calls: list[Call] = []
-        self.runs: list[tuple[str, Json, Mapping[str, str]]] = []
+        self.runs: list[tuple[str, Any, Mapping[str, str]]] = []
         self.destination: Callable[[Call], tuple[int, CallAnswer | None]] = lambda call: (
             0,
             CallAnswer(200, {"Content-Type": "application/json"}, call.body),

@@ -1,0 +1,304 @@
+"""Account-updater jobs, to the nanosecond (seed 8.10, D-JOBS)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.model import Application
+from engine.resources.batch_files import HEADER, RESULT_HEADER, batch_lines, split_batch
+from engine.store import SqliteStore
+from tests.engine.deployment import CARD
+from tests.engine.resources.outside import SECOND_NS, Outside, Stream
+
+JOBS = "/account-updater/jobs"
+HOUR_NS = 3_600 * SECOND_NS
+TOKEN = "8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f"
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+def _file(*rows: tuple[str, int | None, int | None]) -> bytes:
+    return b"".join(batch_lines(rows))
+
+
+def _upload(outside: Outside, job: Any, file: Any) -> Any:
+    return outside.ask("PUT", job["upload_url"], file, key=None)
+
+
+def _job(outside: Outside, job: Any) -> Any:
+    answer = outside.ask("GET", f"{JOBS}/{job['id']}")
+    assert answer.status == 200
+    return answer.body
+
+
+def _finished(outside: Outside, file: bytes) -> Any:
+    """Take a file through a job; returns the job as it stands when its time is over."""
+    job = outside.made(JOBS, {})
+    assert _upload(outside, job, file).status == 204
+    outside.clock.advance_ns(SECOND_NS + 100_000 * (file.count(b"\n") + 1))
+    return _job(outside, job)
+
+
+def _result(outside: Outside, file: bytes) -> list[str]:
+    """Take a file through a job; returns the result's lines without its header."""
+    job = _finished(outside, file)
+    assert job["status"] == "completed"
+    answer = outside.ask("GET", job["download_url"])
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    header, *lines = answer.body.decode().splitlines()
+    assert header == RESULT_HEADER
+    return list(lines)
+
+
+# --- the life of a job --------------------------------------------------------------------------
+
+
+def test_a_job_from_end_to_end(outside: Outside) -> None:
+    """D-JOBS: pending → processing → completed at base + rows, with addresses when they hold."""
+    job = outside.made(JOBS, {})
+    assert job["status"] == "pending"
+    shown = _job(outside, job)
+    assert shown == {k: v for k, v in job.items() if k != "upload_url"}
+    assert outside.ask("GET", f"{JOBS}/{job['id']}/result").status == 409
+    outside.clock.advance_ns(5)
+    assert _upload(outside, job, _file((TOKEN, 2030, 1), (TOKEN, None, None))).status == 204
+    outside.clock.advance_ns(SECOND_NS + 2 * 100_000 - 1)
+    assert _job(outside, job)["status"] == "processing"
+    assert "download_url" not in _job(outside, job)
+    assert outside.ask("GET", f"{JOBS}/{job['id']}/result").status == 409
+    outside.clock.advance_ns(1)
+    done = _job(outside, job)
+    assert done == {
+        **shown,
+        "status": "completed",
+        "download_url": f"{JOBS}/{job['id']}/result",
+    }
+    assert outside.ask("GET", JOBS).body["data"] == [done]
+    assert outside.ask("GET", done["download_url"]).status == 200
+    ((entity, _, status),) = outside.logged("account-updater:job:create")
+    assert (entity, status) == (job["id"], 201)
+    assert outside.logged("account-updater:job:upload") == [(job["id"], None, 204)]
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "status", "shown"), [(-1, 204, "processing"), (0, 403, "failed")]
+)
+def test_an_upload_address_is_valid_for_an_hour(
+    outside: Outside, at_ns: int, status: int, shown: str
+) -> None:
+    """D-JOBS: in [t, t + 1 h); a job whose address expires unused has failed and says why."""
+    job = outside.made(JOBS, {})
+    outside.clock.advance_ns(HOUR_NS + at_ns)
+    assert _upload(outside, job, _file()).status == status
+    assert _job(outside, job)["status"] == shown
+    if shown == "failed":
+        assert _job(outside, job)["error"] == "no file was uploaded in time"
+
+
+def test_an_address_is_right_or_nothing_is_there(outside: Outside) -> None:
+    """404 for a wrong secret as for an unknown job, with and without an API key."""
+    job = outside.made(JOBS, {})
+    path = job["upload_url"].partition("?")[0]
+    unknown = f"/batch-files/{TOKEN}?secret=x"
+    for url in (path, f"{path}?secret=", f"{path}?secret=wrong", unknown):
+        for key in (None, outside.key):
+            assert outside.ask("PUT", url, _file(), key=key).status == 404
+    assert _job(outside, job)["status"] == "pending"
+
+
+def test_one_job_takes_one_file(outside: Outside) -> None:
+    """ACC-SPLIT: 409 for a second one."""
+    job = outside.made(JOBS, {})
+    assert _upload(outside, job, _file()).status == 204
+    assert _upload(outside, job, _file()).status == 409
+
+
+def test_jobs_of_a_tenant_run_side_by_side(outside: Outside) -> None:
+    """ACC-SPLIT: a split volume takes as long as its largest file."""
+    volume = _file(*[(TOKEN, 2030, 1)] * 100)
+    files = list(split_batch(volume, 40 + 45 * 30))
+    assert len(files) == 4
+    jobs = [outside.made(JOBS, {}) for _ in files]
+    for job, file in zip(jobs, files, strict=True):
+        assert _upload(outside, job, file).status == 204
+    outside.clock.advance_ns(SECOND_NS + 100_000 * max(f.count(b"\n") - 1 for f in files))
+    results = [outside.ask("GET", f"{JOBS}/{job['id']}/result").body for job in jobs]
+    assert sum(result.count(b"\n") - 1 for result in results) == 100
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def test_a_file_holds_30_mb(outside: Outside) -> None:
+    """ACC-FILE: exactly 30 000 000 bytes pass, one more is 413 and the job still waits."""
+    job = outside.made(JOBS, {})
+    file = HEADER.encode() + b"\n"
+    file += b"x" * (30_000_000 - len(file))
+    answer = _upload(outside, job, file + b"x")
+    assert (answer.status, answer.body["clause"]) == (413, "ACC-FILE")
+    assert _job(outside, job)["status"] == "pending"
+    assert _upload(outside, job, file).status == 204
+
+
+def test_a_larger_file_is_not_read_to_its_end(outside: Outside) -> None:
+    """ACC-FILE: 413 as soon as it is known; nothing is read for a wrong address (D-ORDER)."""
+    stream = Stream(90_000_000)
+    assert _upload(outside, outside.made(JOBS, {}), stream).status == 413
+    assert stream.read_bytes == 30_000_001
+    stream = Stream(90_000_000)
+    assert outside.ask("PUT", f"/batch-files/{TOKEN}?secret=x", stream).status == 404
+    assert stream.read_bytes == 0
+
+
+def test_the_result_says_what_the_vault_holds(outside: Outside) -> None:
+    """`updated` with the vault's expiry, `no_change`, `not_a_card`, `unknown_token`."""
+    card = outside.tokenize(CARD)["id"]
+    bare = outside.tokenize({"type": "card", "data": {"number": "5555555555554444"}})["id"]
+    word = outside.tokenize(["Ada"])[0]
+    lines = _result(
+        outside,
+        _file(
+            (card, 2030, 12),
+            (card, 2026, 12),
+            (card, None, None),
+            (bare, 2026, 1),
+            (word, 2026, 1),
+            (TOKEN, None, 1),
+        ),
+    )
+    assert lines == [
+        f"{card},2030,12,,,,no_change",
+        f"{card},2026,12,{card},2030,12,updated",
+        f"{card},,,{card},2030,12,updated",
+        f"{bare},2026,1,,,,no_change",
+        f"{word},2026,1,,,,not_a_card",
+        f"{TOKEN},,1,,,,unknown_token",
+    ]
+
+
+def test_a_job_knows_what_its_creator_may_update(outside: Outside) -> None:
+    """D-GRANT: tokens outside the grant, and another tenant's, are unknown."""
+    card = outside.tokenize(CARD)["id"]
+    rights = {"account-updater:job:create", "account-updater:job:read"}
+    for container, code in (("/general/", "unknown_token"), ("/pci/", "no_change")):
+        outside.key = outside.principal(rights, container=container)[1]
+        assert _result(outside, _file((card, 2030, 12)))[0].endswith(f",{code}")
+    other = outside.engine.create_tenant("Other")
+    outside.key = outside.principal(rights, tenant=other)[1]
+    assert _result(outside, _file((card, 2030, 12)))[0].endswith(",unknown_token")
+
+
+def test_a_creator_who_is_gone_knows_nothing(outside: Outside) -> None:
+    card = outside.tokenize(CARD)["id"]
+    application, key = outside.principal({"account-updater:job:create"})
+    job = outside.ask("POST", JOBS, {}, key=key).body
+    store = outside.engine.services.store
+    with store.transaction():
+        store.delete(Application, application.id)
+    _upload(outside, job, _file((card, 2030, 12)))
+    outside.clock.advance_ns(2 * SECOND_NS)
+    result = outside.ask("GET", _job(outside, job)["download_url"]).body
+    assert result.endswith(b",unknown_token\n")
+
+
+def test_a_file_that_is_none_makes_its_job_fail(outside: Outside) -> None:
+    """The reason names the line and the rule, never a value; rows before it take their time."""
+    job = outside.made(JOBS, {})
+    assert _upload(outside, job, _file((TOKEN, 2030, 1)) + b"4242424242424242,,\n").status == 204
+    outside.clock.advance_ns(SECOND_NS + 100_000 - 1)
+    assert _job(outside, job)["status"] == "processing"
+    assert "error" not in _job(outside, job)
+    outside.clock.advance_ns(1)
+    failed = _job(outside, job)
+    assert (failed["status"], failed["error"]) == ("failed", "line 3: token must be a UUID")
+    assert "download_url" not in failed
+    assert outside.ask("GET", f"{JOBS}/{job['id']}/result").status == 409
+
+
+@pytest.mark.parametrize("file", [None, b"", {"rows": []}])
+def test_no_csv_at_all_fails_too(outside: Outside, file: Any) -> None:
+    job = outside.made(JOBS, {})
+    assert _upload(outside, job, file).status == 204
+    outside.clock.advance_ns(SECOND_NS)
+    assert _job(outside, job)["error"] == f"line 1: must be {HEADER}"
+
+
+def test_a_header_alone_completes(outside: Outside) -> None:
+    assert _result(outside, _file()) == []
+
+
+# --- rights and limits --------------------------------------------------------------------------
+
+
+def test_each_operation_asks_for_its_right(outside: Outside) -> None:
+    """D-PERMISSIONS; another tenant's job is not there."""
+    job = _finished(outside, _file())
+    create, read = "account-updater:job:create", "account-updater:job:read"
+    stranger = outside.principal({create, read}, tenant=outside.engine.create_tenant("Other"))[1]
+    assert outside.ask("POST", JOBS, key=outside.key_with(read)).status == 403
+    assert outside.ask("POST", JOBS, key=None).status == 401
+    for path in (JOBS, f"{JOBS}/{job['id']}", job["download_url"]):
+        assert outside.ask("GET", path, key=outside.key_with(create)).status == 403
+        assert outside.ask("GET", path, key=None).status == 401
+        assert outside.ask("GET", path, key=outside.key_with(read)).status == 200
+        if path != JOBS:
+            assert outside.ask("GET", path, key=stranger).status == 404
+
+
+def test_an_upload_counts_for_the_address_only(outside: Outside) -> None:
+    """D-SPLIT: LIM-IP alone; LIM-ACCOUNT-UPDATER never, even when a key is sent."""
+    job = outside.made(JOBS, {})
+    assert _upload(outside, job, _file()).decision.counted == ("LIM-IP",)
+    keyed = outside.ask("PUT", job["upload_url"], _file())
+    assert "LIM-ACCOUNT-UPDATER" not in keyed.decision.counted
+
+
+def test_jobs_count_as_account_updater(outside: Outside) -> None:
+    """LIM-ACCOUNT-UPDATER: 10 in 10 s."""
+    answers = [outside.ask("POST", JOBS) for _ in range(11)]
+    assert [a.status for a in answers] == [201] * 10 + [429]
+    assert answers[-1].decision.rule == "LIM-ACCOUNT-UPDATER"
+
+
+def test_nothing_of_a_file_lies_open_in_the_store(tmp_path: Path) -> None:
+    """The result and the reason are sealed; no secret of an address is stored."""
+    path = tmp_path / "store.db"
+    outside = Outside(SqliteStore(path))
+    card = outside.tokenize(CARD)["id"]
+    job = _finished(outside, _file((card, 2026, 11)))
+    failed = _finished(outside, b"nonsense\n")
+    assert failed["error"].startswith("line 1")
+    assert outside.ask("GET", job["download_url"]).body.endswith(b"2030,12,updated\n")
+    fresh = outside.made(JOBS, {})
+    outside.engine.close()
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    for secret in ("updated", "must be token", fresh["upload_url"].partition("=")[2]):
+        assert secret.encode() not in held
+
+
+def test_two_uploads_at_once_leave_one_file(outside: Outside) -> None:
+    """Who finishes second gets 409; nothing stays open."""
+    job = outside.made(JOBS, {})
+    slow = outside.at(0, "PUT", job["upload_url"], _SlowStream(outside, _file()), key=None)
+    quick = outside.at(5, "PUT", job["upload_url"], _file((TOKEN, 2030, 1)), key=None)
+    outside.loop.run()
+    assert (slow.result.status, quick.result.status) == (409, 204)
+    assert outside.unfinished() == 0
+    assert _job(outside, job)["status"] == "processing"
+
+
+class _SlowStream:
+    """A body that takes 10 ns to arrive."""
+
+    def __init__(self, outside: Outside, content: bytes) -> None:
+        self._world = outside.engine.services.world
+        self._content = content
+
+    async def read(self, limit_bytes: int) -> bytes | None:
+        assert limit_bytes == 30_000_000
+        await self._world.sleep_ns(10)
+        return self._content

@@ -1,0 +1,136 @@
+"""Order, pace and labels of a replay: exact, stable, and without a key's text anywhere."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import InputError
+from engine.files import parse_toml
+from simulator.replaying import make_arrivals, read_speed, replay
+from simulator.traffic.logs import LogMap, read_log
+
+SECOND_NS = 10**9
+
+
+def frame(t_ns: list[int], **columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"t_ns": t_ns, **columns})
+
+
+def arrivals(table: pd.DataFrame, speed: str = "1", **options: Any) -> Any:
+    given_ = {"kind": "public", "tenant_kind": "production", **options}
+    return make_arrivals(read_log(table), speed=read_speed(speed), **given_)
+
+
+def test_order_is_by_instant_and_then_by_line() -> None:
+    found = arrivals(frame([20, 10, 20, 10], ip=["a", "b", "c", "d"]))
+    assert found.line.tolist() == [2, 4, 1, 3]
+    assert found.t_ns.tolist() == [0, 0, 10, 10]
+    assert [found.parties[p].ip for p in found.party] == ["b", "d", "a", "c"]
+    assert found.start_ns == 10
+
+
+@given(
+    st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=20),
+    st.fractions(Fraction(1, 4), Fraction(10**6), max_denominator=997),
+)
+def test_time_is_the_floor_of_the_exact_quotient(t_ns: list[int], speed: Fraction) -> None:
+    log = read_log(frame([at // 16 for at in t_ns]))
+    found = make_arrivals(log, kind="public", tenant_kind="production", speed=speed)
+    first = min(at // 16 for at in t_ns)
+    exact = sorted((Fraction(at // 16 - first) / speed).__floor__() for at in t_ns)
+    assert found.t_ns.tolist() == exact
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "fast", "1e400", "nan", "", "1/2", "٣"])
+def test_a_speed_is_a_decimal_number_above_0(speed: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_speed(speed)
+    assert str(caught.value) == (
+        f"speed = {speed!r} must be a decimal number above 0, such as 1000 or 0.5"
+    )
+
+
+def test_a_replay_that_would_take_centuries_says_so() -> None:
+    with pytest.raises(InputError, match="must keep the replay below 146 years"):
+        arrivals(frame([0, 10**18]), "0.000001")
+
+
+def test_keys_become_labels_in_order_of_first_appearance() -> None:
+    found = arrivals(frame([3, 1, 2, 4], key=["x", "y", None, "x"]))
+    assert [found.parties[p].key for p in found.party] == ["key-0001", None, "key-0002", "key-0002"]
+    nobody = found.parties[found.party[1]]
+    assert (nobody.tenant, nobody.application, nobody.application_kind) == (None, None, None)
+
+
+def test_no_key_text_is_left_in_a_path() -> None:
+    texts = ["sesame-42", "key_prod_us_pvt_" + "A" * 22]
+    paths = ["/x?api_key=sesame-42", f"/y/{texts[1]}"]
+    result = replay(frame([1, 2], key=texts, path=paths))
+    assert result.requests["path"].tolist() == ["/x?api_key=key-0001", "/y/key_…"]
+    whole = repr(result.requests.to_dict()) + repr(result.summary)
+    assert not any(text in whole for text in texts)
+
+
+def test_pseudonyms_replace_addresses_and_keys_before_anything_is_written(tmp_path: Path) -> None:
+    table = frame(
+        [1, 2, 3],
+        ip=["203.0.113.7", "203.0.113.8", "203.0.113.7"],
+        key=["sesame", "sesame", "other"],
+        path=["/from/203.0.113.7", "/b", "/c"],
+    )
+    result = replay(table, pseudonymise=True, out=tmp_path / "out")
+    rows = result.requests
+    assert rows["ip"].str.fullmatch(r"ip-[0-9a-f]{16}").all()
+    assert rows["key"].str.fullmatch(r"key-[0-9a-f]{16}").all()
+    assert rows["ip"][0] == rows["ip"][2] != rows["ip"][1]
+    assert rows["key"][0] == rows["key"][1] != rows["key"][2]
+    for file in (tmp_path / "out").iterdir():
+        content = file.read_bytes()
+        assert b"203.0.113" not in content
+        assert b"sesame" not in content
+    assert "Pseudonymised" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    again = replay(table, pseudonymise=True)
+    assert again.requests["ip"][0] != rows["ip"][0]
+
+
+MAP = """
+time = { field = "t_ns", unit = "ns" }
+key = "key"
+tenant = "tenant"
+application_kind = "kind"
+"""
+
+
+def test_a_key_has_one_owner() -> None:
+    table = frame([1, 2, 3], key=["a", "a", "b"], tenant=["x", "x", "x"], kind=["public"] * 3)
+    log_map = LogMap.from_document(parse_toml(MAP, "map.toml"))
+    found = replay(table, map=log_map).requests
+    assert found["application"].tolist() == ["public"] * 3
+    table["tenant"] = ["x", "y", "x"]
+    with pytest.raises(InputError) as caught:
+        replay(table, map=log_map)
+    assert str(caught.value) == (
+        "frame:2: key must belong to one application of one tenant; line 1 gives it another, map"
+        " tenant and application by the key"
+    )
+
+
+def test_a_legacy_key_is_a_private_application_s(tmp_path: Path) -> None:
+    table = frame([0] * 101, key=["a"] * 101)
+    result = replay(table, as_kind="legacy")
+    met = result.clauses[result.clauses["offered"] > 0].index.tolist()
+    assert met == ["LIM-CREATE", "LIM-PRIVATE", "LIM-IP", "LIM-LEGACY"]
+    assert result.clauses.loc["LIM-LEGACY", "refused"] == 1
+
+
+def test_map_and_kind_do_not_contradict() -> None:
+    log_map = LogMap.from_document(parse_toml(MAP, "map.toml"))
+    with pytest.raises(InputError, match="must be left out; the map says application_kind"):
+        replay(frame([1]), map=log_map, as_kind="public")
+    with pytest.raises(InputError, match="did you mean 'public'"):
+        replay(frame([1]), as_kind="pubic")  # type: ignore[arg-type] # reason: a wrong word

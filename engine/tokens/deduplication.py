@@ -44,7 +44,10 @@ def decide(
     find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
     hash, and only for drafts whose deduplication is on.
     """
-    if not any(draft.deduplicate for draft in drafts):
+    for draft in drafts:
+        if draft.deduplicate:
+            break
+    else:  # the common case: it is off, and nothing has to be compared
         return [CREATE] * len(drafts)
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+import orjson
+
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, NUMBER
 from engine.tokens.masks import card_mask
@@ -98,8 +100,11 @@ class LeafDraft(Draft):
 
     def __init__(self, value: Any, container: str, rules: Rules, deduplicate: bool) -> None:  # noqa: ANN401, FBT001 # reason: any JSON; the hot path calls by position
         self.container = container
-        self.plaintext = plaintext = dumps(value)
-        self.selected = plaintext if type(value) is str else expressions.canonical(value)
+        if type(value) is str:
+            self.plaintext = self.selected = orjson.dumps(value)
+        else:
+            self.plaintext = dumps(value)
+            self.selected = expressions.canonical(value)
         self.fingerprint_expression = rules.leaf_expression
         self.deduplicate = deduplicate
 

@@ -260,7 +260,11 @@ def read_container(
     rules: Rules,
     faults: Faults,
 ) -> str | None:
-    """Return the container path that the field holds, None for none or a fault (D-CONTAINER)."""
+    """Return the container path that the field holds, None for none or a fault.
+
+    TOK-CONTAINER: the request decides where a token goes, by this field (D-CONTAINER) or by the
+    token's type (D-CONTAINER-DEFAULT).
+    """
     pointer = at + escaped(rules.tokens.container_field)
     if rules.tokens.container_form == "array":
         if type(given) is not list or len(given) > 1:

@@ -99,17 +99,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
-    return number
-
-
 def _parse_exactly(raw: bytes) -> Json:
     """Parse a text that `orjson` took for JSON, with every integer exact and keys told apart."""
     try:
-        value: Json = json.loads(raw, object_pairs_hook=_unique, parse_float=_finite)
+        value: Json = json.loads(raw, object_pairs_hook=_unique)
     except RecursionError:
         raise Problem(400, _NESTING_FAULT, clause="TOK-JSON") from None
     except ValueError:  # Python reads no integer of thousands of digits

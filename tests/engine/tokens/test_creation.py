@@ -75,6 +75,7 @@ def card(metadata: dict[str, str] | None = None, **data: Json) -> dict[str, Any]
 
 
 def test_a_leaf_is_sealed_and_shows_nothing(make: Make, keys: TenantKeys, rules: Rules) -> None:
+    """REC-ID, REC-TENANT, REC-TYPE, REC-CREATED, REC-EXTRAS, REC-TOKEN-DATA."""
     _, (token,) = make(["Ada"])
     assert keys.open(token.container, token.id, token.sealed_data, "data") == b'"Ada"'
     assert record(token, rules) == {
@@ -90,6 +91,7 @@ def test_a_leaf_is_sealed_and_shows_nothing(make: Make, keys: TenantKeys, rules:
 def test_rec_card_mask_metadata_indexes_fingerprint(
     make: Make, keys: TenantKeys, rules: Rules
 ) -> None:
+    """REC-METADATA, REC-INDEXES, REC-FINGERPRINT, REC-FPEXPR."""
     body = card({"o": "1"}, expiration_month=12, expiration_year=2030, cvc="123")
     body["search_indexes"] = ["{{ data.number }}"]
     _, (token,) = make(body)

@@ -217,6 +217,7 @@ def test_d_type_value_is_case_sensitive_and_may_have_more_types(
 
 
 def test_tok_container_named_default_and_lower_cased(rules: Rules) -> None:
+    """TOK-CONTAINER, D-CONTAINER, D-CONTAINER-DEFAULT."""
     body = [
         "x",
         {"type": "card"},

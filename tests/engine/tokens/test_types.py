@@ -48,11 +48,13 @@ def test_a_leaf_is_a_generic_token_of_its_text(rules: Rules) -> None:
 
 
 def test_tok_types_both_exist_and_mix(rules: Rules) -> None:
+    """TOK-TYPES."""
     drafts = validate(walk(["x", token(), card()], rules), rules)
     assert [draft.type for draft in drafts] == ["token", "token", "card"]
 
 
 def test_tok_card_data_the_cvc_is_kept_apart(rules: Rules) -> None:
+    """TOK-CARD-DATA, D-CVC."""
     draft = draft_of(card(cvc="123", expiration_month=12, expiration_year=2030), rules)
     kept = {"number": NUMBER, "expiration_month": 12, "expiration_year": 2030}
     assert orjson.loads(draft.plaintext) == kept
@@ -126,6 +128,7 @@ def test_tok_card_data_is_an_object(rules: Rules, data: Json) -> None:
 
 @pytest.mark.parametrize("data", [None, 5, True, {}, ["x"], 1.5])
 def test_tok_token_data_is_a_string(rules: Rules, make_rules: MakeRules, data: Json) -> None:
+    """TOK-TOKEN-DATA, D-TOKEN-DATA."""
     body = {"type": "token", "data": data}
     assert errors_of(body, rules) == {"/data": ["must be a string: `data` of a `token` is one"]}
     draft = draft_of(body, make_rules(token_data="any"))
@@ -158,6 +161,7 @@ def test_tok_one_of_and_d_one_of(rules: Rules, make_rules: MakeRules) -> None:
 
 
 def test_tok_encrypted_is_judged_like_data(rules: Rules) -> None:
+    """TOK-ENCRYPTED, D-ENCRYPTED."""
     payloads = {
         "good": json.dumps({"number": NUMBER, "cvc": "123"}).encode(),
         "bad": json.dumps({"number": "4242424242424241", "cvv": "1"}).encode(),
@@ -222,6 +226,7 @@ def test_tok_metadata_what_does_not_pass(rules: Rules, metadata: Json, pointer: 
 
 
 def test_d_metadata_bounds_are_in_characters_and_inclusive(rules: Rules) -> None:
+    """TOK-METADATA, D-METADATA."""
     metadata = {f"{n:0100}": "😀" * 500 for n in range(50)}
     draft = draft_of(token(metadata=metadata), rules)
     assert draft.metadata == metadata
@@ -258,6 +263,7 @@ def test_d_indexes_an_empty_value_is_refused(rules: Rules, make_rules: MakeRules
 
 
 def test_tok_indexes_say_what_is_hashed(rules: Rules) -> None:
+    """TOK-INDEXES."""
     draft = draft_of(token(search_indexes=["{{ data }}"] * 10), rules)
     assert draft.index_messages == (b"data\0secret words",) * 10
     body = card(expiration_month=7) | {"search_indexes": ["{{ data.expiration_month }}"]}

@@ -39,7 +39,7 @@ def race(path: Path, first: int, hashes: int, together: Barrier) -> None:
     """Make sure that there is a token of each hash, as deduplication does, with the others."""
     store = SqliteStore(path)
     for at in range(hashes):
-        together.wait()
+        together.wait(30)
         with store.transaction():
             if store.duplicate(TENANT, b"same %d" % at) is None:
                 store.add_tokens([token(first + at, dedup_hash=b"same %d" % at)])

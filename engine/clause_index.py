@@ -34,7 +34,7 @@ KINDS: Final[Mapping[str, str]] = {
 
 _FILE: Final = "clause_index.json"
 _NOT_CODE: Final = frozenset({"clauses.py", "clause_index.py"})
-_WORD: Final = re.compile(r"\b[A-Z]{3}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
+_WORD: Final = re.compile(r"\b[A-Z]{3,4}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
 
 
 def scan(root: Path) -> Index:

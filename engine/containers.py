@@ -1,4 +1,4 @@
-"""Container paths: the form of a destination and what a grant on one covers.
+"""Container paths: the form of a destination and what a grant on one covers (TOK-CONTAINER).
 
 A path starts and ends with `/`, has no empty segment, and its segments are made of
 `[A-Za-z0-9_-]`; it is lower-cased on creation (D-CONTAINER). A grant on a path covers the path

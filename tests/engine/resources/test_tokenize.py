@@ -98,7 +98,11 @@ def test_rec_metadata_and_indexes_are_echoed_when_supplied(acme: Deployment) -> 
 def test_tok_atomic_one_invalid_token_fails_the_request(
     acme: Deployment, body: Any, pointer: str
 ) -> None:
-    """TOK-ATOMIC: nothing is created, and the fault is named by its pointer (TOK-ONE-OF …)."""
+    """Nothing is created, and the fault is named by its pointer.
+
+    TOK-ATOMIC, TOK-ONE-OF, TOK-TYPES, TOK-TOKEN-DATA, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES,
+    TOK-ENCRYPTED, TOK-CONTAINER.
+    """
     problem = acme.tokenize(body, status=400)
     assert pointer in problem["errors"]
     assert acme.count() == 0

@@ -54,8 +54,7 @@ async def read_body(operation: Operation, request: Request, profile: Profile) ->
         return parse(body)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    check_value(body)
-    return body
+    return check_value(body)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str | None = None) -> bytes:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from engine.messages import Json
 from engine.model import EncryptionKey, Intent, Token
 from engine.resources.context import Context
@@ -27,6 +25,7 @@ from engine.tokens import (
     decide,
     dedup_hashes,
     merge_existing,
+    parse,
     record,
     validate,
 )
@@ -151,4 +150,4 @@ def _open_intent(context: Context, keys: TenantKeys, intent_id: str) -> tuple[st
     if intent.until_ns <= context.wall_ns:
         return None
     sealed = intent.sealed_data
-    return intent.type, orjson.loads(keys.open("/intents/", intent.id, sealed))
+    return intent.type, parse(keys.open("/intents/", intent.id, sealed))

@@ -6,13 +6,11 @@ data until CVC Retention is over (QUO-CVC).
 
 from __future__ import annotations
 
-import orjson
-
 from engine.messages import Json, Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import read_expressions
+from engine.tokens import parse, read_expressions
 
 __all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
 
@@ -20,7 +18,7 @@ __all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
 def opened(token: Token, context: Context) -> tuple[Json, str | None]:
     """Return a token's data in the clear and its cvc until the deadline (QUO-CVC), apart."""
     keys = context.services.vault.of(token.tenant_id)
-    data: Json = orjson.loads(keys.open(token.container, token.id, token.sealed_data, "data"))
+    data: Json = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     if token.sealed_cvc is None or token.cvc_until_ns is None:
         return data, None
     if token.cvc_until_ns <= context.wall_ns:

@@ -83,7 +83,7 @@ def card_number(number: int) -> str:
     """Return the 16-digit test card of a number, Luhn-valid (D-CARD).
 
     >>> card_number(242424242424)
-    '4000242424242424'
+    '4002424242424242'
     """
     digits = f"4{number % 10**14:014d}"
     doubled = (int(d) * (2 - place % 2) for place, d in enumerate(digits))

@@ -200,7 +200,7 @@ def normal(u: float) -> float:
     """Return the standard normal quantile of `u` in (0, 1), within about 1 part in 10¹⁵.
 
     >>> normal(0.5), round(normal(0.975), 12)
-    (0.0, 1.959963984540)
+    (0.0, 1.95996398454)
     """
     q = u - 0.5
     if -0.425 <= q <= 0.425:

@@ -177,15 +177,15 @@ def test_the_schema_accepts_the_example_and_refuses_what_the_reader_refuses() ->
         (
             'time = "t"\nformat = "cvs"',
             (
-                'map.toml:2:10: format = "cvs" must be one of combined, common, csv, jsonl, parquet; '
-                "did you mean 'csv'?"
+                'map.toml:2:10: format = "cvs" must be one of combined, common, csv, jsonl, '
+                "parquet; did you mean 'csv'?"
             ),
         ),
         (
             "time = \"t\"\nline = 'x'",
             (
-                'map.toml:2:8: line = "x" must have named groups, such as (?P<time>…); they are the '
-                "fields"
+                'map.toml:2:8: line = "x" must have named groups, such as (?P<time>…); they are '
+                "the fields"
             ),
         ),
     ],

@@ -1,0 +1,125 @@
+"""Erased means gone: from the file of a SQLite store, from its log, and whatever happened to it."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.model import Job, Token
+from engine.store import SqliteStore
+from tests.engine.store._queries import bytes_of
+from tests.engine.store._records import (
+    TENANT,
+    card,
+    intent,
+    job,
+    sealed,
+    token,
+    uuid,
+)
+
+
+def test_an_expired_cvc_is_in_no_file(path: Path) -> None:
+    """QUO-CVC: really gone, from the write-ahead log too, when `expire` is committed."""
+    with closing(SqliteStore(path)) as store:
+        with store.transaction():
+            store.add_tokens([card(1, 50), card(2, 60)])
+            store.put(intent(3, 50))
+        assert sealed(1, "cvc") in bytes_of(path)
+        with store.transaction():
+            store.expire(50)
+        content = bytes_of(path)
+        assert sealed(1, "cvc") not in content
+        assert sealed(3, "intent") not in content
+        assert sealed(2, "cvc") in content
+        assert sealed(1) in content
+
+
+def test_what_is_deleted_or_replaced_is_in_no_file(path: Path) -> None:
+    gone = [sealed(n, "secret") for n in range(8)]
+    with closing(SqliteStore(path)) as store:
+        with store.transaction():
+            store.add_tokens([token(1, sealed_data=gone[0]), token(2, sealed_data=gone[1])])
+            store.put(job(3, sealed_file=gone[2] * 3_000, sealed_result=gone[3]))
+            store.put(job(4, sealed_file=gone[4]))
+            store.put_secret("dek", gone[5])
+        with store.transaction():
+            store.update_token(token(1, sealed_data=b"new"))
+            store.delete_token(TENANT, uuid(2))
+            store.put(job(3, sealed_file=b"short"))
+            store.delete(Job, uuid(4))
+            store.put_secret("dek", sealed(99, "secret"))
+        content = bytes_of(path)
+        assert [each for each in gone if each in content] == []
+        assert sealed(99, "secret") in content
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_copy_of_what_was_erased_survives_any_history(path: Path, seed: int) -> None:
+    """Trees that are balanced move rows; the cells of ciphertexts must not move with them."""
+    chance = random.Random(seed)
+    live: dict[int, Token] = {}
+    erased: set[bytes] = set()
+    with closing(SqliteStore(path)) as store:
+        for step in range(60):
+            with store.transaction():
+                for number in range(step * 30, step * 30 + 30):
+                    note = {"note": "x" * chance.randint(0, 900)}
+                    live[number] = card(number, step + chance.randint(1, 20), metadata=note)
+                    store.add_tokens([live[number]])
+                for number in chance.sample(sorted(live), 10):
+                    store.delete_token(TENANT, live.pop(number).id)
+                    erased |= {sealed(number), sealed(number, "cvc")}
+                for number in chance.sample(sorted(live), 5):
+                    note = {"note": "y" * chance.randint(0, 900)}
+                    live[number] = card(number, step + 10, metadata=note)
+                    store.update_token(live[number])
+                    erased.discard(sealed(number, "cvc"))
+                store.expire(step)
+                due = [n for n, each in live.items() if (each.cvc_until_ns or 0) <= step]
+                erased |= {sealed(number, "cvc") for number in due}
+        found = set(re.findall(rb"<sealed \w+ \d{8}>", bytes_of(path)))
+    assert len(erased) > 1_000
+    assert not found & erased
+    assert {sealed(number) for number in live} <= found
+
+
+def test_a_reader_in_the_way_only_delays_the_erasure(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        with store.transaction():
+            store.add_tokens([card(1, 50)])
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM tokens").fetchone()
+            with store.transaction():
+                store.expire(50)
+            assert sealed(1, "cvc") in bytes_of(path)
+            reader.execute("COMMIT")
+        with store.transaction(write=False):
+            pass
+        assert sealed(1, "cvc") not in bytes_of(path)
+
+
+def test_a_kill_between_commit_and_erasure_is_made_good_at_the_next_start(path: Path) -> None:
+    with closing(SqliteStore(path)) as store, store.transaction():
+        store.add_tokens([card(1, 50)])
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from engine.store import SqliteStore\n"
+        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store._session._scrub = lambda: os._exit(9)\n"
+        "store.begin(); store.expire(50); store.commit()\n"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    assert subprocess.run(command, check=False).returncode == 9
+    assert sealed(1, "cvc") in bytes_of(path)
+    with closing(SqliteStore(path)):
+        assert sealed(1, "cvc") not in bytes_of(path)

@@ -18,10 +18,11 @@ __all__ = ["gantt", "histogram_chart", "timeline"]
 
 _WIDTH: Final = 1080
 _LEFT: Final = 150
-_RIGHT: Final = 12
+_RIGHT: Final = 28
 _PLOT: Final = _WIDTH - _LEFT - _RIGHT
 _ROW: Final = 22
 _LONGEST_LABEL: Final = 22
+_LABEL_WIDTH: Final = 62
 
 
 def timeline(findings: Findings, axis: Axis, colours: Mapping[str, str]) -> Drawing:
@@ -32,6 +33,9 @@ def timeline(findings: Findings, axis: Axis, colours: Mapping[str, str]) -> Draw
     top_c = top_b + tall_b + gap if clauses else top_b
     bottom = top_c + _ROW * len(clauses)
     drawing = Drawing(_WIDTH, bottom + 30, _timeline_title(findings, clauses))
+    if findings.start_ns:
+        width = axis.place(findings.start_ns, _PLOT)
+        drawing.rect(_LEFT, 26, width, bottom - 26, "warmup", "warm-up, left out of the numbers")
     _time_grid(drawing, axis, 26, bottom)
     _stack(
         drawing,
@@ -83,7 +87,9 @@ def histogram_chart(steps: Sequence[tuple[int, int, int]], title: str) -> Drawin
     highest = max(count for _, _, count in steps)
     shift = (width - 2 * left - slot * len(steps)) / 2
     drawing.line(left, tall + 16, width - left, tall + 16, "axis")
-    label_every = max(1, -(-len(steps) // 6))
+    decades = [place for place, (from_ns, _, _) in enumerate(steps) if _is_decade(from_ns)]
+    apart = -(-_LABEL_WIDTH // slot)
+    labelled = set(decades if len(decades) > 2 else range(0, len(steps), int(apart)))
     for place, (from_ns, to_ns, count) in enumerate(steps):
         x = left + shift + place * slot
         high = tall * count / highest
@@ -96,10 +102,16 @@ def histogram_chart(steps: Sequence[tuple[int, int, int]], title: str) -> Drawin
                 "hist",
                 f"{_step_text(from_ns, to_ns)}: {count_text(count)}",
             )
-        if place % label_every == 0:
-            text = "0" if to_ns <= 1 else span_text(from_ns)
-            drawing.text(x + slot / 2 if to_ns <= 1 else x, tall + 34, text, "tick mid")
+        if to_ns <= 1:
+            drawing.text(x + slot / 2, tall + 34, "0", "tick mid")
+        elif place in labelled:
+            drawing.line(x, tall + 16, x, tall + 21, "axis")
+            drawing.text(x, tall + 34, span_text(from_ns), "tick mid")
     return drawing
+
+
+def _is_decade(at_ns: int) -> bool:
+    return at_ns > 0 and str(at_ns).rstrip("0") == "1"
 
 
 def _step_text(from_ns: int, to_ns: int) -> str:

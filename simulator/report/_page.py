@@ -22,6 +22,7 @@ from simulator.report._tables import (
     bin_rows,
     check_lines,
     clause_rows,
+    group_rows,
     shut_out,
     tiles,
     top_rows,
@@ -49,7 +50,12 @@ def write_report(folder: str | Path) -> Path:
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     resolved = folder / "scenario.resolved.toml"
     with pq.ParquetFile(folder / "requests.parquet") as file:
-        findings = gather(file.iter_batches(_BATCH_ROWS), end_ns=summary["duration_ns"], bins=_BINS)
+        findings = gather(
+            file.iter_batches(_BATCH_ROWS),
+            end_ns=summary["duration_ns"],
+            bins=_BINS,
+            start_ns=summary["warm_up_ns"],
+        )
     scenario = resolved.read_text("utf-8") if resolved.is_file() else None
     page = folder / REPORT_FILE
     page.write_text(render(summary, findings, scenario), "utf-8", newline="\n")
@@ -94,6 +100,10 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
             "delayed": any(line["delayed"] for line in summary["clauses"]),
             "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
         },
+        groups=group_rows(summary, findings),
+        statuses=summary["totals"].get("statuses", {}),
+        thresholds=summary.get("thresholds", []),
+        question=summary.get("question"),
         keys=top_rows(findings, "key"),
         ips=top_rows(findings, "ip"),
         spreads=_spreads(findings),

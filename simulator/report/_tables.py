@@ -13,6 +13,7 @@ __all__ = [
     "bin_rows",
     "check_lines",
     "clause_rows",
+    "group_rows",
     "shut_out",
     "tiles",
     "top_rows",
@@ -30,10 +31,10 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     would = "would have been" if "replay" in summary else "were"
     if not refused:
         return f"None of {count_text(offered)} requests {would} refused."
-    by_clause = sorted(
-        ((int(counts.sum()), clause) for clause, counts in findings.refused.items()), reverse=True
-    )
-    names = [clause for _, clause in by_clause]
+    by_clause: dict[str, int] = {}
+    for who, found in findings.parties.items():
+        by_clause[who.clause] = by_clause.get(who.clause, 0) + found.refused
+    names = sorted(by_clause, key=lambda clause: (-by_clause[clause], clause))
     most = f"all by {names[0]}" if len(names) == 1 else f"most by {names[0]}"
     first_ns = min(found.first_ns for found in findings.parties.values())
     last_ns = max(found.last_ns for found in findings.parties.values())
@@ -54,7 +55,7 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
     shut_ns = sum(found.shut_ns for found in findings.parties.values())
     found = [
-        _tile("Offered", count_text(offered), f"over {span_text(axis.end_ns)}"),
+        _tile("Offered", count_text(offered), f"over {span_text(axis.end_ns - findings.start_ns)}"),
         _tile("Let in", count_text(totals["admitted"]), share_text(totals["admitted"], offered)),
         _tile(
             "Refused",
@@ -122,6 +123,18 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
         row["bar"] = round(100 * row["refused"] / most, 1)
         row["clauses"] = sorted(row["clauses"], key=lambda clause: -row["clauses"][clause])
     return {"rows": ordered[:_TOP], "total": len(ordered)}
+
+
+def group_rows(summary: Mapping[str, Any], findings: Findings) -> list[dict[str, Any]]:
+    """Return what each group of clients met; none in a replay, whose clients have no groups."""
+    rows = []
+    for group in summary.get("groups", []):
+        first, count = group["first_client"], group["clients"]
+        offered, refused = findings.by_client[first : first + count].sum(axis=0).tolist()
+        rows.append(
+            {"name": group["name"], "clients": count, "offered": offered, "refused": refused}
+        )
+    return rows
 
 
 def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:

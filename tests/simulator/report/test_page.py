@@ -1,0 +1,187 @@
+"""The page: one file that loads nothing, escapes everything, and is the same bytes every time."""
+
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import sync_playwright
+
+from engine.limits import LimitTable
+from simulator.replaying import replay
+from simulator.report import write_report
+
+CHROMIUM = "/usr/bin/chromium"
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Counts elements, and checks that they are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def count(self, *names: str) -> int:
+        return sum(tag in names for tag, _ in self.tags)
+
+
+def busy(count: int = 4_000, **columns: Any) -> pd.DataFrame:  # reason: any columns
+    """Return a log on which several clauses bind, for many addresses."""
+    return pd.DataFrame(
+        {
+            "t_ns": [n * n % 7_919 * 10**7 for n in range(count)],
+            "ip": [f"203.0.113.{n % 7}" for n in range(count)],
+            "key": [f"k{n % 3}" for n in range(count)],
+            "path": "/tokens",
+            "method": ["POST", "GET"] * (count // 2),
+            **columns,
+        }
+    )
+
+
+def page_of(tmp_path: Path, log: Any, **options: Any) -> str:  # reason: any log and options
+    replay(log, out=tmp_path / "out", force=True, **options)
+    return (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def drawings(page: str) -> Iterator[ET.Element]:
+    for text in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        yield ET.fromstring(text)
+
+
+def test_it_answers_first_and_shows_every_part(tmp_path: Path) -> None:
+    old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="20/1m")
+    page = page_of(tmp_path, busy(), against=old)
+    for heading in (
+        "What bound, and when",
+        "By limit clause",
+        "What if: default instead of given",
+        "Who was shut out, when and for how long",
+        "Refused most",
+        "Waiting",
+        "This run, again",
+    ):
+        assert f">{heading}</h2>" in page
+    assert "would have been refused, all by LIM-PUBLIC: the first at" in page.replace("\u202f", " ")
+    assert Page(page).count("table") >= 9
+
+
+def test_it_loads_and_runs_nothing(tmp_path: Path) -> None:
+    page = page_of(tmp_path, busy(400))
+    parsed = Page(page)
+    assert parsed.count("script", "link", "img", "iframe", "object", "embed", "base") == 0
+    addresses = [
+        value
+        for _, attrs in parsed.tags
+        for name, value in attrs.items()
+        if name in {"src", "href"}
+    ]
+    assert not addresses
+    assert "url(" not in page
+    assert "@import" not in page
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    assert f'http-equiv="Content-Security-Policy" content="{policy}"' in page
+
+
+def test_hostile_texts_of_a_log_stay_texts(tmp_path: Path) -> None:
+    evil = '"><script>alert(1)</script>\x1b[2J\u202e'
+    log = busy(400, ip='x"><img/src=x>', key=evil, path=evil)
+    page = page_of(tmp_path, log)
+    assert Page(page).count("script", "img") == 0
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", page)
+    assert "x&#34;&gt;&lt;img/src=x&gt;" in page
+
+
+def test_every_chart_is_named_has_a_table_beside_it_and_few_marks(tmp_path: Path) -> None:
+    page = page_of(tmp_path, busy())
+    found = list(drawings(page))
+    assert len(found) == 3
+    for drawing in found:
+        assert drawing.get("role") == "img"
+        assert drawing.get("aria-label")
+        assert sum(1 for _ in drawing.iter()) <= 5_000
+    assert page.count("The same as a table") == len(found)
+
+
+def test_marks_do_not_grow_with_the_log(tmp_path: Path) -> None:
+    small, large = (page_of(tmp_path, busy(count)) for count in (4_000, 40_000))
+    assert len(large) < 1.5 * len(small)
+
+
+def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = page_of(tmp_path, busy()).encode()
+    again = write_report(tmp_path / "out").read_bytes()
+    assert again == first
+
+
+def test_a_run_without_refusals_says_so(tmp_path: Path) -> None:
+    page = page_of(tmp_path, busy(20)).replace("\u202f", " ")
+    assert "None of 20 requests would have been refused." in page
+    assert "Who was shut out" not in page
+    assert len(list(drawings(page))) == 1
+
+
+def test_unparsed_lines_are_named(tmp_path: Path) -> None:
+    log = tmp_path / "a.csv"
+    log.write_text("time,path\n1,/a\nnever,/b\n2,/c\n")
+    page = page_of(tmp_path, log)
+    assert "1 line left out" in page
+    assert "a.csv:3: time must be a plain decimal number, without an exponent" in page
+
+
+def test_both_schemes_define_the_same_colours(tmp_path: Path) -> None:
+    style = page_of(tmp_path, busy(20)).split("<style>")[1].split("</style>")[0]
+    light, dark = (set(re.findall(r"(--[a-z0-9-]+):", part)) for part in style.split("@media")[:2])
+    assert light == dark
+    assert set(re.findall(r"var\((--[a-z0-9-]+)\)", style)) <= light
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which(CHROMIUM), reason=f"{CHROMIUM} is not installed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_opens_it_without_an_error_or_a_request(tmp_path: Path, scheme: str) -> None:
+    page_of(tmp_path, busy())
+    address = (tmp_path / "out" / "report.html").as_uri()
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    complaints: list[str] = []
+    requests: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        tab = browser.new_page(
+            viewport={"width": 1280, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(address)
+        assert tab.locator("h1").inner_text() == "frame"
+        assert tab.locator("svg").count() == 3
+        tab.locator("summary").first.click()
+        assert tab.locator("details table").first.is_visible()
+        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(16, 19, 26)") == (scheme == "dark")
+        overflow = tab.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert overflow is False
+        tab.set_viewport_size({"width": 400, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth > innerWidth") is False
+        browser.close()
+    assert complaints == []
+    assert requests == [address]

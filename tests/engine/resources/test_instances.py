@@ -52,6 +52,12 @@ def test_an_instance_kept_hot_lives_until_and_without_the_end_of_its_time() -> N
         assert _held(pool.claim(asked_ns)) == found
 
 
+def test_what_has_not_started_is_not_kept() -> None:
+    pool = _pool(keep_hot_ns=10, hot_concurrency=0)
+    pool.release(pool.claim(0), 5)
+    assert _held(pool.claim(5)) == "cold"
+
+
 def test_use_prolongs_the_life_of_an_instance_kept_hot() -> None:
     pool = _pool(keep_hot_ns=10, hot_concurrency=0)
     pool.release(_ready(pool.claim(0)), 5)

@@ -128,6 +128,18 @@ def test_a_place_in_the_queue_counts_too() -> None:
     assert outside.clock.now_ns == 50 * SECOND_NS  # the instance was given up at 30
 
 
+def test_instances_kept_hot_serve_the_next_crowd() -> None:
+    """D-HOT, `keep_hot_ns`: until a second after its last answer a started instance is hot."""
+    outside = Outside(outside={"keep_hot_ns": SECOND_NS})
+    path = f"{_reactor(outside)}/react"
+    outside.service_ns = SECOND_NS
+    starts_ns = (0, 0, 3 * SECOND_NS - 1, 3 * SECOND_NS - 1, 5 * SECOND_NS, 5 * SECOND_NS)
+    tasks = [outside.at(at_ns, "POST", path, {"args": 1}) for at_ns in starts_ns]
+    outside.loop.run()
+    taken_ns = [t.ended_ns - at_ns for t, at_ns in zip(tasks, starts_ns, strict=True)]
+    assert [ns // SECOND_NS for ns in taken_ns] == [1, 2, 1, 1, 1, 2]
+
+
 @pytest.mark.parametrize("kept", ["memory", "file"])
 def test_a_slow_reactor_stops_nobody_else(kept: str, tmp_path: Path) -> None:
     """No transaction is open across an await: others read and write meanwhile, in any store."""

@@ -30,7 +30,8 @@ class SqliteStore:
     """The store in one SQLite file (write-ahead log, full synchronisation, mode 0600).
 
     path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it.
-    timeout_s: how long another program's lock on the file is waited for.
+    timeout_s: how long another program's lock on the file is waited for. Stores of ours wait for
+        one another, in order and for as long as it takes.
 
     Safe among threads and among processes. What is erased is overwritten before the call that
     commits returns, in the file and in its log.

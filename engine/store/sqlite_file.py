@@ -36,7 +36,7 @@ _PRAGMAS: Final = (
 )
 
 
-def _failed(error: sqlite3.Error) -> StoreError:
+def _failed(error: Exception) -> StoreError:
     """Return the error as ours; SQLite's texts name tables and columns, never values."""
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"a record must be new where it has to be: {error}")
@@ -147,7 +147,7 @@ class Session:
                 self._connection.execute("BEGIN")
             # Asked inside, so that it says which state the transaction sees.
             self.version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             self._leave()
             raise _failed(error) from error
         except BaseException:

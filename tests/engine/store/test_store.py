@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.model import EncryptionKey, Intent, Key
-from engine.store import Store
+from engine.store import MemoryStore, Store, TokenFilter
 from tests.engine.store._queries import found, logged
 from tests.engine.store._records import (
     TENANT,
@@ -204,3 +205,19 @@ def test_no_repr_shows_what_is_sealed(store: Store) -> None:
         store.add_tokens([card(1, 5)])
     assert "sealed" not in repr([store, *shown]).replace("sealed_", "")
     assert "hash 1" not in repr(shown)
+
+
+def test_memory_holds_no_reference_to_what_it_erased() -> None:
+    """QUO-CVC: really gone: nothing in the store leads to the ciphertext any more."""
+    store = MemoryStore()
+    cvc, data = bytearray(b"cvc").ljust(99), bytearray(b"data").ljust(99)
+    ours = [sys.getrefcount(cvc), sys.getrefcount(data)]
+    with store.transaction():
+        store.add_tokens([card(1, 50, sealed_cvc=cvc), card(2, 50, sealed_data=data)])
+        store.put(intent(3, 50, sealed_data=cvc))
+        store.find_tokens(TENANT, TokenFilter(), size=9)
+    assert [sys.getrefcount(cvc), sys.getrefcount(data)] != ours
+    with store.transaction():
+        store.expire(50)
+        store.delete_token(TENANT, uuid(2))
+    assert [sys.getrefcount(cvc), sys.getrefcount(data)] == ours

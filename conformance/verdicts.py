@@ -1,0 +1,60 @@
+"""Verdicts: what a run says about a clause, and how several findings become one.
+
+The order is the worst's: `pass < informational < not-applicable < not-observable < skipped <
+inconclusive < fail < error`. A crashed check is an error, never a pass, and a run in which a
+specified clause was skipped or inconclusive is *partial*: it never says "conformant".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["Finding", "Verdict", "worst"]
+
+
+class Verdict(enum.IntEnum):
+    """What is said of a clause; greater is worse."""
+
+    PASS = 0
+    INFORMATIONAL = 1
+    NOT_APPLICABLE = 2
+    NOT_OBSERVABLE = 3
+    SKIPPED = 4
+    INCONCLUSIVE = 5
+    FAIL = 6
+    ERROR = 7
+
+    @property
+    def word(self) -> str:
+        """The verdict as reports write it: `not-applicable`.
+
+        >>> Verdict.NOT_APPLICABLE.word
+        'not-applicable'
+        """
+        return self.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a check found out about one clause.
+
+    clause: its id. check: the check's id. says: one sentence, with what was expected and seen.
+    evidence: numbers of the exchanges that show it. accepts: the outcomes that would have passed.
+    reading: a choice of the profile that the deployment was seen to follow, as
+    (`section.field`, value).
+    """
+
+    clause: str
+    check: str
+    verdict: Verdict
+    says: str
+    evidence: tuple[int, ...] = ()
+    accepts: str = ""
+    reading: tuple[str, object] | None = field(default=None)
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """Return the verdict over findings; without any it is *skipped*."""
+    return max((finding.verdict for finding in findings), default=Verdict.SKIPPED)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +16,16 @@ from engine.errors import InputError, did_you_mean
 from engine.limits import LimitTable
 from engine.model import TenantKind
 from engine.profile import Profile
-from simulator.replaying._arrivals import Arrivals, Party, make_arrivals, read_speed
+from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed
 from simulator.replaying._comparing import compare_decisions
 from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide, limit_subject
+from simulator.replaying._summing import log_summary, run_name
 from simulator.report import write_report
 from simulator.results import Result, RunBook, RunHeader, out_folder
 from simulator.results.rows import Subject
 from simulator.traffic.logs import KINDS, Format, Kind, Log, LogMap, read_log
 
-__all__ = ["DEFAULT_KIND", "SEED", "replay", "run_name"]
+__all__ = ["DEFAULT_KIND", "SEED", "replay"]
 
 DEFAULT_KIND: Final[Kind] = "public"
 """Many addresses behind one key is what a public key in a web page looks like."""
@@ -71,74 +72,140 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
 
     Raises `InputError` for a log, a map or limits that cannot be used.
     """
-    if as_kind is not None and as_kind not in KINDS:
-        raise InputError(
-            f"as_kind = {as_kind!r} must be one of {', '.join(KINDS)}{did_you_mean(as_kind, KINDS)}"
-        )
-    ratio = read_speed(speed)
-    table = _table(limits)
-    old_table = None if against is None else _table(against)
-    played = profile if isinstance(profile, Profile) else _profile(profile)
-    if fidelity == "limits" and played.limits.counted_statuses == "success":
-        raise InputError(
-            'counted_statuses = "success" must go with fidelity engine; the limits alone know no'
-            " status"
-        )
-    log_map = map if isinstance(map, LogMap) or map is None else LogMap.read(map)
-    if log_map is not None and as_kind is not None and "application_kind" in log_map.sources:
-        raise InputError(f"as_kind = {as_kind!r} must be left out; the map says application_kind")
-    log = read_log(source, format=format, map=log_map, time_column=time_column)
-    arrivals = make_arrivals(
-        log,
-        kind=as_kind or DEFAULT_KIND,
-        tenant_kind=tenant,
-        speed=ratio,
-        pseudonym_key=secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if pseudonymise else None,
+    setting = _Setting(
+        limits=_table(limits),
+        old_limits=None if against is None else _table(against),
+        profile=_profile(profile),
+        log_map=map if isinstance(map, LogMap | None) else LogMap.read(map),
+        as_kind=as_kind,
+        tenant=tenant,
+        speed=read_speed(speed),
+        pseudonymise=pseudonymise,
+        fidelity=fidelity,
     )
-    decisions = decide(arrivals, table, played, fidelity=fidelity, seed=SEED, progress=progress)
-    extra: dict[str, Any] = {
+    setting.check()
+    log = read_log(source, format=format, map=setting.log_map, time_column=time_column)
+    arrivals = setting.arrivals(log)
+    decisions = setting.decide(arrivals, setting.limits, progress)
+    extra = {
         "command": list(command),
         "limits": _name(limits),
-        "replay": {
-            **_log_summary(log, arrivals),
-            "as": None if log_map and "application_kind" in log_map.sources else _kind(as_kind),
-            "map": None if log_map is None else log_map.name,
-            "tenant": tenant,
-            "speed": str(ratio),
-            "pseudonymised": pseudonymise,
-        },
+        "replay": {**log_summary(log, arrivals), **setting.summary()},
     }
-    if old_table is not None:
-        old = decide(arrivals, old_table, played, fidelity=fidelity, seed=SEED)
-        extra["against"] = {
-            "limits": _name(against),
-            **compare_decisions(arrivals, old, decisions),
-        }
-    header = RunHeader(
-        name=run_name(log.name),
-        seed=SEED,
-        fidelity=fidelity,
-        start_time_ns=arrivals.start_ns,
-        duration_ns=_duration_ns(arrivals, decisions),
-    )
+    if setting.old_limits is not None:
+        old = setting.decide(arrivals, setting.old_limits)
+        compared = compare_decisions(arrivals, old, decisions)
+        extra["against"] = {"limits": _name(against), **compared}
     place = nullcontext() if out is None else out_folder(Path(out), force=force)
     with place as folder:
-        book = RunBook(
-            header,
-            {"Default": table},
-            played.limits,
-            folder=folder,
-            check=check,
-            by_client=False,
-        )
-        _write(book, arrivals, decisions)
-        result = book.close()
-        result.summary.update(extra)
-        if folder is not None:
-            result.write_to(folder)
-            write_report(folder)
+        book = setting.book(run_name(log.name), arrivals, decisions, folder, check=check)
+        result = _finish(book, arrivals, decisions, extra, folder)
     if out is not None:
         result.folder = Path(out)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a replay is played with."""
+
+    limits: LimitTable
+    old_limits: LimitTable | None
+    profile: Profile
+    log_map: LogMap | None
+    as_kind: Kind | None
+    tenant: TenantKind
+    speed: Fraction
+    pseudonymise: bool
+    fidelity: Fidelity
+
+    @property
+    def _kinds_mapped(self) -> bool:
+        return self.log_map is not None and "application_kind" in self.log_map.sources
+
+    def check(self) -> None:
+        """Raise `InputError` where the options do not fit together."""
+        kind = self.as_kind
+        if kind is not None and kind not in KINDS:
+            raise InputError(
+                f"as_kind = {kind!r} must be one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"
+            )
+        if self.fidelity == "limits" and self.profile.limits.counted_statuses == "success":
+            raise InputError(
+                'counted_statuses = "success" must go with fidelity engine; the limits alone know'
+                " no status"
+            )
+        if self._kinds_mapped and kind is not None:
+            raise InputError(f"as_kind = {kind!r} must be left out; the map says application_kind")
+
+    def arrivals(self, log: Log) -> Arrivals:
+        """Return the log's requests as this replay takes them."""
+        key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.pseudonymise else None
+        return make_arrivals(
+            log,
+            kind=self.as_kind or DEFAULT_KIND,
+            tenant_kind=self.tenant,
+            speed=self.speed,
+            pseudonym_key=key,
+        )
+
+    def decide(
+        self, arrivals: Arrivals, limits: LimitTable, progress: Progress | None = None
+    ) -> Decisions:
+        """Return what `limits` decide."""
+        return decide(
+            arrivals, limits, self.profile, fidelity=self.fidelity, seed=SEED, progress=progress
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the run's summary says of it."""
+        return {
+            "as": None if self._kinds_mapped else self.as_kind or DEFAULT_KIND,
+            "map": None if self.log_map is None else self.log_map.name,
+            "tenant": self.tenant,
+            "speed": str(self.speed),
+            "pseudonymised": self.pseudonymise,
+        }
+
+    def book(
+        self,
+        name: str,
+        arrivals: Arrivals,
+        decisions: Decisions,
+        folder: Path | None,
+        *,
+        check: bool,
+    ) -> RunBook:
+        """Open the book that the result is written to."""
+        last = np.max(arrivals.t_ns + np.maximum(decisions.wait_ns, decisions.latency_ns))
+        header = RunHeader(
+            name=name,
+            seed=SEED,
+            fidelity=self.fidelity,
+            start_time_ns=arrivals.start_ns,
+            # A replay is over after its last request, and the last wait that it caused.
+            duration_ns=int(last) + 1,
+        )
+        tables = {"Default": self.limits}
+        return RunBook(
+            header, tables, self.profile.limits, folder=folder, check=check, by_client=False
+        )
+
+
+def _finish(
+    book: RunBook,
+    arrivals: Arrivals,
+    decisions: Decisions,
+    extra: Mapping[str, Any],
+    folder: Path | None,
+) -> Result:
+    """Write the rows, the summary and, into a folder, the files."""
+    _write(book, arrivals, decisions)
+    result = book.close()
+    result.summary.update(extra)
+    if folder is not None:
+        result.write_to(folder)
+        write_report(folder)
     return result
 
 
@@ -176,55 +243,19 @@ def _write(book: RunBook, arrivals: Arrivals, decisions: Decisions) -> None:
         book.tally.add_shadow(0, [rule] * count)
 
 
-def _duration_ns(arrivals: Arrivals, decisions: Decisions) -> int:
-    """Return when the replay is over: after the last request, and the last wait that it caused."""
-    last = np.max(arrivals.t_ns + np.maximum(decisions.wait_ns, decisions.latency_ns))
-    return int(last) + 1
-
-
-def _log_summary(log: Log, arrivals: Arrivals) -> dict[str, Any]:
-    parties: tuple[Party, ...] = arrivals.parties
-    return {
-        "log": log.name,
-        "format": log.format,
-        "requests": len(log),
-        "unparsed": log.unparsed,
-        "unparsed_first": list(log.unparsed_first),
-        "log_start": _utc(int(log.t_ns.min())),
-        "log_end": _utc(int(log.t_ns.max())),
-        "log_span_ns": int(log.t_ns.max()) - int(log.t_ns.min()),
-        "addresses": len({who.ip for who in parties}),
-        "keys": len({who.key for who in parties} - {None}),
-    }
-
-
-def _utc(at_ns: int) -> str:
-    seconds, rest_ns = divmod(at_ns, 10**9)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
-
-
-def _kind(as_kind: Kind | None) -> Kind:
-    return as_kind or DEFAULT_KIND
-
-
 def _table(limits: LimitTable | str | Path | None) -> LimitTable:
     if limits is None:
         return LimitTable.default()
     return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
 
 
-def _profile(profile: str | Path | None) -> Profile:
-    return Profile() if profile is None else Profile.from_toml(profile)
+def _profile(profile: Profile | str | Path | None) -> Profile:
+    if profile is None:
+        return Profile()
+    return profile if isinstance(profile, Profile) else Profile.from_toml(profile)
 
 
 def _name(limits: LimitTable | str | Path | None) -> str:
     if limits is None:
         return "default"
     return "given" if isinstance(limits, LimitTable) else str(limits)
-
-
-def run_name(log_name: str) -> str:
-    """Return the log's name without what says how it is written."""
-    return log_name.removesuffix(".gz").rsplit(".", 1)[0] or log_name

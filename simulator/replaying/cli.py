@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from simulator.replaying._answering import print_answer
-    from simulator.replaying._replay import DEFAULT_KIND, SEED, replay, run_name
+    from simulator.replaying._replay import DEFAULT_KIND, SEED, replay
+    from simulator.replaying._summing import run_name
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import InputError
 from engine.files import parse_toml
+from simulator.traffic import logs
 from simulator.traffic.logs import Log, LogMap, map_schema, read_log
 
 EXAMPLE = r"""
@@ -114,6 +115,13 @@ def test_the_schema_accepts_the_example_and_refuses_what_the_reader_refuses() ->
             jsonschema.validate(tomllib.loads(text), schema)
         with pytest.raises(InputError):
             read_map(text)
+
+
+def test_the_shipped_schema_is_fresh() -> None:
+    shipped = Path(logs.__file__).with_name("map.schema.json")
+    assert json.loads(shipped.read_text("utf-8")) == map_schema(), (
+        "run python -m simulator.traffic.logs > simulator/traffic/logs/map.schema.json"
+    )
 
 
 @pytest.mark.parametrize(

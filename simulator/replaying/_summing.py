@@ -1,0 +1,40 @@
+"""What a summary says of a replayed log: where it is from, what it held, what was left out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from simulator.replaying._arrivals import Arrivals
+from simulator.traffic.logs import Log
+
+__all__ = ["log_summary", "run_name"]
+
+
+def log_summary(log: Log, arrivals: Arrivals) -> dict[str, Any]:
+    """Return what a summary says of the log that was replayed."""
+    parties = arrivals.parties
+    return {
+        "log": log.name,
+        "format": log.format,
+        "requests": len(log),
+        "unparsed": log.unparsed,
+        "unparsed_first": list(log.unparsed_first),
+        "log_start": _utc(int(log.t_ns.min())),
+        "log_end": _utc(int(log.t_ns.max())),
+        "log_span_ns": int(log.t_ns.max()) - int(log.t_ns.min()),
+        "addresses": len({who.ip for who in parties}),
+        "keys": len({who.key for who in parties} - {None}),
+    }
+
+
+def _utc(at_ns: int) -> str:
+    seconds, rest_ns = divmod(at_ns, 10**9)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def run_name(log_name: str) -> str:
+    """Return the log's name without what says how it is written."""
+    return log_name.removesuffix(".gz").rsplit(".", 1)[0] or log_name

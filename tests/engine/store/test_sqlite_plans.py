@@ -33,12 +33,32 @@ def test_no_statement_walks_a_table_or_sorts(path: Path) -> None:
             and not any(small in sql for small in SMALL)
         }
     assert len(plans) > 40
+    for words, step in NARROW.items():
+        chosen = [steps for sql, steps in plans.items() if words in sql]
+        assert chosen, words
+        assert all(any(step in each for each in steps) for steps in chosen), (words, chosen)
     for sql, steps in plans.items():
         for step in steps:
             walks = step.startswith("SCAN") and not step.startswith(("SCAN CONSTANT", "SCAN (sub"))
             assert not walks, (sql, step)
             assert "TEMP B-TREE" not in step, (sql, step)
 
+
+NARROW = {
+    "AND dedup_hash = ": "tokens_equal (tenant_id=? AND dedup_hash=?",
+    "WHERE cvc_until_ns <= ": "tokens_due",
+    "min(cvc_until_ns)": "tokens_due",
+    "FROM intents WHERE until_ns <= ": "intents_due",
+    "FROM token_terms AS filed": "PRIMARY KEY (tenant_id=? AND term=? AND (created_at_ns,id)>",
+    "INDEXED BY tokens_listed": "(tenant_id=? AND (created_at_ns,id)>",
+    "WHERE text_hash = ": "(text_hash=?)",
+    "WHERE key_hash = ": "(key_hash=?)",
+    "WHERE host = ": "(host=?)",
+    "AND entity_id = ": "logs_by_entity (tenant_id=? AND entity_id=?",
+    "DELETE FROM logs WHERE": "logs_listed (tenant_id=? AND at_ns<?)",
+    "SELECT min(slot)": "(size_bytes=?)",
+}
+"""Words of statements, and the index and columns that must find their rows."""
 
 SMALL = ("FROM work ORDER BY", "FROM secrets ", "FROM tenants ORDER BY")
 """Statements that read a whole table, of a row a tenant, a secret or an open operation."""

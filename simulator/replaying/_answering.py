@@ -12,7 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.report import Axis, Findings, count_text, gather, plain_text, share_text, span_text
+from simulator.report import (
+    Axis,
+    Findings,
+    count_text,
+    gather,
+    plain_text,
+    share_text,
+    span_text,
+    together_ns,
+)
 from simulator.results import Result
 
 __all__ = ["print_answer"]
@@ -67,7 +76,7 @@ def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table
             share_text(line["refused"], line["offered"]),
             axis.instant(min(each.first_ns for each in found)) if found else "–",
             axis.instant(max(each.last_ns for each in found)) if found else "–",
-            span_text(sum(each.shut_ns for each in found)) if found else "–",
+            span_text(together_ns(found)) if found else "–",
             count_text(line["ips"]),
         )
     return table

@@ -119,9 +119,8 @@ class _Setting:
     pseudonymise: bool
     fidelity: Fidelity
 
-    @property
-    def _kinds_mapped(self) -> bool:
-        return self.log_map is not None and "application_kind" in self.log_map.sources
+    def _mapped(self, target: str) -> bool:
+        return self.log_map is not None and target in self.log_map.sources
 
     def check(self) -> None:
         """Raise `InputError` where the options do not fit together."""
@@ -135,7 +134,7 @@ class _Setting:
                 'counted_statuses = "success" must go with fidelity engine; the limits alone know'
                 " no status"
             )
-        if self._kinds_mapped and kind is not None:
+        if self._mapped("application_kind") and kind is not None:
             raise InputError(f"as_kind = {kind!r} must be left out; the map says application_kind")
 
     def arrivals(self, log: Log) -> Arrivals:
@@ -160,9 +159,9 @@ class _Setting:
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of it."""
         return {
-            "as": None if self._kinds_mapped else self.as_kind or DEFAULT_KIND,
+            "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
             "map": None if self.log_map is None else self.log_map.name,
-            "tenant": self.tenant,
+            "tenant": None if self._mapped("tenant_kind") else self.tenant,
             "speed": str(self.speed),
             "pseudonymised": self.pseudonymise,
         }

@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     kind = None if args.map else args.as_kind or DEFAULT_KIND
     if not args.quiet:
-        keys = f"keys by {args.map}" if args.map else f"every key {kind}"
+        keys = f"keys by {args.map}" if args.map else f"every key {kind} of a {args.tenant} tenant"
         console.print(
-            f"seed {SEED}, fidelity {args.fidelity}, {keys}, {args.tenant} tenant,"
-            f" speed {args.speed}, limits {args.limits or 'default'}",
+            f"seed {SEED}, fidelity {args.fidelity}, {keys}, speed {args.speed},"
+            f" limits {args.limits or 'default'}",
             markup=False,
         )
     with _progress(quiet=args.quiet) as progress:

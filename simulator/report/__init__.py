@@ -5,7 +5,7 @@
 `gather` counts what the page shows, and serves the terminal's answer too.
 """
 
-from simulator.report._findings import Findings, Party, Refusals, gather
+from simulator.report._findings import Findings, Party, Refusals, gather, together_ns
 from simulator.report._page import REPORT_FILE, write_report
 from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
 
@@ -20,5 +20,6 @@ __all__ = [
     "plain_text",
     "share_text",
     "span_text",
+    "together_ns",
     "write_report",
 ]

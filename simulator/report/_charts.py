@@ -240,10 +240,10 @@ def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
 
 
 def _round_up(count: int) -> int:
-    """Return the next count of the form 1, 2, 4, 5, 10 … that an axis ends with."""
+    """Return the next count of one digit and zeros that an axis ends with."""
     power = 1
     while True:
-        for step in (1, 2, 4, 5, 6, 8):
+        for step in (1, 2, 3, 4, 5, 6, 8):
             if step * power >= count:
                 return step * power
         power *= 10

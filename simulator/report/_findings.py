@@ -23,7 +23,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Findings", "Party", "Refusals", "gather"]
+__all__ = [
+    "Findings",
+    "Party",
+    "Refusals",
+    "gather",
+    "histogram",
+    "quantile_ns",
+    "together_ns",
+]
 
 _COLUMNS: Final = ("t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns", "latency_ns")
 _INTERVALS_LIMIT: Final = 200_000
@@ -181,6 +189,15 @@ def gather(
         if batch.num_rows:
             findings.take(batch.select(_COLUMNS))
     return findings
+
+
+def together_ns(refusals: Iterable[Refusals]) -> int:
+    """Return how long at least one of several was shut out."""
+    total_ns = until_ns = 0
+    for from_ns, to_ns in sorted(each for found in refusals for each in found.intervals):
+        total_ns += max(0, to_ns - max(from_ns, until_ns))
+        until_ns = max(until_ns, to_ns)
+    return total_ns
 
 
 def histogram(counts: Numbers) -> list[tuple[int, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from simulator.report._findings import Findings, Party, Refusals
+from simulator.report._findings import Findings, Party, Refusals, together_ns
 from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
 
 __all__ = [
@@ -53,9 +53,10 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     totals = summary["totals"]
     offered = totals["offered"]
     ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
-    shut_ns = sum(found.shut_ns for found in findings.parties.values())
+    span = span_text(axis.end_ns - findings.start_ns)
+    shut_ns = together_ns(findings.parties.values())
     found = [
-        _tile("Offered", count_text(offered), f"over {span_text(axis.end_ns - findings.start_ns)}"),
+        _tile("Offered", count_text(offered), f"over {span}"),
         _tile("Let in", count_text(totals["admitted"]), share_text(totals["admitted"], offered)),
         _tile(
             "Refused",
@@ -68,7 +69,7 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
             _tile("Delayed", count_text(totals["delayed"]), share_text(totals["delayed"], offered))
         )
     found += [
-        _tile("Shut out", span_text(shut_ns), "summed over keys and addresses"),
+        _tile("Shut out", span_text(shut_ns), "somebody was" if shut_ns else "nobody was"),
         _tile(
             "Addresses refused",
             count_text(len(ips)),
@@ -106,20 +107,21 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
                 "name": "no key" if name is None else plain_text(name),
                 "offered": offered_of.get(name, 0),
                 "refused": 0,
-                "shut_ns": 0,
+                "found": [],
                 "first_ns": found.first_ns,
                 "last_ns": found.last_ns,
                 "clauses": {},
             },
         )
         row["refused"] += found.refused
-        row["shut_ns"] += found.shut_ns
+        row["found"].append(found)
         row["first_ns"] = min(row["first_ns"], found.first_ns)
         row["last_ns"] = max(row["last_ns"], found.last_ns)
         row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
     ordered = sorted(rows.values(), key=lambda row: (-row["refused"], row["name"]))
     most = max((row["refused"] for row in ordered), default=1)
     for row in ordered:
+        row["shut_ns"] = together_ns(row.pop("found"))
         row["bar"] = round(100 * row["refused"] / most, 1)
         row["clauses"] = sorted(row["clauses"], key=lambda clause: -row["clauses"][clause])
     return {"rows": ordered[:_TOP], "total": len(ordered)}

@@ -31,7 +31,7 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
     assert run(log, "--out", tmp_path / "out") == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == (
-        "seed 0, fidelity limits, every key public, production tenant, speed 1, limits default"
+        "seed 0, fidelity limits, every key public of a production tenant, speed 1, limits default"
     )
     assert lines[1] == (
         "63 requests from 1 address with 1 key, over 59 s of log: 13 would have been refused"

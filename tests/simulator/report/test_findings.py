@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.report import Findings, Party, gather
+from simulator.report import Findings, Party, gather, together_ns
 from simulator.report._findings import _steps, histogram, quantile_ns
 from simulator.results.rows import SCHEMA
 
@@ -81,6 +81,7 @@ def test_counts_and_shut_out_times_are_those_of_a_slow_look(
         mine = [row for row in turned if party(row) == who]
         assert (refusals.first_ns, refusals.last_ns) == (mine[0]["t_ns"], mine[-1]["t_ns"])
         assert refusals.blocked == sum(row["outcome"] == "blocked" for row in mine)
+    assert together_ns(found.parties.values()) == len(set().union(*shut.values()))
     assert found.offered_of_ip == dict(Counter(row["ip"] for row in kept))
     assert found.offered_of_key == dict(Counter(row["key"] for row in kept))
     clients = {row["client"] for row in kept}

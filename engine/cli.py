@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.errors import TollgateError
+from engine.http._cli_serve import add_openapi_arguments, add_serve_arguments
 
 __all__ = ["main"]
 
@@ -44,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     limits = commands.add_parser("limits", help="print a limit table")
     limits.add_argument("file", nargs="?", help="a limits.toml; the default table without one")
     limits.set_defaults(run=_limits)
+    serve = commands.add_parser("serve", help="answer HTTP")
+    add_serve_arguments(serve)
+    serve.set_defaults(run=_serve)
+    openapi = commands.add_parser("openapi", help="write an OpenAPI document")
+    add_openapi_arguments(openapi)
+    openapi.set_defaults(run=_openapi)
     return parser
 
 
@@ -91,3 +98,15 @@ def _limits(args: argparse.Namespace) -> int:
     table = LimitTable.default() if args.file is None else LimitTable.from_toml(args.file)
     print(render(table))
     return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from engine.http._cli_serve import serve
+
+    return serve(args)
+
+
+def _openapi(args: argparse.Namespace) -> int:
+    from engine.http._cli_serve import openapi
+
+    return openapi(args)

@@ -49,10 +49,10 @@ class Request:
     proxy key's, `host` the Host header where it may name a custom hostname. `body` is a JSON
     value as Python holds it, raw `bytes`, or a `BodyStream`. Header names are matched without
     regard to case. With `bytes` the `Content-Type` header is checked, with a JSON value it is
-    taken for granted.
+    taken for granted. `operation` names what it turned out to ask for; the service sets it.
     """
 
-    __slots__ = ("body", "headers", "host", "ip", "key", "method", "path", "proxy_key")
+    __slots__ = ("body", "headers", "host", "ip", "key", "method", "operation", "path", "proxy_key")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Request:
         self.body = body
         self.host = host
         self.proxy_key = proxy_key
+        self.operation: str | None = None
 
     def __repr__(self) -> str:
         path = self.path.partition("?")[0]

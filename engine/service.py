@@ -166,6 +166,7 @@ class Engine(Operator):
             if request.method == "OPTIONS" and (allowed := self.router.allowed(path)):
                 return Response(204, headers={"Allow": ", ".join(allowed)})
             raise
+        request.operation = operation.name
 
         # 3.2 Who may ask at all: 401.
         if operation.authentication == "key" and caller is None:

@@ -1,0 +1,280 @@
+"""`python -m engine serve` and `openapi`: their flags, and what they print.
+
+`serve` prints JSON lines on standard output, flushed: `{"url": …}`, a line for each key that was
+made now (with `--demo` for each of its keys), and `{"role": "end"}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.errors import InputError, VaultError
+
+if TYPE_CHECKING:
+    import socket
+
+    from engine.http.configuration import ServeConfig
+    from engine.limits import LimitTable
+    from engine.profile import Profile
+    from engine.service import Engine
+
+__all__ = ["add_openapi_arguments", "add_serve_arguments", "openapi", "serve"]
+
+_PORT: Final = 8420
+_DEMO_KEYS: Final = 8
+_VARIABLE: Final = "TOLLGATE_MASTER_KEY"
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `serve`."""
+    parser.description = "Answer HTTP until stopped."
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--port", type=_port, default=_PORT, help=f"port, 0 for any free one ({_PORT})"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--config", metavar="FILE", help="a serve.toml: tenants, applications, keys")
+    what.add_argument("--demo", action="store_true", help="tenants and keys of every role")
+    parser.add_argument(
+        "--demo-keys", type=_count, metavar="N", help=f"keys of each numerous role ({_DEMO_KEYS})"
+    )
+    parser.add_argument(
+        "--write-target", metavar="FILE", type=Path, help="write the demo's conformance target"
+    )
+    parser.add_argument("--store", metavar="PATH", help="keep everything in this file")
+    parser.add_argument("--limits", metavar="FILE", help="a limit table instead of the default one")
+    parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
+    parser.add_argument("--workers", type=_count, default=1, metavar="N", help="1: see DESIGN")
+    parser.add_argument(
+        "--trust-forwarded",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a proxy, or network of proxies, whose X-Forwarded-For is believed; may be repeated",
+    )
+
+
+def add_openapi_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `openapi`."""
+    parser.description = "Write an OpenAPI 3.1 document of the service."
+    parser.add_argument(
+        "--kind",
+        choices=("full", "floor", "ceiling"),
+        default="full",
+        help="full: what this engine does; floor: what must be accepted; ceiling: what may be",
+    )
+    parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="a file instead of the terminal")
+
+
+def openapi(args: argparse.Namespace) -> int:
+    """Write the document."""
+    from engine.http.openapi import document
+
+    text = json.dumps(document(args.kind, _profile(args)), indent=2, ensure_ascii=False) + "\n"
+    if args.out is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        args.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "no reason given").lower()
+        raise InputError(f"--out = {args.out} must be a file to write: {reason}") from None
+    return 0
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Serve until stopped; returns 0, or 130 after Ctrl-C."""
+    from engine.http.server import bind
+
+    _check(args)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    bound = bind(args.host, args.port)
+    with bound, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(args, bound))
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.workers > 1:
+        raise InputError(
+            f"--workers = {args.workers} must be 1: the limits' counters live in the process, and "
+            f"{args.workers} of them would admit {args.workers} times each rate; leave it out"
+        )
+    if not args.demo and (args.write_target is not None or args.demo_keys is not None):
+        name = "--write-target" if args.write_target is not None else "--demo-keys"
+        raise InputError(f"{name} must stand with --demo; add it")
+    if not (args.demo or args.config or args.store):
+        raise InputError("there is nothing to serve; give --demo, --config FILE or --store PATH")
+
+
+def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, or None
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
+    from engine.http.addresses import parse_networks
+    from engine.http.configuration import ServeConfig, load, provision
+    from engine.http.server import serve as serve_engine
+    from engine.http.slow_destination import SlowDestination
+
+    config, document = load(args.config) if args.config else (ServeConfig(), None)
+    trusted = parse_networks((*config.trusted_proxies, *args.trust_forwarded), "--trust-forwarded")
+    destination = SlowDestination()
+    if args.demo:
+        await destination.start()
+    engine, secret = _engine(args, config, destination.url)
+    url = _url(bound)
+    if document is not None:
+        lines = [_made_line(engine, made) for made in provision(engine, config, document)]
+    elif args.demo:
+        lines = _demo(args, engine, secret, url, destination.url)
+    else:
+        lines = []
+
+    async def started() -> None:
+        _print([{"url": url}, *lines, {"role": "end"}])
+
+    try:
+        return await serve_engine(engine, bound, trusted=trusted, on_start=started)
+    finally:
+        await destination.stop()
+
+
+def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tuple[Engine, bytes]:
+    """Return the engine, and what a demo's texts are derived from."""
+    from engine.http.configuration import load_runtime
+    from engine.http.destinations import Destinations
+    from engine.http.system import SystemWorld
+    from engine.service import Engine
+    from engine.store import MemoryStore, SqliteStore
+
+    profile = _profile(args)
+    path = args.store or (None if config.store == "memory" else config.store)
+    master_key = _master_key(config, path)
+    if demo_url:
+        destinations = Destinations([demo_url], ["127.0.0.1"])
+    else:
+        destinations = Destinations(config.allowed_destinations, config.private_destinations)
+    runtime = None if config.reactor_runtime is None else load_runtime(config.reactor_runtime)
+    engine = Engine(
+        profile=profile,
+        limits=_limits(args, config),
+        world=SystemWorld(
+            destinations=destinations,
+            answer_limit_bytes=profile.http.proxy_body_limit_bytes,
+            runtime=runtime,
+        ),
+        store=MemoryStore() if path is None else SqliteStore(path),
+        master_key=master_key,
+        region=config.region,
+    )
+    store = engine.services.store
+    try:
+        with store.transaction(write=False):
+            engine.services.vault.verify()
+    except VaultError:
+        engine.close()
+        raise InputError(
+            f"master_key must be the one that {path} was made with; it does not open its keys"
+        ) from None
+    return engine, master_key
+
+
+def _master_key(config: ServeConfig, path: str | None) -> bytes:
+    from engine.http.configuration import read_master_key
+
+    text = config.master_key or os.environ.get(_VARIABLE)
+    if text is None or (path is None and config.master_key is None):
+        if path is None:
+            return os.urandom(32)
+        raise InputError(
+            f"master_key is missing; {path} is kept, so give 32 bytes in base64 or hex that you "
+            f"keep too, as master_key in the configuration or in the environment as {_VARIABLE}"
+        )
+    found = read_master_key(text)
+    if found is None:
+        raise InputError(f"{_VARIABLE} must be 32 bytes in base64 or hex")
+    return found
+
+
+def _profile(args: argparse.Namespace) -> Profile:
+    from engine.profile import Profile
+
+    return Profile() if args.profile is None else Profile.from_toml(args.profile)
+
+
+def _limits(args: argparse.Namespace, config: ServeConfig) -> Mapping[str, LimitTable]:
+    from engine.limits import LimitTable
+
+    default = LimitTable.default() if args.limits is None else LimitTable.from_toml(args.limits)
+    others = {n: LimitTable.from_toml(include.file) for n, include in config.limit_tables.items()}
+    return {"Default": default, **others}
+
+
+def _demo(
+    args: argparse.Namespace, engine: Engine, secret: bytes, url: str, destination_url: str
+) -> list[dict[str, Any]]:
+    from engine.http.demo import demo_lines
+    from engine.http.target_file import write_target
+
+    keys = _DEMO_KEYS if args.demo_keys is None else args.demo_keys
+    lines = list(demo_lines(engine, secret, keys, destination_url))
+    if args.write_target is not None:
+        write_target(
+            args.write_target,
+            url,
+            engine.profile.http.key_header,
+            lines,
+            profile=args.profile,
+            limits=args.limits,
+        )
+    return lines
+
+
+def _made_line(engine: Engine, made: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: imported late
+    return {
+        "role": made.application.name,
+        "key": made.text,
+        "header": engine.profile.http.key_header,
+        "tenant_id": made.tenant.id,
+        "tenant_kind": made.tenant.kind,
+        "application_id": made.application.id,
+        "host": None,
+    }
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _print(lines: Iterable[Mapping[str, Any]]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # whoever reads no longer is served all the same
+        for line in lines:
+            print(json.dumps(line), flush=True)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a port from 0 to 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 9999")
+    return int(text)

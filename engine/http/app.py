@@ -1,0 +1,216 @@
+"""The ASGI application: one HTTP request → `Engine.submit` → one HTTP answer.
+
+Service operations take the short way through this file, because half of the rate of a bare
+framework is the goal; the service's own pages (`engine.http.pages`), which count in no limit
+(D-COUNTED), are Starlette's. What is decided here is HTTP's alone:
+
+- header names have no case; a key header that comes twice names nobody (AUTH-HEADER);
+- the client's address (D-IP);
+- the body is handed over unread (`engine.http.arriving`), and a connection with too much unread
+  body ends with the answer;
+- `X-Request-Id` comes back as it was sent, or is made;
+- what fails unexpectedly is 500, a problem without any value and a log line without any value.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from engine.http.addresses import Clients, Network
+from engine.http.arriving import Body, Disconnected, Fields, Receive, Watch
+from engine.http.metrics import Metrics
+from engine.messages import Problem, Request, Response
+from engine.resources.proxy_names import host_name
+from engine.service import Engine
+from engine.tokens import dumps
+
+__all__ = ["Application", "Send"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Pages: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
+
+_log: Final = logging.getLogger("tollgate")
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_TARGET_LIMIT: Final = 16_384
+_TWICE: Final = "\0"
+"""The key of a request that sends two: no key's text holds a control character."""
+
+_JSON: Final = (b"content-type", b"application/json")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_CLOSE: Final = (b"connection", b"close")
+
+
+class Application:
+    """An engine as an ASGI application.
+
+    trusted: proxies whose `X-Forwarded-For` is believed (D-IP).
+    pages: an ASGI application for the service's own pages, and `page_paths` where they are.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        trusted: tuple[Network, ...] = (),
+        pages: Pages | None = None,
+        page_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        self.engine = engine
+        self.metrics = Metrics()
+        self.watch = Watch()
+        http = engine.profile.http
+        self.clients = Clients(trusted, prefix_bits=http.ipv6_prefix_bits)
+        self._pages = pages
+        self._page_paths = page_paths
+        self._key_header = http.key_header.lower().encode()
+        self._proxy_key_header = http.proxy_key_header.lower().encode()
+        self._wanted = frozenset(
+            {
+                self._key_header,
+                self._proxy_key_header,
+                b"host",
+                b"content-length",
+                b"transfer-encoding",
+                b"x-request-id",
+                b"x-forwarded-for",
+            }
+        )
+        self._random_bits = random.SystemRandom().getrandbits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        if scope["path"] in self._page_paths and self._pages is not None:
+            host = next((v for n, v in scope["headers"] if n == b"host"), None)
+            if not self._is_custom(host):
+                await self._pages(scope, receive, send)
+                return
+        started_ns = time.perf_counter_ns()
+        metrics = self.metrics
+        metrics.in_flight += 1
+        try:
+            request, body, request_id = self._read(scope, receive)
+            response = await self._answer(request, request_id)
+            latency_ns = time.perf_counter_ns() - started_ns
+            metrics.count(self._operation(request), response.status, response.decision, latency_ns)
+            await _send(send, response, request_id, body, is_head=request.method == "HEAD")
+        except Disconnected:
+            return
+        finally:
+            metrics.in_flight -= 1
+
+    def _read(self, scope: Scope, receive: Receive) -> tuple[Request, Body | None, bytes]:
+        """Return the request, its body where it has one, and its id."""
+        found: dict[bytes, bytes | None] = {}
+        forwarded: list[str] = []
+        for name, value in scope["headers"]:
+            if name in self._wanted:
+                if name == b"x-forwarded-for":
+                    forwarded.append(value.decode("latin-1"))
+                else:
+                    found[name] = None if name in found else value
+        size = found.get(b"content-length")
+        body = None
+        if b"transfer-encoding" in found:
+            body = Body(receive, None, self.watch)
+        elif size is not None and size != b"0":
+            body = Body(receive, int(size), self.watch)
+        query = scope["query_string"]
+        target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
+        given = found.get(b"x-request-id")
+        if given is None or _REQUEST_ID.fullmatch(given) is None:
+            given = f"{self._random_bits(128):032x}".encode()
+        client = scope["client"]
+        host = found.get(b"host")
+        request = Request(
+            scope["method"],
+            target.decode("latin-1"),
+            ip=self.clients.of(client[0] if client else "", forwarded),
+            key=_text(found, self._key_header),
+            headers=Fields(scope["headers"]),
+            body=b"" if body is None else body,
+            host=None if host is None else host.decode("latin-1"),
+            proxy_key=_text(found, self._proxy_key_header),
+        )
+        return request, body, given
+
+    async def _answer(self, request: Request, request_id: bytes) -> Response:
+        if len(request.path) > _TARGET_LIMIT:
+            problem = f"The target must hold at most {_TARGET_LIMIT} characters."
+            return Problem(414, problem).response()
+        try:
+            return await self.engine.submit(request)
+        except Disconnected:
+            raise
+        except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
+            _log_failure(error, request_id)
+            return Problem(
+                500, "The service has failed; the request id finds this in its log."
+            ).response()
+
+    def _operation(self, request: Request) -> str:
+        if request.operation is not None:
+            return request.operation
+        path = request.path.partition("?")[0]
+        try:
+            return self.engine.router.find(request.method, path)[0].name
+        except Problem as problem:
+            return "unknown" if problem.status == 404 else "not_allowed"
+
+    def _is_custom(self, host: bytes | None) -> bool:
+        """Return whether a Host header names a proxy (D-PROXY-RULES)."""
+        if host is None:
+            return False
+        store = self.engine.services.store
+        with store.transaction(write=False):
+            return store.proxy_by_host(host_name(host.decode("latin-1"))) is not None
+
+
+def _text(found: Mapping[bytes, bytes | None], name: bytes) -> str | None:
+    if name not in found:
+        return None
+    value = found[name]
+    return _TWICE if value is None else value.decode("latin-1")
+
+
+async def _send(
+    send: Send, response: Response, request_id: bytes, body: Body | None, *, is_head: bool
+) -> None:
+    headers = [(b"x-request-id", request_id)]
+    has_type = False
+    for name, value in response.headers.items():
+        lower = name.lower().encode("latin-1")
+        if lower in {b"x-request-id", b"date", b"content-length"}:
+            continue
+        has_type = has_type or lower == b"content-type"
+        # Fields that cannot be joined, such as Set-Cookie, come by lines.
+        headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
+    content = response.body
+    if content is None:
+        content = b""
+    elif not isinstance(content, bytes):
+        content = dumps(content)
+        headers.append(_NO_STORE)
+        if not has_type:
+            headers.append(_JSON)
+    if not is_head and response.status not in {204, 304}:
+        headers.append((b"content-length", str(len(content)).encode()))
+    if body is not None and body.ends_connection:
+        headers.append(_CLOSE)
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _log_failure(error: Exception, request_id: bytes) -> None:
+    """Log where something failed: its type and the places in the code, never its words."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = " < ".join(f"{f.filename.rpartition('/')[2]}:{f.lineno}" for f in reversed(frames))
+    _log.error("request %s failed: %s at %s", request_id.decode(), type(error).__name__, places)

@@ -1,0 +1,314 @@
+"""What `serve --config` reads: a deployment as TOML, and how a store is brought to it.
+
+The file may be used again with the same store. Tenants are matched by name, applications by tenant
+and name: what is there is kept with all its tokens and gets the file's quotas, settings and
+grants; what is missing is made; what the file does not name is left alone. A kind cannot change.
+A key whose text the file gives is stored by its hash once; an application without such texts gets
+one key when it has none, whose text is printed that once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from engine.errors import InputError, did_you_mean
+from engine.files import (
+    Document,
+    Include,
+    Integer,
+    Items,
+    Key,
+    Spot,
+    Text,
+    from_document,
+    json_schema,
+    parse_toml,
+    read_toml,
+)
+from engine.http.system import AnyRuntime
+from engine.identity import make_grants
+from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
+from engine.model import Key as StoredKey
+from engine.service import Engine
+from engine.vault import hash_key_text
+
+__all__ = [
+    "Made",
+    "ServeConfig",
+    "load",
+    "load_runtime",
+    "loads",
+    "provision",
+    "read_master_key",
+    "schema",
+]
+
+_KEY_BYTES: Final = 32
+_KEYS: Final = Items(Text(environment=True, secret=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantTable:
+    """Permissions on a container and all below it."""
+
+    container: Annotated[str, "path, such as /pci/"]
+    permissions: Annotated[tuple[str, ...], "such as token:create"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationTable:
+    """An application: who asks, by which keys, with which rights."""
+
+    name: Annotated[str, "unique within its tenant"]
+    tenant: Annotated[str, "name of a tenant of this file"]
+    kind: Annotated[ApplicationKind, "its class in the limits"] = "private"
+    grants: Annotated[tuple[GrantTable, ...], "what it may do where"] = ()
+    keys: Annotated[
+        tuple[str, ...],
+        _KEYS,
+        "key texts of your own, from the environment; without any, one is made and printed once",
+    ] = dataclasses.field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaTable:
+    """Quotas of a tenant; what is left out keeps its default (seed 8.8)."""
+
+    rate_limit: Annotated[str | None, Key("Rate Limit"), "name of a limit table"] = None
+    log_retention_ns: Annotated[int | None, Key("Log Retention"), "default 24h"] = None
+    tokenize_limit: Annotated[
+        int | None, Integer(minimum=0), Key("Tokenize Limit"), "default 5 tokens"
+    ] = None
+    detokenize_limit: Annotated[
+        int | None, Integer(minimum=0), Key("Detokenize Limit"), "default 5 tokens"
+    ] = None
+    cvc_retention_ns: Annotated[int | None, Key("CVC Retention"), "default 1h"] = None
+    token_intent_retention_ns: Annotated[
+        int | None, Key("Token Intent Retention"), "default 24h"
+    ] = None
+
+    def values(self) -> dict[str, int | str]:
+        """Return the quotas that are set, by their names."""
+        named = zip(DEFAULT_QUOTAS, dataclasses.astuple(self), strict=True)
+        return {name: value for name, value in named if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantTable:
+    """A tenant with its quotas and settings."""
+
+    name: Annotated[str, "unique"]
+    kind: Annotated[TenantKind, "test tenants have a limit of their own"] = "production"
+    quotas: Annotated[QuotaTable, 'such as "Tokenize Limit" = 5'] = QuotaTable()
+    settings: Annotated[Mapping[str, bool], "such as deduplicate_tokens = true"] = (
+        dataclasses.field(default_factory=dict)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """A deployment: what `python -m engine serve --config` starts with."""
+
+    store: Annotated[str, '"memory", or the file that keeps everything'] = "memory"
+    master_key: Annotated[
+        str | None,
+        Text(environment=True, secret=True),
+        "32 bytes in base64 or hex; a kept store needs it",
+    ] = dataclasses.field(default=None, repr=False)
+    region: Annotated[str, Text(r"[a-z0-9]{1,16}", "must be letters and digits")] = "us"
+    trusted_proxies: Annotated[
+        tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
+    ] = ()
+    allowed_destinations: Annotated[
+        tuple[str, ...], "origins that proxies may call, such as https://api.example.com"
+    ] = ()
+    private_destinations: Annotated[
+        tuple[str, ...], "private addresses and networks that they may call all the same"
+    ] = ()
+    reactor_runtime: Annotated[
+        str | None,
+        Text(r"[\w.]+:\w+", "must be of the form package.module:function"),
+        "what runs reactor code; without it code gives back its arguments",
+    ] = None
+    limit_tables: Annotated[
+        Mapping[str, Include], "further limit tables, by the name that a Rate Limit quota gives"
+    ] = dataclasses.field(default_factory=dict)
+    tenants: tuple[TenantTable, ...] = ()
+    applications: tuple[ApplicationTable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A key that was made now; its text can be shown this once."""
+
+    application: Application
+    tenant: Tenant
+    text: str = dataclasses.field(repr=False)
+
+
+def load(path: str | Path) -> tuple[ServeConfig, Document]:
+    """Return a configuration and its document, for messages; `InputError` with file:line:col."""
+    return _checked(read_toml(path))
+
+
+def loads(text: str, name: str = "serve.toml") -> tuple[ServeConfig, Document]:
+    """Return the configuration of a TOML text."""
+    return _checked(parse_toml(text, name))
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration file."""
+    return json_schema(ServeConfig, title="Tollgate deployment")
+
+
+def read_master_key(text: str) -> bytes | None:
+    """Return the 32 bytes of a master key in hex or base64, None when it is none."""
+    text = text.strip()
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        try:
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            return None
+    return raw if len(raw) == _KEY_BYTES else None
+
+
+def load_runtime(name: str) -> AnyRuntime:
+    """Return the function of `package.module:function`; raises `InputError`."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"reactor_runtime = {name!r} must name a function that can be imported: {error}"
+        ) from None
+    if not callable(found):
+        raise InputError(f"reactor_runtime = {name!r} must name a function")
+    return found  # type: ignore[no-any-return] # reason: what it takes shows when it is called
+
+
+def provision(engine: Engine, config: ServeConfig, document: Document) -> list[Made]:
+    """Bring a store to the configuration; returns the keys that were made for it.
+
+    Raises `InputError` with the place of what does not fit the store or the profile.
+    """
+    services = engine.services
+    with services.store.transaction(write=False):
+        stored = {tenant.name: tenant for tenant in services.store.tenants()}
+    made: list[Made] = []
+    tenants: dict[str, Tenant] = {}
+    for index, table in enumerate(config.tenants):
+        spot = document.spot("tenants", index)
+        with _placed(document, spot):
+            tenants[table.name] = _tenant(engine, table, stored.get(table.name), spot)
+    for index, row in enumerate(config.applications):
+        spot = document.spot("applications", index)
+        with _placed(document, spot):
+            tenant = tenants[row.tenant]
+            application = _application(engine, row, tenant, spot)
+            made.extend(_keys(engine, row, application, tenant, spot))
+    return made
+
+
+def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spot) -> Tenant:
+    if stored is None:
+        return engine.create_tenant(
+            table.name, table.kind, quotas=table.quotas.values(), settings=table.settings
+        )
+    if stored.kind != table.kind:
+        spot.child("kind").fail(
+            f"must stay {stored.kind!r}, as it is in the store; take a new name"
+        )
+    for name, value in table.quotas.values().items():
+        stored = engine.set_quota(stored, name, value)
+    for name, flag in table.settings.items():
+        stored = engine.set_setting(stored, name, on=flag)
+    return stored
+
+
+def _application(engine: Engine, row: ApplicationTable, tenant: Tenant, spot: Spot) -> Application:
+    store = engine.services.store
+    with store.transaction(write=False):
+        known = [a for a in store.list(Application, tenant.id) if a.name == row.name]
+    if not known:
+        return engine.create_application(tenant, row.name, row.kind, grants=_pairs(row))
+    stored = known[0]
+    if stored.kind != row.kind:
+        spot.child("kind").fail(
+            f"must stay {stored.kind!r}, as it is in the store; take a new name"
+        )
+    changed = dataclasses.replace(stored, grants=make_grants(row.kind, _pairs(row)))
+    with store.transaction():
+        store.put(changed)
+    return changed
+
+
+def _keys(
+    engine: Engine, row: ApplicationTable, application: Application, tenant: Tenant, spot: Spot
+) -> Iterator[Made]:
+    store = engine.services.store
+    for place, text in enumerate(row.keys):
+        with store.transaction(write=False):
+            stored = store.key_by_hash(hash_key_text(text))
+        if stored is None:
+            engine.create_key(application, text=text)
+        elif stored.application_id != application.id:
+            spot.child("keys").child(place).fail(
+                "must not be the key of another application of the store", secret=True
+            )
+    if not row.keys:
+        with store.transaction(write=False):
+            held = any(k.application_id == application.id for k in store.list(StoredKey, tenant.id))
+        if not held:
+            yield Made(application, tenant, str(engine.create_key(application)))
+
+
+def _pairs(row: ApplicationTable) -> list[tuple[str, tuple[str, ...]]]:
+    return [(grant.container, grant.permissions) for grant in row.grants]
+
+
+@contextlib.contextmanager
+def _placed(document: Document, spot: Spot) -> Iterator[None]:
+    """Put the place of a table before the messages of rules that know no file."""
+    where = document.where(spot.path)
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(document.name) else where + text) from None
+
+
+def _checked(document: Document) -> tuple[ServeConfig, Document]:
+    config = from_document(ServeConfig, document)
+    if config.master_key is not None and read_master_key(config.master_key) is None:
+        document.spot("master_key").fail("must be 32 bytes in base64 or hex", secret=True)
+    names = [tenant.name for tenant in config.tenants]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            document.spot("tenants", index, "name").fail("must be unique")
+    pairs: set[tuple[str, str]] = set()
+    texts: set[str] = set()
+    for index, row in enumerate(config.applications):
+        spot = document.spot("applications", index)
+        if row.tenant not in names:
+            near = did_you_mean(row.tenant, names)
+            spot.child("tenant").fail(f"must be a tenant of this file{near}")
+        if (row.tenant, row.name) in pairs:
+            spot.child("name").fail("must be unique within its tenant")
+        pairs.add((row.tenant, row.name))
+        for place, text in enumerate(row.keys):
+            if text in texts:
+                spot.child("keys").child(place).fail("must be no other key's text", secret=True)
+            texts.add(text)
+        with _placed(document, spot):
+            make_grants(row.kind, _pairs(row))
+    return config, document

@@ -1,0 +1,246 @@
+"""One HTTP/1.1 connection: uvicorn's, with what a hostile or clumsy sender may not do.
+
+uvicorn waits for ever for a request's head, reads heads without end, and answers broken ones in
+plain text. Here each of these ends with a problem (RFC 9457) and a closed connection:
+
+- a head that takes longer than 10 s (408), or holds more than 64 kB or 100 fields (431);
+- what is no HTTP (400), and more connections than the process can hold (503).
+
+A body that nobody reads is let pass for a moment after the answer, so that the client finds the
+answer and not a reset connection. A method that the parser does not know is a method all the
+same: the service answers it, with 405.
+
+There is no timer for each request: `Connections.tick`, called every half second, looks at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from engine.messages import Problem
+from engine.tokens import dumps
+
+__all__ = ["Connections", "HttpProtocol"]
+
+_HEAD_S: Final = 10.0
+_TAIL_S: Final = 10.0
+_LINGER_S: Final = 2.0
+_HEAD_BYTES: Final = 65_536
+_FIELDS_LIMIT: Final = 100
+_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
+_USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
+_STAND_IN: Final = b"PROPFIND"
+_PHRASES: Final = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+
+
+class _Lingering:
+    """A transport whose `close` first lets the peer finish, when it is still sending."""
+
+    __slots__ = ("_protocol", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # reason: whatever a transport has
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data."""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more can be sent."""
+        return self._protocol.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close, at once or when the peer has finished."""
+        if self._protocol.is_receiving and not self._protocol.lingers:
+            self._protocol.linger()
+        elif not self._protocol.lingers:
+            self._transport.close()
+
+
+class Connections:
+    """What all connections of one server share: their number's limit, and their clock."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open: set[HttpProtocol] = set()
+
+    def tick(self, now_s: float) -> None:
+        """End what takes too long at `now_s`, on the event loop's clock."""
+        for connection in list(self.open):
+            connection.tick(now_s)
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. `connections` is set by the server on a subclass of its own."""
+
+    connections_of_server: Connections
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 # reason: uvicorn's arguments
+        super().__init__(*args, **more)
+        self.is_receiving = False
+        self.lingers = False
+        self._is_broken = False
+        self._since_s = 0.0  # of the message that is coming, or of an unused connection
+        self._in_head = True
+        self._head_bytes = 0
+        self._feed_bytes = 0
+        self._method: bytes | None = None
+        self._direct: asyncio.Transport
+
+    # --- the connection --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # reason: as uvicorn's
+        """Take the connection, or say that there are too many."""
+        self._direct = transport
+        server = self.connections_of_server
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type] # reason: behaves as one
+        server.open.add(self)
+        self._since_s = self.loop.time()
+        if len(server.open) > server.limit:
+            self._end(503, "The server has too many connections.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.connections_of_server.open.discard(self)
+        super().connection_lost(exc)
+
+    def linger(self) -> None:
+        """Send what is written, say that no more comes, and let the rest of the request pass."""
+        self.lingers = True
+        self._since_s = self.loop.time()
+        self._unset_keepalive_if_required()
+        if self._direct.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._direct.can_write_eof():
+            self._direct.write_eof()
+        else:
+            self._direct.close()
+
+    def eof_received(self) -> None:
+        """Take the end of what the peer sends."""
+        if self.lingers:
+            self._direct.close()
+        else:
+            super().eof_received()
+
+    def tick(self, now_s: float) -> None:
+        """End the connection when it takes too long."""
+        waited_s = now_s - self._since_s
+        if self.lingers:
+            if waited_s > _LINGER_S:
+                self._direct.close()
+        elif not self._since_s or self._direct.is_closing():
+            return
+        elif self._in_head:
+            if waited_s > _HEAD_S:
+                self._end(408, "The head of the request came too slowly.")
+        elif waited_s > _TAIL_S and self._is_answered:
+            self.transport.close()
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether the newest request, if there is one, has its whole answer."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first one
+        return cycle is None or cycle.response_complete
+
+    # --- the parser's events ---------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come, unless nobody is interested any more."""
+        if self.lingers or self._is_broken:
+            return
+        if not self.is_receiving:
+            self._method = None
+            if data[: data.find(b" ", 0, 33)] not in _USUAL:
+                data = self._with_known_method(data)
+        self._feed_bytes = len(data)
+        super().data_received(data)
+        if self._in_head and self.is_receiving:
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES:
+                self._end(431, f"The head of a request must hold at most {_HEAD_BYTES} bytes.")
+
+    def _with_known_method(self, data: bytes) -> bytes:
+        """Put a method that the parser knows in the place of one that it may not know."""
+        found = _METHOD.match(data)
+        if found is None:
+            return data
+        self._method = found[0]
+        return _STAND_IN + data[found.end() :]
+
+    def on_message_begin(self) -> None:
+        """Begin a request: its head is on its way."""
+        super().on_message_begin()
+        self.is_receiving = True
+        self._in_head = True
+        self._head_bytes = 0
+        self._since_s = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """Take a whole head: refuse what is too much, else start to answer."""
+        self._in_head = False
+        if len(self.headers) > _FIELDS_LIMIT or (
+            self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
+        ):
+            self._end(431, "The head of the request holds too much.")
+            return
+        super().on_headers_complete()
+        if self._method is not None:
+            self.scope["method"] = self._method.decode("ascii")
+            self._method = None
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        if not self._is_broken:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self.is_receiving = False
+        self._since_s = 0.0
+        if not self._is_broken:
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer a request for another protocol in this one, and end the connection with it."""
+        if not self._is_answered:
+            self.cycle.keep_alive = False
+
+    # --- ends that are no answer of the application ----------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 # reason: uvicorn's words are not ours
+        """Answer what the parser cannot read."""
+        self._end(400, "The request is not HTTP/1.1.")
+
+    def _end(self, status: int, detail: str) -> None:
+        if self.lingers or self._direct.is_closing():
+            return
+        self._is_broken = True
+        if not self._is_answered:
+            self.cycle.keep_alive = False  # what came before is answered first, and is the last
+            return
+        body = dumps(Problem(status, detail).response().body)
+        head = (
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n"
+        )
+        self._direct.write(head % (status, _PHRASES[status], len(body)) + body)
+        self.linger()
+
+
+def _size(headers: list[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in headers)

@@ -1,0 +1,202 @@
+"""The real world: a monotonic clock, asyncio's sleep, httpx's calls, the operator's runtime.
+
+What the engine asks of it stands in `engine.world`. Nothing of a caller is evaluated here: a
+reactor's code is handed to the runtime that the operator gives, and without one it gives back its
+arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import random
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import httpx
+
+from engine.errors import DestinationTimeout, DestinationUnreachable
+from engine.http.destinations import Destinations, Target
+from engine.messages import Json
+from engine.world import Bell, Call, CallAnswer, Entropy
+
+__all__ = ["AnyRuntime", "SystemClock", "SystemWorld"]
+
+AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]
+"""Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
+
+_SECOND_NS: Final = 1_000_000_000
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
+
+
+class SystemClock:
+    """The machine's clocks: monotonic since this object was made; wall time moves with it.
+
+    An operator who sets the machine's time changes no deadline and no `created_at` order (D-CLOCK).
+    """
+
+    __slots__ = ("_start_ns", "_wall_start_ns")
+
+    def __init__(self) -> None:
+        self._start_ns = time.monotonic_ns()
+        self._wall_start_ns = time.time_ns()
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since the start."""
+        return time.monotonic_ns() - self._start_ns
+
+    @property
+    def wall_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return self._wall_start_ns + time.monotonic_ns() - self._start_ns
+
+
+class SystemWorld:
+    """The world of a server; its coroutines run under asyncio.
+
+    destinations: who may be called; nobody unless given. answer_limit_bytes: the largest answer
+    of a destination that is read. runtime: runs reactor and transform code.
+    """
+
+    def __init__(
+        self,
+        *,
+        destinations: Destinations | None = None,
+        answer_limit_bytes: int = 10_000_000,
+        runtime: AnyRuntime | None = None,
+        verify: ssl.SSLContext | None = None,
+    ) -> None:
+        self.clock = SystemClock()
+        self.random: random.Random = random.SystemRandom()
+        self.entropy: Entropy = os.urandom
+        self._destinations = destinations or Destinations()
+        self._answer_limit_bytes = answer_limit_bytes
+        self._runtime = runtime
+        self._verify = verify
+        self._transport: httpx.AsyncHTTPTransport | None = None
+
+    async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
+        """Return `for_ns` later, or as soon as `bell` rings."""
+        seconds = max(0, for_ns) / _SECOND_NS
+        if bell is None:
+            await asyncio.sleep(seconds)
+            return
+        rung = asyncio.Event()
+        bell.ring = rung.set
+        try:
+            async with asyncio.timeout(seconds):
+                await rung.wait()
+        except TimeoutError:
+            return
+
+    async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
+        """Call a destination over HTTP; the time runs from the name's resolution to the last byte.
+
+        No redirect is followed, no proxy of the environment is used, no cookie is kept. Raises
+        `DestinationTimeout`, and `DestinationUnreachable` for whatever else goes wrong, an answer
+        over `answer_limit_bytes` among it.
+        """
+        try:
+            async with asyncio.timeout(timeout_ns / _SECOND_NS):
+                target = await self._destinations.target(call.url)
+                return await self._exchange(call, target)
+        except TimeoutError:
+            raise DestinationTimeout("the destination took longer than it may") from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
+            raise DestinationUnreachable("the destination cannot be reached") from None
+
+    async def run_code(
+        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+    ) -> Json:
+        """Hand code to the operator's runtime; a plain function runs in a thread.
+
+        A thread cannot be stopped: after `timeout_ns` the caller is answered and the function's
+        result is dropped. Raises `DestinationTimeout`.
+        """
+        if self._runtime is None:
+            return args
+        try:
+            async with asyncio.timeout(timeout_ns / _SECOND_NS):
+                if inspect.iscoroutinefunction(self._runtime):
+                    result: Json = await self._runtime(code, args, configuration)
+                    return result
+                found: Any = await asyncio.to_thread(self._runtime, code, args, configuration)
+                return found  # type: ignore[no-any-return] # reason: the engine checks what it gets
+        except TimeoutError:
+            raise DestinationTimeout("the code took longer than it may") from None
+
+    async def close(self) -> None:
+        """Close the connections to destinations."""
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    async def _exchange(self, call: Call, target: Target) -> CallAnswer:
+        """Send the call to the judged address, with the URL's own name in Host and in TLS."""
+        if self._transport is None:
+            self._transport = httpx.AsyncHTTPTransport(
+                verify=self._verify or ssl.create_default_context(),
+                trust_env=False,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
+            )
+        address = f"[{target.address}]" if ":" in target.address else target.address
+        headers = [
+            (b"host", target.host_field.encode("ascii")),
+            *(
+                (name.encode("ascii"), value.encode("latin-1", "replace"))
+                for name, value in call.headers.items()
+            ),
+        ]
+        request = httpx.Request(
+            call.method,
+            httpx.URL(f"{target.scheme}://{address}:{target.port}").copy_with(
+                raw_path=target.target.encode("ascii")
+            ),
+            headers=headers,
+            content=call.body or None,
+            extensions={"sni_hostname": target.host},
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            return await self._read(response)
+        finally:
+            await response.aclose()
+
+    async def _read(self, response: httpx.Response) -> CallAnswer:
+        """Return the answer as it came: compressed where it is, headers that HTTP allows."""
+        status = response.status_code
+        if not 200 <= status <= 599:
+            raise DestinationUnreachable("the destination answered a status that is none")
+        parts: list[bytes] = []
+        size_bytes = 0
+        stream = response.stream
+        assert isinstance(stream, httpx.AsyncByteStream), "an async transport's"
+        async for part in _parts(stream):
+            size_bytes += len(part)
+            if size_bytes > self._answer_limit_bytes:
+                raise DestinationUnreachable("the destination answered too much")
+            parts.append(part)
+        return CallAnswer(status, _fields(response.headers), b"".join(parts))
+
+
+async def _parts(stream: httpx.AsyncByteStream) -> AsyncIterator[bytes]:
+    async for part in stream:
+        yield part
+
+
+def _fields(headers: httpx.Headers) -> dict[str, str]:
+    """Return the fields, repeated ones joined; Set-Cookie, which has no joined form, by lines."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in headers.raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if _FIELD_NAME.fullmatch(name) is None or _FIELD_VALUE.fullmatch(value) is None:
+            continue
+        joint = "\n" if name == "set-cookie" else ", "
+        found[name] = value if name not in found else found[name] + joint + value
+    return found

@@ -187,8 +187,6 @@ class LimitTable:
             fault = _fault(rule, rules[:place])
             if fault is not None:
                 path, text = fault
-                if path == ("block",) and rule.block_ns is None:
-                    document.spot("rule", place).fail_missing("block")
                 document.spot("rule", place, *path).fail(text)
         return cls(rules)
 

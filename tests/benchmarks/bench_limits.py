@@ -6,7 +6,7 @@ algorithms, the header fields' `headroom`, and the two peers' ways that charge r
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from unittest import mock
@@ -23,7 +23,7 @@ from tests.benchmarks.workload_w1 import subjects, w1
 _REQUESTS: Final = 100_000
 _BIG_REQUESTS: Final = 1_000_000
 
-_Calls = list[tuple[float, list[tuple[RateLimitItemPerSecond, tuple[str, ...]]]]]
+_Calls = list[tuple[float, Sequence[tuple[RateLimitItemPerSecond, tuple[str, ...]]]]]
 
 
 def _ours(times_ns: list[int], asked: list[Subject], algorithm: Algorithm) -> Callable[[], object]:
@@ -74,7 +74,7 @@ def _peer_calls(times_ns: list[int], asked: list[Subject]) -> _Calls:
     }
     by_key = {"LIM-PRIVATE.key", "LIM-MANAGEMENT"}
     by_ip = {"LIM-PRIVATE.ip", "LIM-IP"}
-    calls = []
+    calls: _Calls = []
     for now_ns, subject in zip(times_ns, asked, strict=True):
         key, ip = subject.key_id or "", subject.ip
         checks = [
@@ -96,7 +96,7 @@ def _peer(
 
     def run() -> None:
         now = 0.0
-        with mock.patch.object(time, "time", lambda: now):
+        with mock.patch.object(time, "time", lambda: now):  # noqa: PT008 # reason: no mock's record
             for now, checks in calls:  # noqa: B007 # reason: the frozen clock reads it
                 if all_first:
                     if all(peer.test(item, *who) for item, who in checks):

@@ -10,7 +10,7 @@ Columns are arrays of small integers, so that a compiled contestant can read the
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray

@@ -311,6 +311,12 @@ class Oracle:
         """The names and identities of the counters that a rule has for a request."""
         key, ip = subject.key_id, subject.ip
         by: dict[str, tuple[str | None, ...]] = {}
+        pairs: dict[str, dict[str, tuple[str | None, ...]]] = {
+            "pair": {"": ("pair", ip, key)},
+            "each": {".key": ("key", key), ".ip": ("ip", ip)},
+            "key": {"": ("key", key)},
+            "ip": {"": ("ip", ip)},
+        }
         if rule.counter == "ip":
             by[""] = ("ip", ip)
         elif rule.counter == "key|ip":
@@ -325,12 +331,7 @@ class Oracle:
         elif rule.counter == "key" and key is not None:
             by[""] = ("key", key)
         elif rule.counter == "ip+key" and key is not None:
-            by = {
-                "pair": {"": ("pair", ip, key)},
-                "each": {".key": ("key", key), ".ip": ("ip", ip)},
-                "key": {"": ("key", key)},
-                "ip": {"": ("ip", ip)},
-            }[self.profile.and_counter]
+            by = pairs[self.profile.and_counter]
         apart = self._resource(rule, subject) if self.profile.or_resource == "separate" else None
         return [(rule.id + suffix, (rule, suffix, apart, who)) for suffix, who in by.items()]
 
@@ -344,9 +345,9 @@ def _asks_nothing(rule: Rule) -> bool:
 def matches_resource(pattern: str, method: str, path: str, profile: LimitsProfile) -> bool:
     """Whether a request falls under a row's resource, segment by segment (D-COUNTED)."""
     wanted_method, wanted_path = pattern.split(" ")
-    if wanted_method != "ANY" and wanted_method != ("GET" if method == "HEAD" else method):
+    if wanted_method not in {"ANY", "GET" if method == "HEAD" else method}:
         return False
-    wanted, got = wanted_path.split("/"), path.split("?")[0].split("/")
+    wanted, got = wanted_path.split("/"), path.partition("?")[0].split("/")
     if pattern == "GET /tokens" and profile.get_tokens == "prefix":
         return got[: len(wanted)] == wanted
     if wanted[-1] == "*":

@@ -14,7 +14,9 @@ from engine.messages import Decision
 from engine.profile import LimitsProfile, Profile
 
 SECOND_NS = 1_000_000_000
-INFINITE = range(50, 1300)
+
+
+Seconds = Iterable[Fraction | float]
 
 
 def ns(seconds: Fraction | float) -> int:
@@ -38,7 +40,7 @@ def client(kind: str = "public", tenant: str = "production", *, legacy: bool = F
 
 
 def decide(
-    times: Iterable[Fraction | float],
+    times: Seconds,
     subject: Subject,
     played: LimitsProfile | None = None,
     table: LimitTable | None = None,
@@ -48,7 +50,7 @@ def decide(
     return [limiter.decide(ns(t), subject) for t in times]
 
 
-def refused(times: Iterable[Fraction | float], *asked: Any) -> list[Any]:
+def refused(times: Seconds, *asked: Any) -> list[Any]:
     every = list(times)
     decisions = decide(every, *asked)
     return [t for t, decision in zip(every, decisions, strict=True) if not decision.admitted]
@@ -123,7 +125,15 @@ def test_e2_fifty_one_at_once_then_one_a_second() -> None:
 def test_e3_the_block_itself() -> None:
     """LIM-BLOCK: at 62 there is room, and a throttle would admit."""
     tick = Fraction(1, SECOND_NS)
-    times = [0, *[55] * 49, Fraction(111, 2), 62, Fraction(131, 2) - tick, Fraction(131, 2), 66]
+    times: Seconds = [
+        0,
+        *[55] * 49,
+        Fraction(111, 2),
+        62,
+        Fraction(131, 2) - tick,
+        Fraction(131, 2),
+        66,
+    ]
     decisions = decide(times, client())
     assert [d.outcome for d in decisions[:50]] == ["admitted"] * 50
     assert [d.outcome for d in decisions[50:]] == [
@@ -140,13 +150,8 @@ def test_e3_the_block_itself() -> None:
 
 
 def test_e3_closed_edges_hold_a_block_one_tick_longer() -> None:
-    times = [
-        0,
-        *[55] * 49,
-        Fraction(111, 2),
-        Fraction(131, 2),
-        Fraction(131, 2) + Fraction(1, SECOND_NS),
-    ]
+    tick = Fraction(1, SECOND_NS)
+    times: Seconds = [0, *[55] * 49, Fraction(111, 2), Fraction(131, 2), Fraction(131, 2) + tick]
     decisions = decide(times, client(), profile(edges="closed"))
     assert [d.outcome for d in decisions[50:]] == ["blocked", "blocked", "admitted"]
 
@@ -160,7 +165,8 @@ def test_e4_the_lowest_rate_binds() -> None:
     assert {d.rule for d in decisions[50:]} == {"LIM-TEST-TENANT"}
     assert all(d.refusing == ("LIM-TEST-TENANT",) for d in decisions[50:])
     assert decisions[0].counted == (
-        "LIM-TEST-TENANT", "LIM-CREATE", "LIM-PRIVATE.key", "LIM-PRIVATE.ip", "LIM-IP", "LIM-LEGACY",
+        "LIM-TEST-TENANT", "LIM-CREATE", "LIM-PRIVATE.key", "LIM-PRIVATE.ip", "LIM-IP",
+        "LIM-LEGACY",
     )  # fmt: skip
     lowest = decide(times, legacy, profile(compose="lowest"))
     assert all(d.outcome == "admitted" for d in lowest)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine.files import Rate
 from engine.limits import Limiter, LimitTable, Match, Rule, Subject
+from engine.limits.table import Counter
 from engine.profile import LimitsProfile, Profile
 from tests.oracles.limits import Oracle
 
@@ -59,7 +60,9 @@ def profiles(draw: st.DrawFn) -> LimitsProfile:
 
 @st.composite
 def rules(draw: st.DrawFn, rule_id: str) -> Rule:
-    counter = draw(st.sampled_from(("ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip")))
+    counter: Any = draw(
+        st.sampled_from(("ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip"))
+    )
     match = Match(
         tenant=draw(mostly(None, "test")),
         application=draw(mostly(None, None, "private", "public")),
@@ -83,12 +86,12 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
 
 
 @st.composite
-def busy_rules(draw: st.DrawFn, rule_id: str, counter: str) -> Rule:
+def busy_rules(draw: st.DrawFn, rule_id: str, counter: Counter) -> Rule:
     """A rule that every request of the busy scenarios meets."""
     block_ns = draw(mostly(None, 3, 6, 10))
     return Rule(
         id=rule_id,
-        counter=counter,  # type: ignore[arg-type] # reason: drawn from the known ones
+        counter=counter,
         rate=Rate(draw(st.integers(1, 3)), draw(st.sampled_from((5, 7, 10)))),
         action="throttle" if block_ns is None else "block",
         block_ns=block_ns,
@@ -100,7 +103,7 @@ def busy_rules(draw: st.DrawFn, rule_id: str, counter: str) -> Rule:
 @st.composite
 def busy_scenarios(draw: st.DrawFn) -> tuple[Any, ...]:
     """One or two clients that keep asking, rules that all count them, gaps below the windows."""
-    counters = draw(st.sampled_from((("ip+key",), ("ip+key", "ip"), ("ip", "key", "ip+key"))))
+    counters: Any = draw(st.sampled_from((("ip+key",), ("ip+key", "ip"), ("ip", "key", "ip+key"))))
     drawn = [draw(busy_rules(f"OWN-{n}", counter)) for n, counter in enumerate(counters)]
     named = {"Default": LimitTable(tuple(drawn))}
     clients = [Subject("POST", "/tokenize", "1", key_id=key) for key in ("a", "b")]

@@ -46,7 +46,6 @@ def _choice(
     *,
     readings: tuple[Any, ...] = (),
     study: tuple[Any, ...] = (),
-    unit: str | None = None,
     minimum: int | None = None,
 ) -> _Value:
     """Return a dataclass field that carries its decision id and its closed list of values."""
@@ -57,7 +56,6 @@ def _choice(
             "asks": asks,
             "readings": readings,
             "study": study,
-            "unit": unit,
             "minimum": minimum,
         },
     )
@@ -89,9 +87,7 @@ class TokensProfile:
     empty_body: Literal["echo", "reject"] = _choice(
         "echo", "D-EMPTY", "a body without a token", readings=("reject",)
     )
-    depth_limit: int = _choice(
-        64, "D-DEPTH", "deepest nesting that is accepted", unit="levels", minimum=8
-    )
+    depth_limit: int = _choice(64, "D-DEPTH", "deepest nesting that is accepted", minimum=8)
     unknown_field: Literal["reject", "ignore"] = _choice(
         "reject", "D-UNKNOWN", "unknown field in a token request object", readings=("ignore",)
     )
@@ -173,11 +169,9 @@ class HttpProfile:
         True, "D-429-HEADERS", "RateLimit and RateLimit-Policy on every answer", readings=(False,)
     )
     retry_after: bool = _choice(True, "D-429-HEADERS", "Retry-After on 429", readings=(False,))
-    body_limit_bytes: int = _choice(
-        4_000_000, "D-SIZE", "largest JSON body", unit="bytes", minimum=1
-    )
+    body_limit_bytes: int = _choice(4_000_000, "D-SIZE", "largest JSON body", minimum=1)
     proxy_body_limit_bytes: int = _choice(
-        10_000_000, "D-SIZE", "largest body of a proxy without transform", unit="bytes", minimum=1
+        10_000_000, "D-SIZE", "largest body of a proxy without transform", minimum=1
     )
     ipv6_prefix_bits: Literal[128, 64] = _choice(
         128, "D-IP", "IPv6 clients are told apart by this prefix", readings=(64,)
@@ -219,7 +213,7 @@ class LimitsProfile:
         "refuse", "D-THROTTLE", "what throttle rules do", readings=("delay",)
     )
     delay_bound_ns: int = _choice(
-        10 * SECOND_NS, "D-THROTTLE", "longest delay before a refusal", unit="ns", minimum=0
+        10 * SECOND_NS, "D-THROTTLE", "longest delay before a refusal", minimum=0
     )
     block_extends: bool = _choice(
         False, "D-BLOCK-START", "refusals extend a block", readings=(True,)
@@ -259,30 +253,25 @@ class OutsideProfile:
     """Proxies and reactors (seed 8.5, 8.9)."""
 
     destination_timeout_ns: int = _choice(
-        25 * SECOND_NS, "D-PROXY-TIMEOUT", "a destination may take this long", unit="ns", minimum=1
+        25 * SECOND_NS, "D-PROXY-TIMEOUT", "a destination may take this long", minimum=1
     )
     reactor_timeout_ns: int = _choice(
         30 * SECOND_NS,
         "D-REACTOR-TIMEOUT",
         "a synchronous invocation may take this long",
-        unit="ns",
         minimum=1,
     )
     reactor_timeout_status: Literal[504, 408, 500] = _choice(
         504, "D-REACTOR-TIMEOUT", "status over it", readings=(408, 500)
     )
-    reactor_code_limit: int = _choice(
-        50_000, "D-UNITS", "characters of reactor code", unit="characters", minimum=1
-    )
+    reactor_code_limit: int = _choice(50_000, "D-UNITS", "characters of reactor code", minimum=1)
     reactor_payload_limit_bytes: int = _choice(
-        1_000_000, "D-UNITS", "invocation payload", unit="bytes", minimum=1
+        1_000_000, "D-UNITS", "invocation payload", minimum=1
     )
     hot_concurrency: int = _choice(1, "D-HOT", "instances that stay hot", minimum=0)
-    cold_start_ns: int = _choice(
-        1 * SECOND_NS, "D-HOT", "wait of a new instance", unit="ns", minimum=0
-    )
+    cold_start_ns: int = _choice(1 * SECOND_NS, "D-HOT", "wait of a new instance", minimum=0)
     keep_hot_ns: int = _choice(
-        0, "D-HOT", "a cold-started instance stays hot so long when idle", unit="ns", minimum=0
+        0, "D-HOT", "a cold-started instance stays hot so long when idle", minimum=0
     )
     instances_cap: int | None = _choice(
         None, "D-HOT", "most instances at once; none = unbounded", minimum=1
@@ -293,16 +282,12 @@ class OutsideProfile:
 class AccountUpdaterProfile:
     """Account updater (seed 8.10)."""
 
-    file_limit_bytes: int = _choice(
-        30_000_000, "D-UNITS", "largest batch file", unit="bytes", minimum=1
-    )
+    file_limit_bytes: int = _choice(30_000_000, "D-UNITS", "largest batch file", minimum=1)
     upload_valid_ns: int = _choice(
-        3_600 * SECOND_NS, "D-JOBS", "an upload address is valid so long", unit="ns", minimum=1
+        3_600 * SECOND_NS, "D-JOBS", "an upload address is valid so long", minimum=1
     )
-    job_base_ns: int = _choice(
-        1 * SECOND_NS, "D-JOBS", "time of a job, before its rows", unit="ns", minimum=0
-    )
-    job_row_ns: int = _choice(100_000, "D-JOBS", "time of a job a row", unit="ns", minimum=0)
+    job_base_ns: int = _choice(1 * SECOND_NS, "D-JOBS", "time of a job, before its rows", minimum=0)
+    job_row_ns: int = _choice(100_000, "D-JOBS", "time of a job a row", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

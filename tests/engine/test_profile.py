@@ -1,9 +1,13 @@
 """Every open choice is a field with a closed list of values."""
 
 import dataclasses
+import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from engine.clauses import CLAUSES
 from engine.errors import InputError
@@ -72,3 +76,52 @@ def test_a_value_outside_its_choices_names_the_way_out(sections: Any, message: s
     with pytest.raises(InputError) as error:
         Profile().replace(**sections)
     assert str(error.value) == message
+
+
+def test_a_profile_file_reads_back_and_obeys_the_shipped_schema(
+    tmp_path: Path, repository: Path
+) -> None:
+    """The schema beside the code is the one that the fields make."""
+    shipped = json.loads((repository / "engine/profile.schema.json").read_text(encoding="utf-8"))
+    assert shipped == Profile.json_schema()
+    changed = Profile().replace(
+        limits={"algorithm": "gcra", "delay_bound_ns": 90_000_000_000, "burst_requests": 1},
+        tokens={"extra_types": ("bank",), "limit_status": 413},
+    )
+    for profile in (Profile(), changed):
+        text = profile.to_toml()
+        path = tmp_path / "profile.toml"
+        path.write_text(text, encoding="utf-8")
+        assert Profile.from_toml(path) == profile
+        Draft202012Validator(shipped).validate(tomllib.loads(text))
+    assert 'delay_bound = "1m30s"' in changed.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[limits]\nalgorithm = "gcrb"\n',
+            (
+                'profile.toml:2:13: limits.algorithm = "gcrb" must be one of "sliding-log", '
+                '"fixed-window", "sliding-counter", "token-bucket", "gcra"; did you mean'
+            ),
+        ),
+        (
+            "[limit]\n",
+            "profile.toml:1:2: limit is no known key; did you mean 'limits'?",
+        ),
+        (
+            '[limits]\ndelay_bound = "soon"\n',
+            "profile.toml:2:15: limits.delay_bound",
+        ),
+    ],
+)
+def test_a_bad_profile_file_is_named_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        Profile.from_toml(path)
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(message), str(error.value)

@@ -37,9 +37,11 @@ __all__ = [
     "LINE_SIZE",
     "PRODUCT_BOUND",
     "READY",
+    "REMAINING",
     "RULE_SIZE",
     "Charge",
     "Line",
+    "Remaining",
     "begin_or_extend_block",
     "charge_fixed_window",
     "charge_gcra",
@@ -47,13 +49,19 @@ __all__ = [
     "charge_sliding_log",
     "grow_ring",
     "idle_ns",
-    "remaining_requests",
+    "remaining_fixed_window",
+    "remaining_gcra",
+    "remaining_sliding_counter",
+    "remaining_sliding_log",
     "rule_row",
 ]
 
 Line: TypeAlias = MutableSequence[int]
 Charge: TypeAlias = Callable[[Line, Line, Sequence[int], int], None]
 """`charge(line, ring, rule, t_ns)`: count one request at `t_ns` and set `line[READY]`."""
+
+Remaining: TypeAlias = Callable[[Line, Sequence[int], Sequence[int], int], int]
+"""`remaining(line, ring, rule, now_ns)`: how many requests it would admit at `now_ns`."""
 
 PRODUCT_BOUND: Final = 1 << 62
 FAR_NS: Final = 1 << 62
@@ -218,32 +226,62 @@ def grow_ring(ring: list[int], limit_requests: int) -> None:
     ring.extend([0] * min(max(held, 4), limit_requests - held))
 
 
-def remaining_requests(
-    algorithm: Algorithm, line: Line, ring: Sequence[int], rule: Sequence[int], now_ns: int
-) -> int:
-    """Return how many requests at `now_ns`, one after another, this counter would admit.
+def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], now_ns: int) -> int:
+    """Return N less the charges in (t - W, t]: O(log N)."""
+    gone_ns = now_ns - rule[SPAN]
+    place = line[PLACE]
+    remaining = rule[LIMIT] - place + bisect_right(ring, gone_ns, 0, place)
+    if line[FULL]:
+        remaining += bisect_right(ring, gone_ns, place, rule[LIMIT]) - rule[LIMIT]
+    return remaining
 
-    Blocks apart. O(log N) for the sliding log, O(1) for the others; at least 0.
-    """
-    limit = rule[LIMIT]
-    if algorithm == "sliding-log":
-        place = line[PLACE]
-        gone_ns = now_ns - rule[SPAN]
-        used = place - bisect_right(ring, gone_ns, 0, place)
-        if line[FULL]:
-            used += limit - bisect_right(ring, gone_ns, place, limit)
-        return limit - used
-    if algorithm == "fixed-window":
-        return limit if now_ns >= line[END] else max(0, limit - line[COUNT])
+
+def remaining_fixed_window(
+    line: Line,
+    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
+    rule: Sequence[int],
+    now_ns: int,
+) -> int:
+    """Return N less the charges in the window of t."""
+    return rule[LIMIT] if now_ns >= line[END] else max(0, rule[LIMIT] - line[COUNT])
+
+
+def remaining_sliding_counter(
+    line: Line,
+    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
+    rule: Sequence[int],
+    now_ns: int,
+) -> int:
+    """Return N - cur - floor(prev * (W - e) / W), with e = t mod W."""
     window_ns = rule[WINDOW]
-    if algorithm == "sliding-counter":
-        start_ns = now_ns - now_ns % window_ns
-        prev, cur = line[PREV], line[CUR]
-        if start_ns > line[START]:
-            prev, cur = (cur if start_ns == line[START] + window_ns else 0), 0
-        return max(0, limit - prev * (window_ns - now_ns % window_ns) // window_ns - cur)
-    debt = max(0, (line[TAT] - now_ns) * limit + line[PART]) if line[TAT] >= now_ns else 0
-    return max(0, (rule[SLACK] - debt) // window_ns + 1)
+    start_ns = now_ns - now_ns % window_ns
+    prev, cur = line[PREV], line[CUR]
+    if start_ns > line[START]:
+        prev, cur = (cur if start_ns == line[START] + window_ns else 0), 0
+    return max(0, rule[LIMIT] - prev * (window_ns - now_ns % window_ns) // window_ns - cur)
+
+
+def remaining_gcra(
+    line: Line,
+    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
+    rule: Sequence[int],
+    now_ns: int,
+) -> int:
+    """Return how many steps of W / N lie between what is owed and the burst."""
+    debt = 0
+    if line[TAT] >= now_ns:
+        debt = max(0, (line[TAT] - now_ns) * rule[LIMIT] + line[PART])
+    return max(0, (rule[SLACK] - debt) // rule[WINDOW] + 1)
+
+
+REMAINING: Final[dict[Algorithm, Remaining]] = {
+    "sliding-log": remaining_sliding_log,
+    "fixed-window": remaining_fixed_window,
+    "sliding-counter": remaining_sliding_counter,
+    "token-bucket": remaining_gcra,
+    "gcra": remaining_gcra,
+}
+"""How many requests at one instant, one after another, each algorithm would admit; blocks apart."""
 
 
 def idle_ns(algorithm: Algorithm, line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ from engine.limits.algorithms import (
     BLOCK,
     LINE_SIZE,
     PRODUCT_BOUND,
+    REMAINING,
     idle_ns,
     rule_row,
 )
@@ -42,16 +43,18 @@ CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 class Counted:
     """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
 
-    `charging` is what a charge needs, in one piece: the function and its first three arguments.
+    `charging` is what a charge needs, in one piece: the function and its first three arguments;
+    `measuring` what headroom needs, likewise, and the counter itself.
     """
 
-    __slots__ = ("charging", "journal", "leg", "line", "ring")
+    __slots__ = ("charging", "journal", "leg", "line", "measuring", "ring")
 
     def __init__(self, leg: Leg) -> None:
         self.leg = leg
         self.line: list[int] = [0] * LINE_SIZE
         self.ring: list[int] = [0] * leg.first_slots
         self.charging = (leg.charge, self.line, self.ring, leg.row)
+        self.measuring = (leg.remaining, self.line, self.ring, leg.row, self)
         self.journal = Journal() if leg.settles else None
 
     def is_idle(self, now_ns: int) -> bool:
@@ -118,6 +121,7 @@ class Leg:
         "key_place",
         "name",
         "names",
+        "remaining",
         "row",
         "rule",
         "settles",
@@ -137,6 +141,7 @@ class Leg:
             )
         closed = profile.edges == "closed"
         self.charge = ALGORITHMS[self.algorithm]
+        self.remaining = REMAINING[self.algorithm]
         self.row = rule_row(
             self.algorithm,
             rule.limit_requests,

@@ -27,7 +27,6 @@ from engine.limits.algorithms import (
     begin_or_extend_block,
     grow_ring,
     idle_ns,
-    remaining_requests,
 )
 from engine.limits.legs import Counted, Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.settling import Entry, PendingDecision, make_charge
@@ -56,7 +55,7 @@ class _Plan:
 class _Lane:
     """The counters that one subject meets, in table order, ready to be walked."""
 
-    __slots__ = ("admitted", "charges", "counters", "lines", "plain", "real", "shadow")
+    __slots__ = ("admitted", "charges", "counters", "lines", "measures", "plain", "real", "shadow")
 
     def __init__(self, plan: _Plan, subject: Subject) -> None:
         keys = counter_keys(subject)
@@ -75,6 +74,7 @@ class _Lane:
             self.shadow = [each for each in counters if each.leg.rule.shadow]
         self.lines = [each.line for each in self.real]
         self.charges = [each.charging for each in self.real]
+        self.measures = [each.measuring for each in self.real]
 
 
 class Limiter:
@@ -278,17 +278,17 @@ class Limiter:
         """
         lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
-        best_remaining, best_limit, best_wait_ns, wait_ns = 0, 1, 0, 0
-        for each in lane.real:
-            line, row = each.line, each.leg.row
-            own_wait_ns = self._refuses_for_ns(now_ns, each)
-            wait_ns = max(wait_ns, own_wait_ns)
-            remaining = 0
-            if line[BLOCK] <= now_ns:
-                remaining = remaining_requests(each.leg.algorithm, line, each.ring, row, now_ns)
+        best_remaining, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
+        for remaining_of, line, ring, row, counted in lane.measures:
+            own_wait_ns, remaining = 0, 0
+            if line[0] > now_ns:  # READY; a literal is faster
+                own_wait_ns = self._refuses_for_ns(now_ns, counted)
+                wait_ns = max(wait_ns, own_wait_ns)
+            if line[1] <= now_ns:  # BLOCK
+                remaining = remaining_of(line, ring, row, now_ns)
             order = remaining * best_limit - best_remaining * row[0]
-            if best is None or order < 0 or (order == 0 and own_wait_ns > best_wait_ns):
-                best, best_wait_ns = each, own_wait_ns
+            if order < 0 or (order == 0 and own_wait_ns > best_wait_ns):
+                best, best_wait_ns = counted, own_wait_ns
                 best_remaining, best_limit = remaining, row[0]
         if best is None:
             return None

@@ -124,10 +124,15 @@ def test_the_limits_library_decides_the_same(limit: int, seconds: int, gaps: lis
         times = [
             start_ns + int(q) * 250_000_000 + place * apart_ns for place, q in enumerate(quarters)
         ]
-        peer = strategy(MemoryStorage())
         theirs = []
-        for now_ns in times:
-            with mock.patch.object(time, "time", return_value=now_ns / 1e9):
+        storage = MemoryStorage()
+        peer = strategy(storage)
+        with (
+            mock.patch.object(time, "time") as clock,
+            mock.patch.object(storage, "_MemoryStorage__schedule_expiry"),  # a thread's real clock
+        ):
+            for now_ns in times:
+                clock.return_value = now_ns / 1e9
                 theirs.append(peer.hit(item, "key"))
         row = algorithms.rule_row(
             algorithm,

@@ -42,7 +42,13 @@ class Stream:
 class Outside(Deployment):
     """What the outside does is set by assignment; `calls` and `runs` hold what it was asked."""
 
-    def __init__(self, store: Store | None = None, **sections: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        world_class: type[ModelWorld] = ModelWorld,
+        **sections: Mapping[str, Any],
+    ) -> None:
         self.calls: list[Call] = []
         self.runs: list[tuple[str, Any, Mapping[str, str]]] = []
         self.destination: Callable[[Call], tuple[int, CallAnswer | None]] = lambda call: (
@@ -51,7 +57,7 @@ class Outside(Deployment):
         )
         self.runtime: Callable[[str, Any], Json] = lambda _code, args: args
         self.service_ns = 0
-        world = ModelWorld(
+        world = world_class(
             seed=None if store is not None and store.persistent else 7,
             destination=self._call,
             runtime=self._run,

@@ -8,6 +8,7 @@ import pytest
 from engine.model import Application
 from engine.resources.batch_files import HEADER, RESULT_HEADER, batch_lines, split_batch
 from engine.store import SqliteStore
+from engine.world import Bell, ModelWorld
 from tests.engine.deployment import CARD
 from tests.engine.resources.outside import SECOND_NS, Outside, Stream
 
@@ -289,6 +290,31 @@ def test_two_uploads_at_once_leave_one_file(outside: Outside) -> None:
     assert (slow.result.status, quick.result.status) == (409, 204)
     assert outside.unfinished() == 0
     assert _job(outside, job)["status"] == "processing"
+
+
+class _Unhurried(ModelWorld):
+    """A world in which even letting others in between takes a nanosecond."""
+
+    async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
+        await super().sleep_ns(max(1, for_ns), bell)
+
+
+def test_two_files_looked_up_at_once_leave_one() -> None:
+    """Nobody holds a transaction while a file is looked up; the job takes whoever ends first."""
+    outside = Outside(world_class=_Unhurried)
+    job = outside.made(JOBS, {})
+    long = _file(*[(TOKEN, 2030, 1)] * 1_001)
+    slow = outside.at(0, "PUT", job["upload_url"], long, key=None)
+    quick = outside.at(0, "PUT", job["upload_url"], _file((TOKEN, 2030, 1)), key=None)
+    outside.loop.run()
+    assert [(t.result.status, t.ended_ns) for t in (slow, quick)] == [(409, 2), (204, 1)]
+    assert outside.unfinished() == 0
+    outside.clock.advance_ns(2 * SECOND_NS)
+    assert outside.ask("GET", f"{JOBS}/{job['id']}/result").body.count(b"\n") == 2
+    assert outside.logged("account-updater:job:upload") == [
+        (job["id"], None, 204),
+        (job["id"], None, 409),
+    ]
 
 
 class _SlowStream:

@@ -269,6 +269,7 @@ def test_what_is_no_json_with_an_expression_passes_byte_for_byte(outside: Outsid
     proxy = _proxy(outside)
     bodies: list[tuple[bytes, dict[str, str]]] = [
         (b'{ "spaces" : "kept" }', JSON),
+        (b'{ "begun" : "{{ and not ended" }', JSON),
         (b"{{ not ours }}", {"Content-Type": "text/plain"}),
         (b"{{ \xff\x00", {}),
         (b'{"empty": "{{}}"}', {"Content-Type": "application/octet-stream"}),

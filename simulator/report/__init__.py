@@ -2,7 +2,8 @@
 
     write_report("runs/everyday-7")            # → runs/everyday-7/report.html
 
-`gather` counts what the page shows, and serves the terminal's answer too.
+`gather` counts what the page shows, and serves the terminal's answer too. Altair charts for a
+notebook are in `simulator.report.plots`, which is not loaded here.
 """
 
 from simulator.report._findings import Findings, Party, Refusals, gather, together_ns

@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -19,6 +19,9 @@ from simulator.results.folder import out_folder
 from simulator.results.metrics import EXACT_ROWS, metrics_of
 from simulator.results.storing import REQUESTS_FILE, write_table
 from simulator.results.tally import Tally
+
+if TYPE_CHECKING:
+    from simulator.report.plots import Plots
 
 __all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
 
@@ -134,6 +137,13 @@ class Result:
             where=where,
             exact=self.summary["rows"] <= EXACT_ROWS,
         )
+
+    @property
+    def plots(self) -> Plots:
+        """Altair charts: `plots.timeline()`, `shut_out`, `clauses`, `waits`, `latencies`."""
+        from simulator.report.plots import Plots  # noqa: PLC0415 # reason: charts load where drawn
+
+        return Plots(self)
 
     # --- keeping -----------------------------------------------------------------------------
 

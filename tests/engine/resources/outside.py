@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine import Engine, ManualClock, Profile, Request
+from engine import Engine, ManualClock, Profile, Request, Response
 from engine.messages import Json
 from engine.store import Store
 from engine.world import Call, CallAnswer, ModelWorld, Task, VirtualLoop
@@ -94,6 +94,22 @@ class Outside(Deployment):
         answer = self.ask("POST", path, dict(body))
         assert answer.status == 201, answer.body
         return answer.body
+
+    def proxy(self, **more: Any) -> Any:
+        """Create a proxy to a destination; returns its record with the key."""
+        address = "https://api.example.com/v1"
+        return self.made("/proxies", {"name": "payments", "destination_url": address, **more})
+
+    def through(self, proxy: Any, body: Any = None, path: str = "", **more: Any) -> Response:
+        """Ask through a proxy by its key, without an API key unless told; POST unless told."""
+        more.setdefault("key", None)
+        method = more.pop("method", "POST")
+        return self.ask(method, f"/proxy{path}", body, proxy_key=proxy["key"], **more)
+
+    def expression(self, value: Any) -> str:
+        """Tokenize a value; returns the expression that stands for it."""
+        made = self.tokenize([value])[0]
+        return f"{{{{ {made if isinstance(made, str) else made['id']} }}}}"
 
     def logged(self, operation: str) -> list[tuple[str, str | None, int]]:
         """Return (entity id, actor id, status) of the log's entries of an operation."""

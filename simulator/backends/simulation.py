@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import simpy
 
 from engine.errors import InputError
+from engine.files import format_duration
 from engine.limits import Limiter
 from simulator.backends.asking import Asker
 from simulator.backends.engine_gate import EngineGate
@@ -22,7 +23,7 @@ from simulator.backends.simpy_backend import ClientRun, start_client
 from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.traffic.drawing import arrivals_of
-from simulator.traffic.instants import replayed_instants
+from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import Client, populate
 
 __all__ = ["FIDELITIES", "Fidelity", "Progress", "simulate"]
@@ -59,7 +60,8 @@ def simulate(  # reason: what a run is told
     warm_up_ns = scenario.warm_up_ns if warm_up_ns is None else warm_up_ns
     if not 0 <= warm_up_ns < scenario.duration_ns:
         raise InputError(
-            f"warm_up = {warm_up_ns} ns must be below the duration, {scenario.duration_ns} ns"
+            f"warm_up = {format_duration(warm_up_ns)} must be below the duration, "
+            f"{format_duration(scenario.duration_ns)}; take less"
         )
     profile, tables = profile_of(scenario), limit_tables_of(scenario)
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
@@ -82,24 +84,25 @@ def simulate(  # reason: what a run is told
     else:
         gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)
     file_limit_bytes = profile.account_updater.file_limit_bytes
+    replayed = ReplayedInstants()
     for client in population.clients:
         asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
         run = ClientRun(env, client, asker, gate, book.tally, scenario.duration_ns)
-        start_client(env, run, client, lambda c=client: _arrivals(scenario, c))  # type: ignore[misc] # reason: a default binds the loop's client
+        start_client(env, run, client, lambda c=client: _arrivals(scenario, c, replayed))  # type: ignore[misc] # reason: a default binds the loop's client
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
     return book.close()
 
 
-def _arrivals(scenario: Scenario, client: Client) -> Iterator[int]:
+def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:
     assert client.group.arrivals is not None, "an open loop has arrivals"
     return arrivals_of(
         client.group.arrivals,
         client.stream,
         start_ns=client.group.start_ns,
         start_time_ns=scenario.start_time_ns,
-        replayed_ns=replayed_instants,
+        replayed_ns=replayed.of,
     )
 
 

@@ -98,6 +98,7 @@ class RunBook:
                 self.view.index,
                 delays=self.view.delays,
                 closed=profile.edges == "closed",
+                clears=profile.block_reset == "clear",
                 by_client=by_client,
             )
         self._timed = [_Timed(checker) for checker in self._checkers]

@@ -2,13 +2,13 @@
 
 Each takes the rows chunk by chunk, keeps what it needs for the active counters only, and collects
 `Violation`s; it decides nothing and knows nothing of the limiter's state. A run that violates one
-is wrong, whatever it says.
+is wrong, whatever it says. That the sums agree (offered = admitted + refused + pending) is checked
+where they are made, in `simulator.results.book`.
 
-- `OrderChecker`: rows come in order of (t_ns, client, attempt).
+- `OrderChecker`: rows come in order of (t_ns, client).
 - `RowChecker`: outcome, rule, wait and latency of each row fit together.
 - `RateChecker`: what a counter admitted in any window is within what its algorithm allows.
 - `WaitChecker`: nobody passes a counter before the instant that a refusal on it announced.
-- `SumChecker`: offered = admitted + refused + pending, recounted and compared with the tally.
 """
 
 from __future__ import annotations
@@ -81,27 +81,28 @@ class _Base:
 
 
 class OrderChecker(_Base):
-    """Rows come in order of (t_ns, client, attempt); in replay, of t_ns alone."""
+    """Rows come in order of (t_ns, client); in replay, of t_ns alone.
+
+    Attempts of one client at one instant may follow from one another (a refusal at once ends a
+    request, and the next one begins), so their numbers say nothing about their order here.
+    """
 
     __slots__ = ("_by_client", "_last")
 
     def __init__(self, *, by_client: bool = True) -> None:
         super().__init__("order")
         self._by_client = by_client
-        self._last = (-1, -1, -1)
+        self._last = (-1, -1)
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         t_ns = np.r_[self._last[0], chunk.t_ns]
         client = np.r_[self._last[1], chunk.of_subject(lambda s: s.client)]
-        attempt = np.r_[self._last[2], chunk.attempt]
         bad = t_ns[1:] < t_ns[:-1]
         if self._by_client:
-            same = t_ns[1:] == t_ns[:-1]
-            bad |= same & (client[1:] < client[:-1])
-            bad |= same & (client[1:] == client[:-1]) & (attempt[1:] < attempt[:-1])
+            bad |= (t_ns[1:] == t_ns[:-1]) & (client[1:] < client[:-1])
         self.fault(bad, chunk, "out of order")
-        self._last = (int(t_ns[-1]), int(client[-1]), int(attempt[-1]))
+        self._last = (int(t_ns[-1]), int(client[-1]))
 
 
 class RowChecker(_Base):
@@ -134,14 +135,16 @@ class RateChecker(_Base):
     The check compares each admission with the one `bound` places before it on the same counter:
     they must lie a window apart. N per window for the sliding log; twice N (one full window at
     each side of an edge) for fixed windows and the sliding counter; N + burst for token bucket
-    and gcra. A delayed request counts at its release.
+    and gcra. Where the end of a block clears its counter (D-BLOCK-RESET), as much again for each
+    block that a window has room for. A delayed request counts at its release.
     """
 
-    __slots__ = ("_carried", "_closed", "_index")
+    __slots__ = ("_carried", "_clears", "_closed", "_index")
 
-    def __init__(self, index: CounterIndex, *, closed: bool = False) -> None:
+    def __init__(self, index: CounterIndex, *, closed: bool = False, clears: bool = False) -> None:
         super().__init__("rate")
         self._index = index
+        self._clears = clears
         self._closed = 1 if closed else 0
         self._carried: dict[int, tuple[Numbers, Numbers]] = {}
 
@@ -172,7 +175,7 @@ class RateChecker(_Base):
         times_ns = np.r_[before_ns, release_ns]
         order = np.argsort(counters, kind="stable")
         counters, times_ns = counters[order], times_ns[order]
-        bound = _bound(rule)
+        bound = self._bound(rule)
         if len(counters) > bound:
             same = counters[bound:] == counters[:-bound]
             near = times_ns[bound:] - times_ns[:-bound] < rule.window_ns + self._closed
@@ -183,13 +186,16 @@ class RateChecker(_Base):
         keep = times_ns > int(chunk.t_ns[-1]) - rule.window_ns - self._closed
         self._carried[place] = (counters[keep], times_ns[keep])
 
-
-def _bound(rule: CountedRule) -> int:
-    if rule.algorithm == "sliding-log":
-        return rule.limit_requests
-    if rule.algorithm in {"fixed-window", "sliding-counter"}:
-        return 2 * rule.limit_requests
-    return rule.limit_requests + rule.burst_requests
+    def _bound(self, rule: CountedRule) -> int:
+        if rule.algorithm == "sliding-log":
+            bound = rule.limit_requests
+        elif rule.algorithm in {"fixed-window", "sliding-counter"}:
+            bound = 2 * rule.limit_requests
+        else:
+            bound = rule.limit_requests + rule.burst_requests
+        if self._clears and rule.block_ns:
+            bound *= 1 - -rule.window_ns // rule.block_ns
+        return bound
 
 
 class WaitChecker(_Base):
@@ -225,16 +231,22 @@ class WaitChecker(_Base):
 
 
 def checkers(
-    index: CounterIndex, *, delays: bool = False, closed: bool = False, by_client: bool = True
+    index: CounterIndex,
+    *,
+    delays: bool = False,
+    closed: bool = False,
+    clears: bool = False,
+    by_client: bool = True,
 ) -> list[Checker]:
     """Return the checkers that hold for a run.
 
-    delays: some throttle delays. closed: D-EDGES closed. by_client: ties go by client number.
+    delays: some throttle delays. closed: D-EDGES closed. clears: D-BLOCK-RESET clear.
+    by_client: ties go by client number.
     """
     found: list[Checker] = [
         OrderChecker(by_client=by_client),
         RowChecker(),
-        RateChecker(index, closed=closed),
+        RateChecker(index, closed=closed, clears=clears),
     ]
     if not delays:
         found.append(WaitChecker(index))

@@ -19,7 +19,7 @@ class CountedRule(NamedTuple):
     """What is said of one counter of the limit table.
 
     id: as in the `rule` column (`LIM-PRIVATE.key`). clause: as in reports (`LIM-PRIVATE`).
-    burst_requests: of gcra, else the limit.
+    burst_requests: of gcra, else the limit. block_ns: 0 where it throttles.
     """
 
     id: str
@@ -28,7 +28,7 @@ class CountedRule(NamedTuple):
     window_ns: int
     algorithm: Algorithm
     burst_requests: int
-    blocks: bool
+    block_ns: int
     shadow: bool
 
 

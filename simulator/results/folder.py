@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import InputError
@@ -44,9 +44,11 @@ def out_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
     """
     check_out(out, force=force)
     partial = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+    new_parents = [parent for parent in partial.parents if not parent.exists()]
     try:
         partial.mkdir(parents=True)
     except OSError as fault:
+        _remove_empty(new_parents)
         raise InputError(
             f"--out = {out} must be a folder that can be written; {fault.strerror}"
         ) from None
@@ -60,6 +62,7 @@ def out_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
             partial.rename(out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        _remove_empty(new_parents)
         raise
 
 
@@ -67,6 +70,13 @@ def _replace(new: Path, old: Path) -> None:
     if old.is_dir() and not old.is_symlink():
         shutil.rmtree(old)
     new.replace(old)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, innermost first, that are there and empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _nearest_folder(path: Path) -> Path:

@@ -49,7 +49,7 @@ class LimitsView:
                         burst_requests=leg.rule.burst_requests
                         or self.profile.burst_requests
                         or leg.rule.limit_requests,
-                        blocks=leg.rule.action == "block",
+                        block_ns=leg.rule.block_ns or 0,
                         shadow=leg.rule.shadow,
                     )
                 ),

@@ -245,7 +245,7 @@ class Tally:
     def _block_times(self, chunk: Chunk) -> None:
         blocked = chunk.outcome_is("blocked")
         for place, rule in enumerate(self._index.rules):
-            if not rule.blocks or rule.shadow:
+            if not rule.block_ns or rule.shadow:
                 continue
             by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
             chosen = np.flatnonzero(blocked & by_rule[chunk.verdict])

@@ -24,6 +24,7 @@ NOTHING: Final = "00000000-0000-4000-8000-000000000000"
 """A UUID that names nothing, where nothing is known yet."""
 
 _INVALID: Final[dict[str, str]] = {"type": "no-such-type", "data": "x"}
+_ROWS_BYTES: Final = 1_000_000
 _HEADER: Final = b"token,expiration_year,expiration_month\n"
 
 
@@ -221,6 +222,14 @@ def _card(ask: Ask, number: str) -> dict[str, Json]:
 
 @lru_cache(maxsize=4)
 def batch_file(size_bytes: int) -> bytes:
-    """Return an account-updater batch file of about `size_bytes`, never above it (ACC-FILE)."""
+    """Return an account-updater batch file of exactly `size_bytes` where it is above a row's size.
+
+    Up to `_ROWS_BYTES` it is rows of tokens, which the service looks up. What is larger goes on
+    as one line that is no row, so that its job fails after the rows before: a simulation is about
+    when and how much is uploaded (ACC-FILE, ACC-SPLIT), and looking up and keeping hundreds of
+    thousands of rows a file would cost seconds and as much memory as all files together.
+    """
     line = f"{NOTHING},2030,12\n".encode()
-    return _HEADER + line * max(0, (size_bytes - len(_HEADER)) // len(line))
+    rows_bytes = min(size_bytes, _ROWS_BYTES) - len(_HEADER)
+    file = _HEADER + line * max(0, rows_bytes // len(line))
+    return file + b"-" * (size_bytes - len(file)) if size_bytes > _ROWS_BYTES else file

@@ -8,23 +8,36 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from pathlib import Path
 
 from engine.errors import InputError
 from simulator.scenario.draws import ReplayArrivals
 from simulator.traffic.logs._stamps import StampError, clock_for
 
-__all__ = ["replayed_instants"]
+__all__ = ["ReplayedInstants"]
 
 
-def replayed_instants(replay: ReplayArrivals) -> Iterator[int]:
-    """Yield floor((t − t₀) / speed) of each line, sorted. Raises `InputError` with file:line."""
-    stamps = _stamps(replay)
-    first_ns = stamps[0]
-    return ((at_ns - first_ns) // replay.speed for at_ns in stamps)
+class ReplayedInstants:
+    """Files of arrivals, each read once a run."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, str | None], list[int]] = {}
+
+    def of(self, replay: ReplayArrivals) -> Iterator[int]:
+        """Yield floor((t − t₀) / speed) of each line, sorted.
+
+        Raises `InputError` with file:line for a file that cannot be read.
+        """
+        place = (replay.file.file, replay.column)
+        stamps = self._known.get(place)
+        if stamps is None:
+            stamps = self._known[place] = _stamps(replay)
+        first_ns = stamps[0]
+        return ((at_ns - first_ns) // replay.speed for at_ns in stamps)
 
 
-@lru_cache(maxsize=8)
 def _stamps(replay: ReplayArrivals) -> list[int]:
     path = replay.file.file
     try:

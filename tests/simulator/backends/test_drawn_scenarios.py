@@ -1,0 +1,197 @@
+"""Drawn scenarios: both fidelities decide alike, invariants hold, brute force agrees.
+
+The brute force reads the rows alone and comes to every decision again.
+
+The scenarios are drawn swarm style: each example leaves some features out entirely.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.limits import LimitTable, Subject
+from engine.profile import Profile
+from simulator.results import Result
+from simulator.running import run
+from simulator.scenario import Scenario, builtin, limit_tables_of, load, loads, profile_of
+from simulator.traffic.population import KeyHolder, populate
+from tests.oracles.limits import Oracle
+
+_SHORT_RATES = st.sampled_from(["3/1s", "5/2s", "2/500ms", "4/3s"])
+_KINDS = st.sampled_from(["private", "public", "management"])
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> str:
+    """Return the text of a small scenario with low limits, so that much is refused."""
+    on = draw(
+        st.sets(st.sampled_from(["retry", "pacing", "delay", "mix", "zipf", "slow", "bound"]))
+    )
+    lines = ['duration = "8s"', f"seed = {draw(st.integers(0, 2**63 - 1))}"]
+    if draw(st.booleans()):
+        lines.append('warm_up = "2s"')
+    lines += ["[choices.limits]", *_choices(draw, on)]
+    for rule, action in (("LIM-TEST-TENANT", ""), ("LIM-CREATE", ""), ("LIM-PRIVATE", "")):
+        lines.append(f'[rules.{rule}]\nrate = "{draw(_SHORT_RATES)}"\n{action}')
+    for rule in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-IP"):
+        block = draw(st.sampled_from(["300ms", "1s", "2500ms"]))
+        lines.append(f'[rules.{rule}]\nrate = "{draw(_SHORT_RATES)}"\nblock = "{block}"')
+    for name, kind in (("a", "production"), ("b", "test")):
+        lines.append(f'[[tenants]]\nname = "{name}"\nkind = "{kind}"')
+    for place in range(draw(st.integers(1, 3))):
+        lines += [
+            "[[applications]]",
+            f'name = "app{place}"',
+            f'tenant = "{draw(st.sampled_from("ab"))}"',
+            f'kind = "{draw(_KINDS)}"',
+            f"keys = {draw(st.integers(1, 2))}",
+            f"legacy_keys = {draw(st.integers(0, 1))}",
+        ]
+    lines.append(f'[[addresses]]\nname = "nat"\ncount = {draw(st.integers(1, 2))}')
+    apps = sum(line == "[[applications]]" for line in lines)
+    for place in range(draw(st.integers(1, 3))):
+        lines += _group(draw, on, place, apps)
+    return "\n".join(lines)
+
+
+def _choices(draw: st.DrawFn, on: set[str]) -> list[str]:
+    algorithms = ["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
+    lines = [f'algorithm = "{draw(st.sampled_from(algorithms))}"']
+    if "delay" in on:
+        bound = draw(st.sampled_from(["0s", "700ms", "3s"]))
+        lines += ['throttle = "delay"', f'delay_bound = "{bound}"']
+    for name, value in (
+        ("count_refused", "true"),
+        ("block_reset", '"clear"'),
+        ("block_extends", "true"),
+        ("compose", '"lowest"'),
+        ("and_counter", '"each"'),
+    ):
+        if draw(st.integers(0, 5)) == 0:
+            lines.append(f"{name} = {value}")
+    return lines
+
+
+def _group(draw: st.DrawFn, on: set[str], place: int, apps: int) -> list[str]:
+    lines = ["[[clients]]", f'name = "g{place}"', f"count = {draw(st.integers(1, 3))}"]
+    if draw(st.integers(0, 4)):
+        lines.append(f'application = "app{draw(st.integers(0, apps - 1))}"')
+    if draw(st.booleans()):
+        lines.append('addresses = "nat"')
+    if draw(st.booleans()):
+        lines += ['loop = "open"', f"arrivals = {draw(st.sampled_from(_ARRIVALS))}"]
+    else:
+        lines.append(f"think = {draw(st.sampled_from(_DRAWS))}")
+    for feature, name, values in (
+        ("zipf", "keys", _DEALINGS),
+        ("bound", "concurrency", ("1", "2", "3")),
+        ("mix", "mix", (_MIX,)),
+        ("retry", "retry", _RETRIES),
+        ("pacing", "pacing", _PACINGS),
+        ("slow", "service", _DRAWS),
+    ):
+        if feature in on:
+            lines.append(f"{name} = {draw(st.sampled_from(values))}")
+    if draw(st.integers(0, 3)) == 0:
+        lines.append('deadline = "1500ms"')
+    if draw(st.integers(0, 3)) == 0:
+        lines += ['start = "1s"', 'stop = "6s"']
+    return lines
+
+
+_DEALINGS = ('{ zipf = 1.1, per = "client" }', '{ zipf = 1.1, per = "request" }')
+_MIX = """[
+    { request = "POST /tokenize", weight = 2 },
+    { request = "GET /tokens" },
+    { request = "DELETE /tokens/{id}" },
+]"""
+_ARRIVALS = (
+    '{ kind = "constant", rate = "4/1s" }',
+    '{ kind = "poisson", rate = "5/1s" }',
+    '{ kind = "on-off", on_rate = "20/1s", off_rate = "1/1s", on = "1s", off = "1s" }',
+    '{ kind = "ramp", from = "0/1s", to = "9/1s", over = "6s" }',
+)
+_DRAWS = (
+    '{ kind = "constant", value = "250ms" }',
+    '{ kind = "exponential", mean = "300ms" }',
+    '{ kind = "lognormal", median = "200ms", sigma = 0.7 }',
+    '{ kind = "uniform", low = "1ms", high = "500ms" }',
+)
+_RETRIES = (
+    '{ kind = "fixed", delay = "250ms", attempts = 3, honour_retry_after = false }',
+    '{ kind = "exponential", base = "100ms", cap = "1s", attempts = 4 }',
+    '{ kind = "full-jitter", base = "90ms", cap = "2s", attempts = 4, honour_retry_after = false }',
+    '{ kind = "decorrelated-jitter", base = "100ms", cap = "2s", attempts = 3 }',
+)
+_PACINGS = (
+    '{ kind = "token-bucket", rate = "3/1s", burst = 2 }',
+    '{ kind = "aimd", start = "5/1s", maximum = "9/1s", increase = 0.5 }',
+)
+
+
+def check_both(text: str) -> tuple[Scenario, Result]:
+    """Play a scenario in both fidelities; they decide alike and no invariant breaks."""
+    scenario = loads(text)
+    by_limits = run(scenario, fidelity="limits")
+    by_engine = run(scenario, fidelity="engine")
+    assert by_limits.violations == ()
+    assert by_engine.violations == ()
+    one, other = by_limits.requests, by_engine.requests
+    columns = [name for name in one.columns if name != "status"]
+    assert one[columns].equals(other[columns])
+    assert by_limits.summary["decisions_sha256"] == by_engine.summary["decisions_sha256"]
+    return scenario, by_limits
+
+
+def recompute(scenario: Scenario, result: Result) -> None:
+    """Come to every decision again from the rows alone, by brute force."""
+    tables: dict[str, LimitTable] = limit_tables_of(scenario)
+    profile: Profile = profile_of(scenario)
+    holders = {holder.label: holder for holder in populate(scenario, scenario.seed).keys}
+    oracle = Oracle(tables, profile.limits)
+    for row in result.table.to_pylist():
+        holder: KeyHolder | None = holders.get(row["key"])
+        subject = Subject(
+            row["method"],
+            row["path"],
+            row["ip"],
+            key_id=holder.label if holder else None,
+            tenant_kind=holder.tenant_kind if holder else None,
+            application_kind=holder.application_kind if holder else None,
+            legacy=holder.legacy if holder else False,
+        )
+        verdict = oracle.decide(row["t_ns"], subject)
+        found = (verdict.outcome, verdict.rule, verdict.wait_ns)
+        assert found == (row["outcome"], row["rule"], row["wait_ns"])
+
+
+@given(scenarios())
+@settings(max_examples=30)
+def test_drawn_scenarios(text: str) -> None:
+    recompute(*check_both(text))
+
+
+@pytest.mark.slow
+@given(scenarios())
+@settings(max_examples=120)
+def test_many_drawn_scenarios(text: str) -> None:
+    recompute(*check_both(text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in builtin() if n not in {"bulk-import", "month-end"}])
+def test_built_in_scenarios_in_both_fidelities(name: str) -> None:
+    scenario = load(name)
+    one, other = run(scenario, fidelity="limits"), run(scenario, fidelity="engine")
+    assert one.violations == ()
+    assert other.violations == ()
+    assert one.summary["decisions_sha256"] == other.summary["decisions_sha256"]
+
+
+def test_the_same_seed_gives_the_same_values_and_another_seed_others() -> None:
+    one, again = run("retry-storm", fidelity="limits"), run("retry-storm", fidelity="limits")
+    other = run("retry-storm", fidelity="limits", seed=8)
+    assert one.summary == again.summary
+    assert one.summary["sha256"] != other.summary["sha256"]

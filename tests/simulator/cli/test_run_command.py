@@ -1,0 +1,210 @@
+"""The command line: exit codes, one-line complaints, whole folders or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import main
+from simulator.scenario import builtin
+
+SMALL = """
+duration = "20s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "5/1s" }
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with a small scenario in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def test_a_run_prints_its_seed_first_and_its_report_last(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "small.toml", "--seed", "11"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("seed 11, fidelity engine, duration 20s")
+    public = next(line.split() for line in lines if line.startswith("LIM-PUBLIC"))
+    assert public[1:4] == ["100", "50", "50"]
+    assert lines[-2] == "again: python -m simulator run small.toml --seed 11 --force"
+    assert lines[-1] == "report: runs/small-11/report.html"
+    folder = here / "runs" / "small-11"
+    assert {path.name for path in folder.iterdir()} == {
+        "report.html",
+        "requests.parquet",
+        "scenario.resolved.toml",
+        "summary.json",
+    }
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = shlex.split(lines[-2].removeprefix("again: python -m simulator "))
+    assert main(again) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_resolved_scenario_repeats_the_run(here: Path) -> None:
+    assert main(["run", "small.toml", "--quiet"]) == 0
+    resolved = "runs/small-7/scenario.resolved.toml"
+    assert main(["run", resolved, "--out", "second", "--quiet"]) == 0
+    digests = [
+        json.loads((here / folder / "summary.json").read_text())["sha256"]
+        for folder in ("runs/small-7", "second")
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_quiet_prints_the_reports_path_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "small.toml", "--fidelity", "limits", "--quiet", "--out", "x"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{Path('x') / 'report.html'}\n"
+    assert captured.err == ""
+
+
+def test_a_folder_that_is_not_empty_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "full").mkdir()
+    (here / "full" / "mine").write_text("")
+    assert main(["run", "small.toml", "--out", "full"]) == 2
+    assert capsys.readouterr().err == (
+        "simulator: --out = full must be an empty folder; add --force to replace it\n"
+    )
+    assert [path.name for path in (here / "full").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("out", ["small.toml", "small.toml/below"])
+def test_a_folder_that_cannot_be_is_one_line(
+    here: Path, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "small.toml", "--out", out]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"simulator: --out = {out} must be a folder")
+    assert error.count("\n") == 1
+    assert [path.name for path in here.iterdir()] == ["small.toml"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "locked").mkdir(mode=0o500)
+    assert main(["run", "small.toml", "--out", "locked/run"]) == 2
+    assert "must be a folder that can be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["run", "evryday"], "scenario = 'evryday' is neither a file nor a built-in scenario"),
+        (["run", "small.toml", "--warm-up", "soon"], "soon"),
+        (["run", "small.toml", "--warm-up", "20s"], "must be below the duration"),
+        (["check", "nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    here: Path, argv: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("simulator: ")
+    assert text in error
+    assert error.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize("argv", [["run", "small.toml", "--seed", "-1"], ["walk"], []])
+def test_bad_usage_exits_with_2(here: Path, argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2
+
+
+def test_a_threshold_that_does_not_hold_exits_with_1(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for bound, code in (("0.5", 0), ("0.49", 1)):
+        that = f"\n[[thresholds]]\nthat = \"refused_share{{client='c'}} <= {bound}\"\n"
+        (here / "judged.toml").write_text(SMALL + that)
+        assert main(["run", "judged.toml", "--force"]) == code
+        word = "does not hold" if code else "holds"
+        expected = f"threshold: refused_share{{client='c'}} <= {bound} {word} (0.5)"
+        assert expected in capsys.readouterr().out
+
+
+def test_what_the_limits_alone_cannot_play_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SMALL + '[choices.limits]\ncounted_statuses = "success"\n'
+    (here / "bodies.toml").write_text(text)
+    assert main(["run", "bodies.toml", "--fidelity", "limits"]) == 2
+    error = capsys.readouterr().err
+    assert "runs no bodies" in error
+    assert "counted_statuses" in error
+    assert main(["run", "bodies.toml", "--fidelity", "engine", "--quiet"]) == 0
+
+
+def test_an_interrupted_run_leaves_nothing_and_exits_with_130(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulator.results.recorder.Recorder.close", interrupt)
+    assert main(["run", "small.toml", "--fidelity", "limits", "--quiet"]) == 130
+    assert not (here / "runs").exists()
+
+
+def test_init_writes_a_scenario_that_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine.toml"]) == 0
+    assert main(["check", "mine.toml"]) == 0
+    assert main(["run", "mine.toml", "--fidelity", "limits", "--quiet"]) in {0, 1}
+    assert main(["init", "mine.toml"]) == 2
+    assert "must not be there yet" in capsys.readouterr().err
+
+
+def test_scenarios_lists_every_built_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenarios"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{shown}" for name in builtin())
+
+
+def test_check_says_what_a_scenario_holds(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "small.toml"]) == 0
+    assert capsys.readouterr().out == (
+        "small.toml: fine; scenario 'small', 20s, 1 tenant, 1 key, 1 client in 1 group, "
+        "14 limit rules\n"
+    )
+
+
+def test_the_module_runs(here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator", "run", "small.toml", "--fidelity", "limits"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("report: runs/small-7/")
+    assert done.stderr == ""

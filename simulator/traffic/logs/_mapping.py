@@ -68,6 +68,8 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
     "legacy": ("false", "true"),
 }
 _SOURCE_KEYS: Final = ("field", "value", "pattern", "lookup", "default", "unit")
+_LONGEST_NAME: Final = 40
+_NAMES_SHOWN: Final = 30
 UNITS: Final = ("auto", "clf", "iso", "s", "ms", "us", "ns")
 
 _NAMES: Final[MappingOf[str, tuple[str, ...]]] = {
@@ -183,7 +185,7 @@ class LogMap:
                 if time_column not in fields:
                     raise InputError(
                         f"--time-column = {time_column!r} must be a field of the log"
-                        f"{did_you_mean(time_column, fields)}"
+                        f"{did_you_mean(time_column, _shown(fields))}"
                     )
                 found = time_column
             if found is not None:
@@ -192,7 +194,7 @@ class LogMap:
         if "time" not in sources:
             raise InputError(
                 "time must be a field of the log; name it with --time-column, the fields are: "
-                + (", ".join(fields) or "none")
+                + (", ".join(_shown(fields)) or "none")
             )
         if "method" in sources and "path" in sources:
             sources.pop("request", None)
@@ -207,13 +209,20 @@ class LogMap:
             if name not in fields:
                 raise InputError(
                     f"{source.where}{target}.field = {name!r} must be a field of {log}"
-                    f"{did_you_mean(name, fields)}"
+                    f"{did_you_mean(name, _shown(fields))}"
                 )
             if list(fields).count(name) > 1:
                 raise InputError(
                     f"{source.where}{target}.field = {name!r} must name one field of {log}; several"
                     " are called so, rename them"
                 )
+
+
+def _shown(fields: Sequence[str]) -> list[str]:
+    """Return the names of a log's fields that fit into a message of one line."""
+    return [name for name in fields if name.isprintable() and len(name) <= _LONGEST_NAME][
+        :_NAMES_SHOWN
+    ]
 
 
 def _check_whole(document: Document, sources: MappingOf[str, Source]) -> None:

@@ -37,8 +37,11 @@ class CsvReader:
         if not header:
             raise InputError(f"log = '{path}' must start with a row of column names; it is blank")
         self._delimiter = max(_DELIMITERS, key=header[0].count)
-        rows = csv.reader(header, delimiter=self._delimiter)
-        self.fields = tuple(name.strip() for name in next(rows))
+        try:
+            names = next(csv.reader(header, delimiter=self._delimiter))
+        except csv.Error as error:
+            raise InputError(f"log = '{path}' must start with a row of column names") from error
+        self.fields = tuple(name.strip() for name in names)
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows below the header; a row of another width is a fault."""
@@ -74,7 +77,7 @@ class CsvReader:
                     return
                 except csv.Error:
                     lost = rows.line_num + 1 - first
-                    faults.add(first, "quoted field must be closed", lost)
+                    faults.add(first, "quotes must be closed, with no bare carriage return", lost)
                     continue
                 if row and not headed:
                     headed = True

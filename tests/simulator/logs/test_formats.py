@@ -194,7 +194,7 @@ def test_a_quote_that_never_closes_loses_counted_lines_only(tmp_path: Path) -> N
     file.write_text(f'time,path\n1,/a\n2,"/b\n{swallowed}\n9999,/z\n')
     log = read_log(file)
     assert len(log) + log.unparsed == 2003
-    assert log.unparsed_first[0] == "a.csv:3: quoted field must be closed"
+    assert log.unparsed_first[0] == "a.csv:3: quotes must be closed, with no bare carriage return"
     assert values(log, "path")[-1] == "/z"
 
 

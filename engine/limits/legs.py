@@ -43,18 +43,16 @@ CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 class Counted:
     """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
 
-    `charging` is what a charge needs, in one piece: the function and its first three arguments;
-    `measuring` what headroom needs, likewise, and the counter itself.
+    `charging` is what a charge needs, in one piece: the function and its first three arguments.
     """
 
-    __slots__ = ("charging", "journal", "leg", "line", "measuring", "ring")
+    __slots__ = ("charging", "journal", "leg", "line", "ring")
 
     def __init__(self, leg: Leg) -> None:
         self.leg = leg
         self.line: list[int] = [0] * LINE_SIZE
         self.ring: list[int] = [0] * leg.first_slots
         self.charging = (leg.charge, self.line, self.ring, leg.row)
-        self.measuring = (leg.remaining, self.line, self.ring, leg.row, self)
         self.journal = Journal() if leg.settles else None
 
     def is_idle(self, now_ns: int) -> bool:

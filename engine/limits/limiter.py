@@ -19,11 +19,13 @@ Instants are handed in and never decrease; requests at one instant are decided i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from engine.limits.algorithms import (
     BLOCK,
     LAST,
     READY,
+    Remaining,
     begin_or_extend_block,
     grow_ring,
     idle_ns,
@@ -39,6 +41,9 @@ __all__ = ["Limiter"]
 
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
+
+
+_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], Counted]
 
 
 class _Plan:
@@ -74,7 +79,12 @@ class _Lane:
             self.shadow = [each for each in counters if each.leg.rule.shadow]
         self.lines = [each.line for each in self.real]
         self.charges = [each.charging for each in self.real]
-        self.measures = [each.measuring for each in self.real]
+        self.measures: list[_Measure] | None = None
+
+    def measured(self) -> list[_Measure]:
+        """Make what headroom walks, once it is asked for."""
+        self.measures = [(c.leg.remaining, c.line, c.ring, c.leg.row, c) for c in self.real]
+        return self.measures
 
 
 class Limiter:
@@ -136,8 +146,12 @@ class Limiter:
         release_ns = now_ns
         refusing = []
         for counted in lane.real:
-            if counted.line[READY] <= now_ns:
-                continue  # most are
+            line = counted.line
+            if line[0] <= now_ns:  # READY; a literal is faster
+                continue
+            if line[1] > now_ns and not self._extends:  # BLOCK; nothing changes
+                refusing.append(counted)
+                continue
             ready_ns = self._release_ns(now_ns, counted)
             if ready_ns is None:
                 refusing.append(counted)
@@ -279,7 +293,7 @@ class Limiter:
         lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
         best_remaining, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
-        for remaining_of, line, ring, row, counted in lane.measures:
+        for remaining_of, line, ring, row, counted in lane.measures or lane.measured():
             own_wait_ns, remaining = 0, 0
             if line[0] > now_ns:  # READY; a literal is faster
                 own_wait_ns = self._refuses_for_ns(now_ns, counted)

@@ -12,6 +12,7 @@ from engine.errors import InputError, TollgateError
 from engine.limits import Limiter, LimitTable, Rule, Subject
 from engine.messages import Decision, Problem, Request, Response
 from engine.profile import Profile
+from engine.resources.batch_files import split_batch
 from engine.service import Engine
 from engine.store import MemoryStore, Store
 from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
@@ -39,4 +40,5 @@ __all__ = [
     "TollgateError",
     "VirtualLoop",
     "World",
+    "split_batch",
 ]

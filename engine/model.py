@@ -206,7 +206,7 @@ class Job:
     """An account-updater job: one a file (ACC-SPLIT).
 
     upload_hash: hash of the secret in `upload_url`, valid until `upload_until_ns`.
-    sealed_file, sealed_result: the batch file and its result, as vault ciphertexts.
+    sealed_result: the result file, as a vault ciphertext; made at the upload, shown at the end.
     """
 
     id: str
@@ -217,6 +217,4 @@ class Job:
     upload_until_ns: int
     upload_hash: bytes = field(repr=False)
     ends_at_ns: int | None = None
-    sealed_file: bytes | None = field(default=None, repr=False)
     sealed_result: bytes | None = field(default=None, repr=False)
-    download_hash: bytes | None = field(default=None, repr=False)

@@ -60,7 +60,7 @@ CREATE INDEX proxies_listed ON proxies (tenant_id, created_at_ns, id);
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, tenant_id TEXT, status TEXT, created_by TEXT,
     created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER,
-    sealed_file INTEGER, sealed_result INTEGER, download_hash BLOB
+    sealed_result INTEGER
 );
 CREATE INDEX jobs_listed ON jobs (tenant_id, created_at_ns, id);
 CREATE TABLE intents (

@@ -43,17 +43,17 @@ def test_an_expired_cvc_is_in_no_file(path: Path) -> None:
 
 
 def test_what_is_deleted_or_replaced_is_in_no_file(path: Path) -> None:
-    gone = [sealed(n, "secret") for n in range(8)]
+    gone = [sealed(n, "secret") for n in range(5)]
     with closing(SqliteStore(path)) as store:
         with store.transaction():
             store.add_tokens([token(1, sealed_data=gone[0]), token(2, sealed_data=gone[1])])
-            store.put(job(3, sealed_file=gone[2] * 3_000, sealed_result=gone[3]))
-            store.put(job(4, sealed_file=gone[4]))
-            store.put_secret("dek", gone[5])
+            store.put(job(3, sealed_result=gone[2] * 3_000))
+            store.put(job(4, sealed_result=gone[3]))
+            store.put_secret("dek", gone[4])
         with store.transaction():
             store.update_token(token(1, sealed_data=b"new"))
             store.delete_token(TENANT, uuid(2))
-            store.put(job(3, sealed_file=b"short"))
+            store.put(job(3, sealed_result=b"short"))
             store.delete(Job, uuid(4))
             store.put_secret("dek", sealed(99, "secret"))
         content = bytes_of(path)

@@ -44,7 +44,7 @@ def test_a_document_comes_back_as_it_was_put(store: Store, kind: str) -> None:
 
 def test_put_replaces_the_record_of_that_id(store: Store) -> None:
     for number, file in enumerate((None, sealed(1), sealed(1) * 99, sealed(2), b"", None)):
-        changed = job(1, status="processing", ends_at_ns=number, sealed_file=file)
+        changed = job(1, status="processing", ends_at_ns=number, sealed_result=file)
         with store.transaction():
             store.put(changed)
         with store.transaction(write=False):

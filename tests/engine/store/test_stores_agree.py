@@ -64,7 +64,7 @@ DOCUMENTS = st.one_of(
     st.builds(intent, NUMBERS, INSTANTS, tenant_id=TENANTS),
     st.builds(key, NUMBERS, tenant_id=TENANTS, created_at_ns=INSTANTS, text_hash=HASHES),
     st.builds(proxy, NUMBERS, key_hash=HASHES, host=st.none() | st.sampled_from(["a.b", "c.d"])),
-    st.builds(job, NUMBERS, sealed_file=st.none() | NUMBERS.map(sealed)),
+    st.builds(job, NUMBERS, sealed_result=st.none() | NUMBERS.map(sealed)),
     st.builds(tenant, NUMBERS, created_at_ns=INSTANTS),
 )
 KINDS: Any = st.sampled_from([Tenant, Application, Key, Proxy, Job, Intent])

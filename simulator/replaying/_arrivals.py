@@ -24,7 +24,7 @@ from engine.errors import InputError
 from engine.model import ApplicationKind, TenantKind
 from simulator.traffic.logs import Field, Kind, Log
 
-__all__ = ["Arrivals", "Party", "make_arrivals", "read_speed"]
+__all__ = ["Arrivals", "Party", "make_arrivals", "read_speed", "speed_text"]
 
 _LATEST_NS: Final = 1 << 62
 _HASH_DIGITS: Final = 16
@@ -80,6 +80,19 @@ def read_speed(speed: str | int | Fraction) -> Fraction:
     return found
 
 
+def speed_text(speed: Fraction) -> str:
+    """Return a speed as a decimal number where it is one.
+
+    >>> speed_text(Fraction(5, 2)), speed_text(Fraction(1000)), speed_text(Fraction(1, 3))
+    ('2.5', '1000', '1/3')
+    """
+    decimals = next((n for n in range(25) if not speed * 10**n % 1), None)
+    if decimals is None:
+        return str(speed)
+    digits = str(int(speed * 10**decimals)).rjust(decimals + 1, "0")
+    return f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
+
+
 def make_arrivals(
     log: Log,
     *,
@@ -114,7 +127,7 @@ def _scaled(t_ns: npt.NDArray[np.int64], speed: Fraction) -> npt.NDArray[np.int6
     times, over = speed.denominator, speed.numerator
     if (end - start) * times // over >= _LATEST_NS:
         raise InputError(
-            f"speed = {speed} must keep the replay below 146 years; the log spans"
+            f"speed = {speed_text(speed)} must keep the replay below 146 years; the log spans"
             f" {(end - start) // 10**9} s"
         )
     if (end - start) * times < 1 << 63:

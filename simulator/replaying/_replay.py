@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from engine.errors import InputError, did_you_mean
 from engine.limits import LimitTable
 from engine.model import TenantKind
 from engine.profile import Profile
-from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed
+from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.replaying._comparing import compare_decisions
 from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide, limit_subject
 from simulator.replaying._summing import log_summary, run_name
@@ -53,7 +54,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     check: bool = True,
     out: str | Path | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[str, int], None] | None = None,
     command: Sequence[str] = (),
 ) -> Result:
     """Put the requests of a log through the limits: who would have been refused?
@@ -69,6 +70,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     fidelity: `limits` decides alone, `engine` runs every request through the whole engine.
     check: run the invariant checkers over the result.
     out: a folder for the result's files; without it the rows stay in memory.
+    progress: told now and then what is done (`reading`, `deciding`) and how many requests so far.
 
     Raises `InputError` for a log, a map or limits that cannot be used.
     """
@@ -84,9 +86,12 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
         fidelity=fidelity,
     )
     setting.check()
-    log = read_log(source, format=format, map=setting.log_map, time_column=time_column)
+    reading, deciding = _stages(progress)
+    log = read_log(
+        source, format=format, map=setting.log_map, time_column=time_column, progress=reading
+    )
     arrivals = setting.arrivals(log)
-    decisions = setting.decide(arrivals, setting.limits, progress)
+    decisions = setting.decide(arrivals, setting.limits, deciding)
     extra = {
         "command": list(command),
         "limits": _name(limits),
@@ -100,8 +105,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     with place as folder:
         book = setting.book(run_name(log.name), arrivals, decisions, folder, check=check)
         result = _finish(book, arrivals, decisions, extra, folder)
-    if out is not None:
-        result.folder = Path(out)
+    result.folder = None if out is None else Path(out)
     return result
 
 
@@ -162,7 +166,7 @@ class _Setting:
             "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
             "map": None if self.log_map is None else self.log_map.name,
             "tenant": None if self._mapped("tenant_kind") else self.tenant,
-            "speed": str(self.speed),
+            "speed": speed_text(self.speed),
             "pseudonymised": self.pseudonymise,
         }
 
@@ -252,6 +256,14 @@ def _profile(profile: Profile | str | Path | None) -> Profile:
     if profile is None:
         return Profile()
     return profile if isinstance(profile, Profile) else Profile.from_toml(profile)
+
+
+def _stages(
+    progress: Callable[[str, int], None] | None,
+) -> tuple[Progress | None, Progress | None]:
+    if progress is None:
+        return None, None
+    return partial(progress, "reading"), partial(progress, "deciding")
 
 
 def _name(limits: LimitTable | str | Path | None) -> str:

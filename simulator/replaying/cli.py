@@ -15,6 +15,7 @@ from simulator.traffic.logs import FORMATS, KINDS
 __all__ = ["add_arguments", "run"]
 
 _PIPE_COLUMNS: Final = 140
+_TELL_EVERY_S: Final = 5.0
 _DEFAULTS: Final = {"tenant": "production", "speed": "1", "fidelity": "limits", "check": True}
 
 
@@ -144,15 +145,32 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """Show how many requests are decided, on a terminal only."""
-    if quiet or not sys.stderr.isatty():
+def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
+    """Show how far the replay is: in place on a terminal, a plain line now and then elsewhere."""
+    if quiet:
         yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,} requests"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replay", total=None)
-        yield lambda rows: bar.update(task, completed=rows)
+        text = TextColumn("{task.description}: {task.completed:,} requests")
+        columns = (SpinnerColumn(), text, TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading", total=None)
+            yield lambda stage, rows: bar.update(task, description=stage, completed=rows)
+    else:
+        yield _plain_lines()
+
+
+def _plain_lines() -> Callable[[str, int], None]:
+    import time
+
+    told_s = time.monotonic()
+
+    def tell(stage: str, rows: int) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= _TELL_EVERY_S:
+            told_s = time.monotonic()
+            print(f"{stage}: {rows:,} requests", file=sys.stderr, flush=True)
+
+    return tell

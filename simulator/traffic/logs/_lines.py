@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from simulator.traffic.logs._batch import BATCH_LINES, Batch, Column, Faults
+from simulator.traffic.logs._batch import BATCH_LINES, Batch, Faults
 from simulator.traffic.logs._source import numbered_lines, open_log
 
 __all__ = ["COMBINED", "COMMON", "LineReader", "combined_reader", "common_reader", "pattern_reader"]
 
-_Split: TypeAlias = Callable[[str], "dict[str, str | None] | str"]
+_Values: TypeAlias = "Sequence[str | None]"
+_Split: TypeAlias = Callable[[str], "_Values | str"]
+_Prepare: TypeAlias = Callable[[Sequence[str]], _Split]
+"""Given the wanted fields, returns what turns a line into their values, or into why it cannot."""
 
 _QUOTED: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _PLACES: Final = (
@@ -38,6 +41,7 @@ _MORE_PLACES: Final = (
 )
 _EXTRAS: Final = 9
 _EXTRA: Final = re.compile(rf" (?:({_QUOTED})|(\S+))")
+_QUOTED_FIELDS: Final = frozenset({"request", "referer", "agent"})
 _BLANKS: Final = frozenset({"", "-"})
 
 COMMON: Final = tuple(name for name, _ in _PLACES)
@@ -52,34 +56,38 @@ COMBINED: Final = (
 
 
 class LineReader:
-    """A log of which one function splits each line into fields, or says why it cannot."""
+    """A log of which one function splits each line into its wanted fields, or says why not."""
 
     open_ended = False
 
-    def __init__(self, path: Path, fields: Sequence[str], split: _Split) -> None:
+    def __init__(self, path: Path, fields: Sequence[str], prepare: _Prepare) -> None:
         self.fields = tuple(fields)
         self._path = path
-        self._split = split
+        self._prepare = prepare
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
+        split = self._prepare(wanted)
         lines: list[int] = []
-        columns: list[list[str | None]] = [[] for _ in wanted]
+        rows: list[_Values] = []
         with open_log(self._path) as stream:
             for number, text in numbered_lines(stream):
-                found = self._split(text) if text is not None else "line is too long"
+                found = split(text) if text is not None else "line is too long"
                 if isinstance(found, str):
                     if text is None or text.strip():
                         faults.add(number, found)
                     continue
                 lines.append(number)
-                for column, name in zip(columns, wanted, strict=True):
-                    column.append(found.get(name))
+                rows.append(found)
                 if len(lines) == BATCH_LINES:
-                    yield Batch(lines, list[Column](columns))
-                    lines, columns = [], [[] for _ in wanted]
+                    yield _batch(lines, rows)
+                    lines, rows = [], []
         if lines:
-            yield Batch(lines, list[Column](columns))
+            yield _batch(lines, rows)
+
+
+def _batch(lines: list[int], rows: list[_Values]) -> Batch:
+    return Batch(lines, [list(column) for column in zip(*rows, strict=True)])
 
 
 def common_reader(path: Path) -> LineReader:
@@ -95,32 +103,55 @@ def combined_reader(path: Path) -> LineReader:
 def pattern_reader(path: Path, pattern: re.Pattern[str]) -> LineReader:
     """Read lines that `pattern` matches; its named groups are the fields."""
 
-    def split(text: str) -> dict[str, str | None] | str:
-        match = pattern.search(text)
-        return "line must match the pattern of the map" if match is None else match.groupdict()
+    def prepare(wanted: Sequence[str]) -> _Split:
+        def split(text: str) -> _Values | str:
+            match = pattern.search(text)
+            if match is None:
+                return "line must match the pattern of the map"
+            return [match[name] for name in wanted]
 
-    return LineReader(path, tuple(pattern.groupindex), split)
+        return split
+
+    return LineReader(path, tuple(pattern.groupindex), prepare)
 
 
-def _splitter(places: Sequence[tuple[str, str]], *, extras: bool) -> _Split:
+def _splitter(places: Sequence[tuple[str, str]], *, extras: bool) -> _Prepare:
     whole = re.compile("".join(pattern for _, pattern in places))
+    names = [name for name, _ in places]
 
-    def split(text: str) -> dict[str, str | None] | str:
-        match = whole.match(text)
-        if match is None:
-            return _diagnosis(text, places)
-        found = {name: _bare(value) for name, value in match.groupdict().items()}
-        rest = text[match.end() :].rstrip()
-        if not rest:
-            return found
-        if not extras:
-            return "line must end after the size; is it the combined format?"
-        return _with_extras(found, rest)
+    def prepare(wanted: Sequence[str]) -> _Split:
+        plain = [names.index(name) if name in names else -1 for name in wanted]
+        quoted = [name in _QUOTED_FIELDS for name in wanted]
+        every = list(zip(plain, quoted, wanted, strict=True))
 
-    return split
+        def split(text: str) -> _Values | str:
+            match = whole.match(text)
+            if match is None:
+                return _diagnosis(text, places)
+            rest = text[match.end() :].rstrip()
+            more: dict[str, str | None] = {}
+            if rest:
+                if not extras:
+                    return "line must end after the size; is it the combined format?"
+                fault = _add_extras(more, rest)
+                if fault is not None:
+                    return fault
+            values: list[str | None] = []
+            groups = match.groups()
+            for place, is_quoted, name in every:
+                value = groups[place] if place >= 0 else more.get(name)
+                if is_quoted and value is not None:
+                    value = value[1:-1]
+                values.append(None if value in _BLANKS else value)
+            return values
+
+        return split
+
+    return prepare
 
 
-def _with_extras(found: dict[str, str | None], rest: str) -> dict[str, str | None] | str:
+def _add_extras(found: dict[str, str | None], rest: str) -> str | None:
+    """Add the fields after the user agent; returns what is wrong with them, or None."""
     place = number = 0
     while place < len(rest):
         extra = _EXTRA.match(rest, place)
@@ -130,16 +161,14 @@ def _with_extras(found: dict[str, str | None], rest: str) -> dict[str, str | Non
         value = _bare(extra[1] or extra[2])
         if number <= _EXTRAS:
             found[f"extra{number}"] = value
-        if value is not None and value.startswith("key_"):
+        if value.startswith("key_"):
             found.setdefault("key", value)
         place = extra.end()
-    return found
+    return None
 
 
-def _bare(value: str) -> str | None:
-    if len(value) > 1 and value[0] == value[-1] == '"':
-        value = value[1:-1]
-    return None if value in _BLANKS else value
+def _bare(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def _diagnosis(text: str, places: Sequence[tuple[str, str]]) -> str:

@@ -91,6 +91,7 @@ def read_log(
     format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
     map: LogMap | None = None,  # noqa: A002 # reason: the command's own word for it
     time_column: str | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Log:
     """Read a log whole.
 
@@ -98,6 +99,7 @@ def read_log(
     format: how it is written; left out, its name and first lines tell.
     map: which field says what; left out, the common names do, and the log has one kind of key.
     time_column: the field with the time, of a log whose fields have names.
+    progress: told now and then how many lines were read.
 
     Raises `InputError` when the source is missing, empty, unreadable, or no line of it parses.
     """
@@ -117,7 +119,7 @@ def read_log(
     elif time_column is not None:
         raise InputError(f"--time-column = {time_column!r} must stand without a map; say it there")
     map.check_fields(reader.fields, name, open_ended=reader.open_ended)
-    return _Assembly(name, kind, map).read(reader)
+    return _Assembly(name, kind, map).read(reader, progress)
 
 
 def _reader(path: Path, format_: Format | None, map_: LogMap | None) -> tuple[str, Reader]:
@@ -194,13 +196,15 @@ class _Assembly:
         unit = log_map.sources["time"].unit
         self._clock = None if unit == "auto" else clock_for(cast("Notation", unit))
 
-    def read(self, reader: Reader) -> Log:
+    def read(self, reader: Reader, progress: Callable[[int], None] | None) -> Log:
         wanted = list(dict.fromkeys(s.field for s in self._sources.values() if s.field is not None))
         raw = {name: _Codes() for name in wanted if name != self._sources["time"].field}
         if any(s.field == self._sources["time"].field for s in self._others()):
             raw[cast("str", self._sources["time"].field)] = _Codes()
         for batch in reader.batches(wanted, self._faults):
             self._lines.extend(batch.lines)
+            if progress is not None:
+                progress(len(self._lines))
             for name, column in zip(wanted, batch.columns, strict=True):
                 if name in raw:
                     raw[name].extend(column)

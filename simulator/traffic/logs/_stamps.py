@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias, get_args
 
 __all__ = ["Notation", "StampError", "Unit", "clock_for", "guess_notation"]
@@ -24,6 +24,7 @@ Notation: TypeAlias = Literal["clf", "iso", "s", "ms", "us", "ns"]
 _SECOND_NS: Final = 1_000_000_000
 _UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
+_REMEMBERED: Final = 1024
 _LATEST_NS: Final = 2**63 - 1
 _MONTHS: Final = {
     name: number
@@ -50,7 +51,8 @@ class StampError(ValueError):
 def clock_for(notation: Notation) -> Callable[[str], int]:
     """Return the function that reads one stamp of `notation` to ns since the epoch (UTC).
 
-    The function raises `StampError`.
+    The function raises `StampError`. It remembers the last few stamps: a log of whole seconds
+    repeats them.
 
     >>> clock_for("iso")("1970-01-01 00:00:01.0000001")
     1000000100
@@ -59,12 +61,12 @@ def clock_for(notation: Notation) -> Callable[[str], int]:
     >>> clock_for("ms")("1500.5")
     1500500000
     """
+    remember = lru_cache(maxsize=_REMEMBERED)
     if notation == "clf":
-        return _read_clf
+        return remember(_read_clf)
     if notation == "iso":
-        return _read_iso
-    digits = _UNIT_DIGITS[notation]
-    return lambda text: _read_epoch(text, digits)
+        return remember(_read_iso)
+    return remember(partial(_read_epoch, digits=_UNIT_DIGITS[notation]))
 
 
 def guess_notation(text: str) -> Notation:

@@ -139,6 +139,12 @@ def test_nothing_is_written_for_a_log_that_cannot_be_used(tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
+def test_progress_is_told_by_stage() -> None:
+    told: list[tuple[str, int]] = []
+    replay(seconds("0", "1"), progress=lambda stage, rows: told.append((stage, rows)))
+    assert told == [("reading", 2), ("deciding", 0)]
+
+
 def test_counting_by_status_needs_the_whole_engine() -> None:
     profile = Profile(limits=LimitsProfile(counted_statuses="success"))
     with pytest.raises(InputError, match="must go with fidelity engine"):

@@ -20,28 +20,26 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from engine.errors import InputError
-from engine.identity import Caller
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import Decision, Problem, Request, Response
-from engine.model import Application, Key, LogEntry, Tenant
+from engine.model import LogEntry
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from engine.resources.authentication import unauthenticated
 from engine.resources.bodies import read_body
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
+from engine.resources.identification import Identification, Identifier
 from engine.resources.operator import Operator
-from engine.resources.proxy_names import NO_PROXIES, Proxies, find_proxies
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules
-from engine.vault import Vault, hash_key_text
+from engine.vault import Vault
 from engine.world import Clock, ModelWorld, World, drive
 
 __all__ = ["Engine"]
 
-_CALLERS_LIMIT: Final = 100_000
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
 
@@ -100,9 +98,9 @@ class Engine(Operator):
         self.services = Services(
             self.profile, rules, store, vault, world, _id_maker(world.random), region, {}
         )
+        self._identifier = Identifier(self.services)
         self.router = Router(OPERATIONS)
         self._lock = threading.Lock()
-        self._callers: dict[str, Caller] = {}
         self._next_log_sweep_ns = world.clock.wall_ns + _LOG_SWEEP_NS
         self._recover()
 
@@ -122,12 +120,11 @@ class Engine(Operator):
     async def submit(self, request: Request) -> Response:
         """Answer one request: the path, top to bottom."""
         # 1. Who asks: the key, and the proxy that a proxy key or a custom hostname names.
-        caller, proxies, subject = self._identify(request)
+        who, subject = self._identifier.identify(request)
 
         # 2. The limits, at the request's one instant.
         decision, headroom, now_ns, wall_ns = self._decide(subject)
-        headers: dict[str, str] = {}
-        rate_fields(headers, headroom, self.profile.http, refused=not decision.admitted)
+        headers = rate_fields(headroom, self.profile.http, refused=not decision.admitted)
         if not decision.admitted:
             return _refusal(decision, headers)
         if decision.wait_ns:
@@ -137,7 +134,7 @@ class Engine(Operator):
 
         # 3. Everything after answers 4xx by raising a problem.
         try:
-            response = await self._execute(request, caller, proxies, now_ns, wall_ns)
+            response = await self._execute(request, who, now_ns, wall_ns)
         except Problem as problem:
             response = problem.response()
         if request.method == "HEAD":
@@ -149,16 +146,11 @@ class Engine(Operator):
         return response
 
     async def _execute(
-        self,
-        request: Request,
-        caller: Caller | None,
-        proxies: Proxies,
-        now_ns: int,
-        wall_ns: int,
+        self, request: Request, who: Identification, now_ns: int, wall_ns: int
     ) -> Response:
         # 3.1 What is asked: 404, 405.
         path, _, query = request.path.partition("?")
-        if proxies[1] is not None and path != "/proxy" and not path.startswith("/proxy/"):
+        if who.proxies[1] is not None and path != "/proxy" and not path.startswith("/proxy/"):
             path = "/proxy" + path  # a custom hostname is the proxy, whatever the path
         try:
             operation, params = self.router.find(request.method, path)
@@ -169,15 +161,15 @@ class Engine(Operator):
         request.operation = operation.name
 
         # 3.2 Who may ask at all: 401.
-        if operation.authentication == "key" and caller is None:
+        if who.caller is None and operation.authentication == "key":
             raise unauthenticated(self.profile.http.key_header)
 
         # 3.3 The body: 413, 415, unparsable 400.
         services = self.services
         # What stands behind ANY is a proxy, whose query is its destination's to read.
         parameters = {} if operation.method == "ANY" else parse_query(query)
-        context = Context(services, request, caller, params, parameters, now_ns, wall_ns)
-        context.proxies = proxies
+        context = Context(services, request, who.caller, params, parameters, now_ns, wall_ns)
+        context.proxies = who.proxies
         context.body = await read_body(operation, request, self.profile)
 
         # 3.4 The operation, in one transaction; those that await the world open their own.
@@ -187,43 +179,13 @@ class Engine(Operator):
         with services.store.transaction():
             return operation.run(context)
 
-    def _identify(self, request: Request) -> tuple[Caller | None, Proxies, Subject]:
-        """Return the principal, the proxies that the request names, and both for the limits.
-
-        A request with no or an unknown key has no principal (D-UNKEYED). Key text is compared by
-        its hash only (AUTH-HEADER).
-        """
-        store = self.services.store
-        caller, proxies = None, NO_PROXIES
-        with store.transaction(write=False):
-            if request.key is not None:
-                key = store.key_by_hash(hash_key_text(request.key))
-                if key is not None:
-                    caller = self._caller(key)
-            if request.proxy_key is not None or request.host is not None:
-                proxies = find_proxies(self.services, request)
-            return caller, proxies, _subject(request, caller, proxies, store)
-
-    def _caller(self, key: Key) -> Caller | None:
-        store = self.services.store
-        application = store.get(Application, key.application_id)
-        tenant = store.get(Tenant, key.tenant_id)
-        if application is None or tenant is None:
-            return None
-        caller = self._callers.get(key.id)
-        if caller is None or caller.application is not application or caller.tenant is not tenant:
-            caller = Caller(key, application, tenant)
-            if len(self._callers) >= _CALLERS_LIMIT:
-                self._callers.clear()
-            self._callers[key.id] = caller
-        return caller
-
     def _decide(self, subject: Subject) -> tuple[Decision, Headroom | None, int, int]:
         """Put the request to the limits, at one instant, in order of arrival (D-CLOCK)."""
         clock = self.services.world.clock
         with self._lock:
             now_ns, wall_ns = clock.now_ns, clock.wall_ns
-            self._expire(wall_ns)
+            if wall_ns >= self._next_log_sweep_ns or self.services.store.is_due(wall_ns):
+                self._expire(wall_ns)
             decision = self.limiter.decide(now_ns, subject)
             return decision, self.limiter.headroom(now_ns, subject), now_ns, wall_ns
 
@@ -242,12 +204,12 @@ class Engine(Operator):
 
     def _expire(self, wall_ns: int) -> None:
         store = self.services.store
-        deadline_ns = store.next_deadline_ns()
-        if deadline_ns is not None and deadline_ns <= wall_ns:
+        if store.is_due(wall_ns):
             with store.transaction():
                 store.expire(wall_ns)
         if wall_ns >= self._next_log_sweep_ns:
             self._next_log_sweep_ns = wall_ns + _LOG_SWEEP_NS
+            self._identifier.forget()
             with store.transaction():
                 for tenant in store.tenants():
                     retention_ns = tenant.quotas["Log Retention"]
@@ -298,40 +260,6 @@ def _id_maker(chance: random.Random) -> Callable[[], str]:
         )
 
     return new_id
-
-
-def _subject(request: Request, caller: Caller | None, proxies: Proxies, store: Store) -> Subject:
-    """Return what the limits need to know: AUTH-KINDS, D-UNKEYED, D-PROXY-RULES."""
-    by_key, by_host = proxies
-    proxy_key_id = by_key.id if by_key is not None and not by_key.require_auth else None
-    host_id = by_host.id if by_host is not None else None
-    if caller is not None:
-        tenant, key = caller.tenant, caller.key
-        return Subject(
-            request.method,
-            request.path,
-            request.ip,
-            key_id=key.id,
-            tenant_kind=tenant.kind,
-            application_kind=caller.application.kind,
-            legacy=key.legacy,
-            table=str(tenant.quotas["Rate Limit"]),
-            proxy_key_id=proxy_key_id,
-            host_id=host_id,
-        )
-    proxy = by_key or by_host
-    owner = None if proxy is None else store.get(Tenant, proxy.tenant_id)
-    if owner is None:
-        return Subject(request.method, request.path, request.ip)
-    return Subject(
-        request.method,
-        request.path,
-        request.ip,
-        tenant_kind=owner.kind,
-        table=str(owner.quotas["Rate Limit"]),
-        proxy_key_id=proxy_key_id,
-        host_id=host_id,
-    )
 
 
 def _refusal(decision: Decision, headers: dict[str, str]) -> Response:

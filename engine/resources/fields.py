@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from engine.limits import Headroom
 from engine.profile import HttpProfile
 
@@ -9,17 +11,21 @@ __all__ = ["rate_fields"]
 
 
 def rate_fields(
-    headers: dict[str, str], headroom: Headroom | None, profile: HttpProfile, *, refused: bool
-) -> None:
-    """Add `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit` to the headers."""
+    headroom: Headroom | None, profile: HttpProfile, *, refused: bool
+) -> dict[str, str]:
+    """Return `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit`."""
     if headroom is None:
-        return
+        return {}
+    headers = {}
     if refused and profile.retry_after:
         headers["Retry-After"] = str(headroom.retry_after_s)
     if profile.rate_limit_fields:
-        headers["RateLimit-Policy"] = (
-            f'"{headroom.rule}";q={headroom.limit_requests};w={headroom.window_s}'
-        )
-        headers["RateLimit"] = (
-            f'"{headroom.rule}";r={headroom.remaining_requests};t={headroom.reset_s}'
-        )
+        rule = headroom.rule
+        headers["RateLimit-Policy"] = _policy(rule, headroom.limit_requests, headroom.window_ns)
+        headers["RateLimit"] = f'"{rule}";r={headroom.remaining_requests};t={headroom.reset_s}'
+    return headers
+
+
+@lru_cache(maxsize=256)
+def _policy(rule: str, limit_requests: int, window_ns: int) -> str:
+    return f'"{rule}";q={limit_requests};w={-(-window_ns // 1_000_000_000)}'

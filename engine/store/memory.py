@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
-from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
+from engine.model import Intent, Job, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.catalogue import Catalogue
 from engine.store.catalogue import Key as Place
@@ -69,6 +69,7 @@ class MemoryStore:
         self._writing = Block(self, write=True)
         self._reading = Block(self, write=False)
         self._documents = DocumentShelf()
+        self._version = 0
         self._tokens: dict[str, TokenShelf] = {}
         self._logs: dict[str, LogShelf] = {}
         self._deadlines: list[tuple[int, str, str]] = []
@@ -175,10 +176,16 @@ class MemoryStore:
         assert self._open, "a read must stand in a transaction"
         return cast("Proxy | None", self._documents.named.get(("hostname", host)))
 
+    def documents_version(self) -> int:
+        """Return a number that has moved when a document has changed since."""
+        return self._version
+
     def _set(self, kind: type, record_id: str, new: Document | None) -> Document | None:
         """Put `new`, or nothing, in the place of a record, which is returned."""
         if isinstance(new, Intent):
             heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
+        elif kind is not Intent and kind is not Job:
+            self._version += 1  # before the change, so that nobody takes the new for the old
         return self._documents.swap(kind, record_id, new)
 
     # tokens
@@ -306,6 +313,11 @@ class MemoryStore:
                     return deadlines[0][0]
                 heapq.heappop(deadlines)  # what it was about went before its time
         return None
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether a deadline has come, be it of something that went before its time."""
+        first = self._deadlines[:1]
+        return bool(first) and first[0][0] <= now_ns
 
     def expire(self, now_ns: int) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""

@@ -168,6 +168,15 @@ class Store(Protocol):
         """Return the proxy of that custom hostname (lower case, no port)."""
         ...
 
+    def documents_version(self) -> int | None:
+        """Return a number that has moved when a document has changed since; None in doubt.
+
+        Equal numbers say that the documents are as they were, those that are never looked up by
+        every request (intents, jobs) apart. May be called outside of a transaction too: it is
+        asked in every request.
+        """
+        ...
+
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         """Insert new tokens.
@@ -225,6 +234,13 @@ class Store(Protocol):
     # retention
     def next_deadline_ns(self) -> int | None:
         """Return the earliest cvc or intent deadline, None when there is none. O(1) or O(log n).
+
+        May be called outside of a transaction too.
+        """
+        ...
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether `expire` may have something to erase at `now_ns`; never wrongly False.
 
         May be called outside of a transaction too: it is asked first in every request.
         """

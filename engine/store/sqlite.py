@@ -149,6 +149,13 @@ class SqliteStore:
         self._check_reads()
         return self._documents.named(Proxy, "host", host) if host else None
 
+    def documents_version(self) -> int | None:
+        """Return a number that has moved when a document has changed since; None in doubt."""
+        with self._session.lock:
+            if not self._session.is_open and self._session.newest() != self._version:
+                return None  # another process has committed something
+            return self._documents.version
+
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         """Insert new tokens."""
@@ -223,6 +230,11 @@ class SqliteStore:
                 self._deadline_ns = min((at for at in found if at is not None), default=None)
                 self._knows_deadline = True
             return self._deadline_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether a deadline has come."""
+        deadline_ns = self.next_deadline_ns()
+        return deadline_ns is not None and deadline_ns <= now_ns
 
     def expire(self, now_ns: int) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""

@@ -24,7 +24,10 @@ _KEPT_LIMIT: Final = 250_000
 
 
 class DocumentTables:
-    """The document tables of one file, and this process's copies of what they hold."""
+    """The document tables of one file, and this process's copies of what they hold.
+
+    `version` moves whenever the copies of before may be wrong.
+    """
 
     def __init__(self, session: Session, slots: Slots) -> None:
         self._session = session
@@ -32,6 +35,7 @@ class DocumentTables:
         self._kept: dict[tuple[object, ...], Document] = {}
         self._changes_known = -1
         self._is_changed = False
+        self.version = 0
 
     # copies
     def refresh(self) -> None:
@@ -39,7 +43,7 @@ class DocumentTables:
         changes = self._session.one("SELECT value FROM counters WHERE name = 'documents'")[0]
         if changes != self._changes_known:
             self._changes_known = changes
-            self._kept.clear()
+            self._drop_copies()
 
     def committed(self) -> None:
         """Begin the next transaction with a clean slate."""
@@ -49,13 +53,17 @@ class DocumentTables:
         """Forget the copies when the transaction that is undone changed a document."""
         if self._is_changed:
             self._is_changed = False
-            self._kept.clear()
+            self._drop_copies()
             self._changes_known = -1  # the next transaction asks the file
+
+    def _drop_copies(self) -> None:
+        self._kept.clear()
+        self.version += 1
 
     def _note_change(self, kind: type) -> None:
         if kind not in _KEPT:
             return
-        self._kept.clear()
+        self._drop_copies()
         if not self._is_changed:
             self._is_changed = True
             self._session.run("UPDATE counters SET value = value + 1 WHERE name = 'documents'")

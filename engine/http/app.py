@@ -194,9 +194,11 @@ async def _send(
         # Fields that cannot be joined, such as Set-Cookie, come by lines.
         headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
     content = response.body
-    if content is None:
+    if is_head or response.status in {204, 304}:
         content = b""
-    elif not isinstance(content, bytes):
+        if is_head and not has_type:
+            headers.append(_JSON)
+    elif not isinstance(content, bytes):  # None is JSON's null where there is a body at all
         content = dumps(content)
         headers.append(_NO_STORE)
         if not has_type:

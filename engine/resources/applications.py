@@ -154,9 +154,15 @@ def _patch(context: Context) -> Response:
         changes["name"] = body["name"]
     if "grants" in body:
         try:
-            changes["grants"] = make_grants(application.kind, _pairs(body))
+            make_grants("private", _pairs(body))  # which may hold every right
         except InputError as error:
             raise _not_accepted(error) from None
+        try:
+            changes["grants"] = make_grants(application.kind, _pairs(body))
+        except InputError as error:  # the patch is fine and this application is not one for it
+            raise Problem(
+                409, "The application is of another kind.", errors={"": [str(error)]}
+            ) from None
     changed = dataclasses.replace(application, **changes)
     context.services.store.put(changed)
     context.log("application:update", "application", changed.id, 200)
@@ -190,7 +196,7 @@ def _after(after: str) -> tuple[int, str]:
 
 def _create_key(context: Context) -> Response:
     context.require("key:create")
-    body = {} if context.body in (None, b"") else _KEY.check(context.json)
+    body = {} if context.is_bodiless else _KEY.check(context.json)
     application = _found(context)
     text = add_key(context.services, application, legacy=body.get("legacy", False))
     key = context.services.store.get(Key, text.key_id)

@@ -70,6 +70,11 @@ class Context:
         return self.caller.tenant
 
     @property
+    def is_bodiless(self) -> bool:
+        """Whether no body came; JSON `null` is one."""
+        return self.body == b"" or self.request.body is None
+
+    @property
     def json(self) -> Json:
         """The body as JSON."""
         assert not isinstance(self.body, bytes), "this operation takes its body raw"

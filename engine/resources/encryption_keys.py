@@ -38,7 +38,7 @@ def _found(context: Context) -> EncryptionKey:
 
 def _create(context: Context) -> Response:
     context.require("key:create")
-    body = {} if context.body in (None, b"") else _CREATE.check(context.json)
+    body = {} if context.is_bodiless else _CREATE.check(context.json)
     services, tenant = context.services, context.tenant
     key_id = services.new_id()
     algorithm = body.get("algorithm", "ECDH-ES")

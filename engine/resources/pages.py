@@ -35,6 +35,8 @@ class Page:
         errors: dict[str, list[str]] = {}
         if isinstance(size, str) and _SIZE_FORM.fullmatch(size):
             size = int(size)
+        if isinstance(size, float) and size.is_integer():
+            size = int(size)  # JSON has one kind of number
         if size is None:
             size = DEFAULT_SIZE
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LIMIT_SIZE:

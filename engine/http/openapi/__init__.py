@@ -1,18 +1,9 @@
-"""OpenAPI 3.1 documents, generated from the registry of operations for a given profile."""
+"""OpenAPI 3.1 documents, generated from the registry of operations for a profile.
 
-from typing import Any
+`document(kind, profile)` with kind `full`, `floor` or `ceiling`; the schemas stand in `schemas` and
+`bodies`, what each operation answers and leads to in `shapes`.
+"""
 
-from engine.profile import Profile
+from engine.http.openapi.documents import KINDS, document
 
-__all__ = ["document"]
-
-
-def document(kind: str, profile: Profile) -> dict[str, Any]:
-    """Return the document of a kind; its key header is the profile's."""
-    header = {"type": "apiKey", "in": "header", "name": profile.http.key_header}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": f"Tollgate, {kind}", "version": "0.1.0"},
-        "paths": {},
-        "components": {"securitySchemes": {"apiKey": header}},
-    }
+__all__ = ["KINDS", "document"]

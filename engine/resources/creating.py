@@ -8,6 +8,7 @@ racing requests deduplicate against each other (TOK-DEDUP).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from engine.messages import Json
@@ -18,7 +19,6 @@ from engine.tokens import (
     Decision,
     Draft,
     Plan,
-    Rules,
     check_limit,
     count_limited,
     create_token,
@@ -40,8 +40,8 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
     fault (TOK-ATOMIC), the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE).
     """
-    services, tenant, store = context.services, context.tenant, context.services.store
-    rules = services.rules
+    services, caller = context.services, context.caller
+    rules, store, tenant = services.rules, services.store, caller.tenant
     for container in plan.containers:
         context.require("token:create", container)
     keys = services.vault.of(tenant.id)
@@ -49,11 +49,11 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
         plan,
         rules,
         deduplicate=tenant.settings[rules.dedup.setting_name],
-        decrypt=lambda compact: decrypter(context, keys, compact),
-        open_intent=lambda intent_id: _open_intent(context, keys, intent_id),
+        decrypt=partial(decrypter, context, keys),
+        open_intent=partial(_open_intent, context, keys),
     )
     hashes = dedup_hashes(drafts, keys, rules)
-    decisions = decide(drafts, hashes, lambda digest: store.duplicate(tenant.id, digest))
+    decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
     limit = tenant.quotas["Tokenize Limit"]
     assert isinstance(limit, int)
     check_limit(count_limited(decisions, rules), limit, rules)
@@ -68,54 +68,69 @@ def _write(
     decisions: list[Decision],
 ) -> list[tuple[Draft, Token, bool]]:
     """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD)."""
-    services, tenant = context.services, context.tenant
-    store, rules = services.store, services.rules
+    services, caller = context.services, context.caller
+    tenant, store, new_id = caller.tenant, services.store, services.new_id
     retention_ns = tenant.quotas["CVC Retention"]
     assert isinstance(retention_ns, int)
     until_ns = context.wall_ns + retention_ns
-    tokens: list[Token | None] = [None] * len(drafts)
-    merged: dict[str, Token] = {}
-    for place, decision in enumerate(decisions):
-        draft = drafts[place]
-        if decision is CREATE:
-            tokens[place] = create_token(
-                draft,
-                keys,
-                hashes[place],
-                token_id=services.new_id(),
-                tenant_id=tenant.id,
-                created_by=context.caller.application.id,
-                created_at_ns=context.wall_ns,
-                cvc_until_ns=until_ns,
-            )
-        else:
-            existing = tokens[decision] if isinstance(decision, int) else decision
-            assert isinstance(existing, Token), "an earlier element, or a stored token"
-            existing = merged.get(existing.id, existing)
-            changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
-            tokens[place] = changed
-            if changed is not existing:
-                merged[changed.id] = changed
-        if draft.intent_id is not None:
-            store.delete(Intent, draft.intent_id)
-    created = [t for t, decision in zip(tokens, decisions, strict=True) if decision is CREATE and t]
+    created_by = caller.application.id
+    tokens = [
+        create_token(
+            draft,
+            keys,
+            digest,
+            token_id=new_id(),
+            tenant_id=tenant.id,
+            created_by=created_by,
+            created_at_ns=context.wall_ns,
+            cvc_until_ns=until_ns,
+        )
+        if decision is CREATE
+        else None
+        for draft, digest, decision in zip(drafts, hashes, decisions, strict=True)
+    ]
+    created = [token for token in tokens if token is not None]
     if created:
         store.add_tokens(created)
+    for draft in drafts:
+        if draft.intent_id is not None:
+            store.delete(Intent, draft.intent_id)
+    if len(created) == len(drafts):  # the common case: nothing was there before
+        return [(draft, token, False) for draft, token in zip(drafts, created, strict=True)]
+    return _merge(context, keys, drafts, decisions, tokens, until_ns)
+
+
+def _merge(
+    context: Context,
+    keys: TenantKeys,
+    drafts: list[Draft],
+    decisions: list[Decision],
+    tokens: list[Token | None],
+    until_ns: int,
+) -> list[tuple[Draft, Token, bool]]:
+    """Let deduplicated drafts change the tokens that they came back as (D-DEDUP-RECORD)."""
+    store, rules = context.services.store, context.services.rules
+    merged: dict[str, Token] = {}
+    made: list[tuple[Draft, Token, bool]] = []
+    for draft, token, decision in zip(drafts, tokens, decisions, strict=True):
+        existing = tokens[decision] if isinstance(decision, int) else decision
+        if isinstance(existing, Token):
+            existing = merged.get(existing.id, existing)
+            changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
+            if changed is not existing:
+                merged[changed.id] = changed
+            made.append((draft, changed, True))
+        else:
+            assert token is not None, "what is created was created"
+            made.append((draft, token, False))
     for changed in merged.values():
         store.update_token(changed)
-    made = []
-    for draft, token, decision in zip(drafts, tokens, decisions, strict=True):
-        assert token is not None
-        made.append(
-            (draft, merged.get(token.id, token) if merged else token, decision is not CREATE)
-        )
-    return made
+    return [(draft, merged.get(token.id, token), found) for draft, token, found in made]
 
 
 def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:
     """Return what the answer shows of each element: an identifier, or a record (TOK-LEAF)."""
-    rules: Rules = context.services.rules
-    caller = context.caller
+    rules, may = context.services.rules, context.caller.may
     return [
         token.id
         if draft.is_leaf
@@ -123,7 +138,7 @@ def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[
             token,
             rules,
             deduplicated=deduplicated,
-            may_read=not deduplicated or caller.may("token:read", token.container),
+            may_read=not deduplicated or may("token:read", token.container),
         )
         for draft, token, deduplicated in made
     ]

@@ -12,13 +12,17 @@ __all__ = ["TokenShelf"]
 
 
 class _Equals:
-    """Tokens of one hash, oldest first; those that went are skipped when they come up."""
+    """Tokens of one hash, oldest first; those that went are skipped when they come up.
 
-    __slots__ = ("heap", "live")
+    What was added stays in `fresh` until somebody asks for the oldest.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("fresh", "heap", "live")
+
+    def __init__(self, first_id: str) -> None:
+        self.fresh = [first_id]
         self.heap: list[tuple[int, str]] = []
-        self.live = 0
+        self.live = 1
 
 
 def _key_of(token: Token) -> Key:
@@ -59,14 +63,9 @@ class TokenShelf(Catalogue[Token]):
         """Note a further token of a hash that another one has already."""
         held = self.equals[token.dedup_hash]
         if isinstance(held, str):
-            first = self.records[held]
-            many = self.equals[token.dedup_hash] = _Equals()
-            many.heap.append((first.created_at_ns, first.id))
-            many.live = 1
-        else:
-            many = held
-        heapq.heappush(many.heap, (token.created_at_ns, token.id))
-        many.live += 1
+            held = self.equals[token.dedup_hash] = _Equals(held)
+        held.fresh.append(token.id)
+        held.live += 1
 
     def drop(self, token_id: str) -> Token:
         """Take a token out and return it."""
@@ -94,10 +93,16 @@ class TokenShelf(Catalogue[Token]):
         held.live -= 1
         if held.live == 0:
             del self.equals[dedup_hash]
-        elif len(held.heap) > 2 * held.live + 16:  # mostly gone: forget those for good
-            held.heap = sorted({each for each in held.heap if self._is_live(each[1], dedup_hash)})
+        elif len(held.heap) + len(held.fresh) > 2 * held.live + 16:  # mostly gone: forget those
+            ids = {*held.fresh, *(token_id for _, token_id in held.heap)}
+            held.heap = []
+            held.fresh = [each for each in ids if self._is_live(each, dedup_hash)]
 
     def _top(self, held: _Equals, dedup_hash: bytes) -> str:
+        for token_id in held.fresh:
+            if self._is_live(token_id, dedup_hash):
+                heapq.heappush(held.heap, (self.records[token_id].created_at_ns, token_id))
+        held.fresh.clear()
         while not self._is_live(held.heap[0][1], dedup_hash):
             heapq.heappop(held.heap)
         return held.heap[0][1]

@@ -72,7 +72,7 @@ def count_limited(decisions: Sequence[Decision], rules: Rules) -> int:
     """Return what Tokenize Limit counts (D-LIMIT-COUNT): new tokens, or every element."""
     if rules.tokens.limit_counts == "elements":
         return len(decisions)
-    return sum(1 for decision in decisions if decision is CREATE)
+    return decisions.count(CREATE)
 
 
 def check_limit(count: int, limit: int, rules: Rules) -> None:

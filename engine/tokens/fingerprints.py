@@ -11,6 +11,7 @@ so that it can be compared in the store and never equals what a caller sees.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["KeyedHash", "base58", "dedup_hash", "fingerprint"]
@@ -33,8 +34,12 @@ def dedup_hash(
     type_: str, container: str, selected: bytes, keyed: KeyedHash, *, container_in_key: bool
 ) -> bytes:
     """Return the keyed hash over all that D-DEDUP-KEY compares within a tenant."""
-    place = container if container_in_key else ""
-    return keyed(f"{type_}\0{place}\0".encode() + selected)
+    return keyed(_place(type_, container if container_in_key else "") + selected)
+
+
+@lru_cache(maxsize=1024)
+def _place(type_: str, container: str) -> bytes:
+    return f"{type_}\0{container}\0".encode()
 
 
 def base58(raw: bytes) -> str:

@@ -39,6 +39,7 @@ def test_stamps_are_read_exactly(notation: Notation, text: str, expected_ns: int
         ("clf", "17/Mai/2015:10:05:03 +0000", "time must name a month from Jan to Dec"),
         ("clf", "31/Feb/2015:10:05:03 +0000", "time must name a day of the calendar"),
         ("clf", "17/May/2015:25:05:03 +0000", "time must lie between 00:00:00 and 23:59:60"),
+        ("clf", "17/May/2015:10:05:61 +0000", "time must lie between 00:00:00 and 23:59:60"),
         ("iso", "yesterday", "time must be like 2023-11-16T18:15:46.25Z"),
         ("iso", "2023-11-16T18:15:46.1234567891", "finer than a nanosecond"),
         ("iso", "9999-11-16T18:15:46", "between the years 1678 and 2262"),

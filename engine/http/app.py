@@ -15,11 +15,11 @@ framework is the goal; the service's own pages (`engine.http.pages`), which coun
 from __future__ import annotations
 
 import logging
-import random
+import os
 import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from engine.http.addresses import Clients, Network
@@ -39,11 +39,16 @@ Pages: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 _log: Final = logging.getLogger("tollgate")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TARGET_LIMIT: Final = 16_384
-_TWICE: Final = "\0"
+_TWICE: Final = b"\0"
 """The key of a request that sends two: no key's text holds a control character."""
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_OURS: Final = frozenset({b"x-request-id", b"date", b"content-length"})
+_NAMES: Final = {
+    name: name.lower().encode()
+    for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
+}
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -71,18 +76,8 @@ class Application:
         self._page_paths = page_paths
         self._key_header = http.key_header.lower().encode()
         self._proxy_key_header = http.proxy_key_header.lower().encode()
-        self._wanted = frozenset(
-            {
-                self._key_header,
-                self._proxy_key_header,
-                b"host",
-                b"content-length",
-                b"transfer-encoding",
-                b"x-request-id",
-                b"x-forwarded-for",
-            }
-        )
-        self._random_bits = random.SystemRandom().getrandbits
+        self._start = os.urandom(10).hex().encode()  # of the request ids that are made here
+        self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -109,14 +104,11 @@ class Application:
 
     def _read(self, scope: Scope, receive: Receive) -> tuple[Request, Body | None, bytes]:
         """Return the request, its body where it has one, and its id."""
-        found: dict[bytes, bytes | None] = {}
-        forwarded: list[str] = []
-        for name, value in scope["headers"]:
-            if name in self._wanted:
-                if name == b"x-forwarded-for":
-                    forwarded.append(value.decode("latin-1"))
-                else:
-                    found[name] = None if name in found else value
+        raw = scope["headers"]
+        found: dict[bytes, bytes] = dict(raw)
+        key, proxy_key = found.get(self._key_header), found.get(self._proxy_key_header)
+        if len(found) != len(raw):  # some field comes more than once
+            key, proxy_key = _once(raw, self._key_header), _once(raw, self._proxy_key_header)
         size = found.get(b"content-length")
         body = None
         if b"transfer-encoding" in found:
@@ -125,22 +117,26 @@ class Application:
             body = Body(receive, int(size), self.watch)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
-        given = found.get(b"x-request-id")
-        if given is None or _REQUEST_ID.fullmatch(given) is None:
-            given = f"{self._random_bits(128):032x}".encode()
+        request_id = found.get(b"x-request-id")
+        if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
+            self._count += 1
+            request_id = b"%b%012x" % (self._start, self._count)
+        forwarded: list[str] = []
+        if self.clients.trusts:
+            forwarded = [v.decode("latin-1") for n, v in raw if n == b"x-forwarded-for"]
         client = scope["client"]
         host = found.get(b"host")
         request = Request(
             scope["method"],
             target.decode("latin-1"),
             ip=self.clients.of(client[0] if client else "", forwarded),
-            key=_text(found, self._key_header),
-            headers=Fields(scope["headers"]),
+            key=None if key is None else key.decode("latin-1"),
+            headers=Fields(raw),
             body=b"" if body is None else body,
             host=None if host is None else host.decode("latin-1"),
-            proxy_key=_text(found, self._proxy_key_header),
+            proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),
         )
-        return request, body, given
+        return request, body, request_id
 
     async def _answer(self, request: Request, request_id: bytes) -> Response:
         if len(request.path) > _TARGET_LIMIT:
@@ -174,41 +170,50 @@ class Application:
             return store.proxy_by_host(host_name(host.decode("latin-1"))) is not None
 
 
-def _text(found: Mapping[bytes, bytes | None], name: bytes) -> str | None:
-    if name not in found:
+def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """Return a field's value; of one that comes more than once a value that is nobody's."""
+    values = [value for other, value in raw if other == name]
+    if not values:
         return None
-    value = found[name]
-    return _TWICE if value is None else value.decode("latin-1")
+    return values[0] if len(values) == 1 else _TWICE
 
 
 async def _send(
     send: Send, response: Response, request_id: bytes, body: Body | None, *, is_head: bool
 ) -> None:
-    headers = [(b"x-request-id", request_id)]
-    has_type = False
-    for name, value in response.headers.items():
-        lower = name.lower().encode("latin-1")
-        if lower in {b"x-request-id", b"date", b"content-length"}:
-            continue
-        has_type = has_type or lower == b"content-type"
-        # Fields that cannot be joined, such as Set-Cookie, come by lines.
-        headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
+    headers, has_type = _fields(response, request_id)
     content = response.body
-    if is_head or response.status in {204, 304}:
+    is_empty = is_head or response.status in {204, 304}
+    if is_empty:
         content = b""
-        if is_head and not has_type:
-            headers.append(_JSON)
     elif not isinstance(content, bytes):  # None is JSON's null where there is a body at all
         content = dumps(content)
         headers.append(_NO_STORE)
-        if not has_type:
-            headers.append(_JSON)
-    if not is_head and response.status not in {204, 304}:
+    if not has_type and (is_head or not (is_empty or isinstance(response.body, bytes))):
+        headers.append(_JSON)
+    if not is_empty:
         headers.append((b"content-length", str(len(content)).encode()))
     if body is not None and body.ends_connection:
         headers.append(_CLOSE)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
+
+
+def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """Return the answer's header fields, and whether a media type is among them."""
+    headers = [(b"x-request-id", request_id)]
+    has_type = False
+    for name, value in response.headers.items():
+        lower = _NAMES.get(name) or name.lower().encode("latin-1")
+        if lower == b"content-type":
+            has_type = True
+        elif lower in _OURS:
+            continue
+        if "\n" in value:  # fields that cannot be joined, such as Set-Cookie, come by lines
+            headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
+        else:
+            headers.append((lower, value.encode("latin-1", "replace")))
+    return headers, has_type
 
 
 def _log_failure(error: Exception, request_id: bytes) -> None:

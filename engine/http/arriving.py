@@ -31,26 +31,27 @@ class Disconnected(Exception):
 class Fields(Mapping[str, str]):
     """A request's header fields, names without regard to case; repeated ones joined by commas."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_values",)
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
-        self._raw = raw
+        values = dict(raw)
+        if len(values) != len(raw):
+            values = {
+                name: b", ".join(value for other, value in raw if other == name) for name in values
+            }
+        self._values = values
 
     def __repr__(self) -> str:
-        return f"<Fields: {len(self._raw)}>"
+        return f"<Fields: {len(self._values)}>"
 
     def __getitem__(self, name: str) -> str:
-        wanted = name.lower().encode("latin-1", "replace")
-        values = [value for key, value in self._raw if key == wanted]
-        if not values:
-            raise KeyError(name)
-        return b", ".join(values).decode("latin-1")
+        return self._values[name.lower().encode("latin-1", "replace")].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name.decode("latin-1") for name, _ in self._raw))
+        return (name.decode("latin-1") for name in self._values)
 
     def __len__(self) -> int:
-        return len({name for name, _ in self._raw})
+        return len(self._values)
 
 
 class Body:

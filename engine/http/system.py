@@ -30,6 +30,7 @@ AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitabl
 """Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
 
 _SECOND_NS: Final = 1_000_000_000
+_FETCH_BYTES: Final = 256
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 
@@ -57,6 +58,26 @@ class SystemClock:
         return self._wall_start_ns + time.monotonic_ns() - self._start_ns
 
 
+class _SystemRandom(random.SystemRandom):
+    """The operating system's chance, fetched in pieces: a system call for many draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bits = 0
+        self._left = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return `k` random bits; each is given out once."""
+        if self._left < k:
+            fetched = max(_FETCH_BYTES, (k + 7) // 8)
+            self._bits = int.from_bytes(os.urandom(fetched))
+            self._left = fetched * 8
+        drawn = self._bits & ((1 << k) - 1)
+        self._bits >>= k
+        self._left -= k
+        return drawn
+
+
 class SystemWorld:
     """The world of a server; its coroutines run under asyncio.
 
@@ -73,7 +94,7 @@ class SystemWorld:
         verify: ssl.SSLContext | None = None,
     ) -> None:
         self.clock = SystemClock()
-        self.random: random.Random = random.SystemRandom()
+        self.random: random.Random = _SystemRandom()
         self.entropy: Entropy = os.urandom
         self._destinations = destinations or Destinations()
         self._answer_limit_bytes = answer_limit_bytes

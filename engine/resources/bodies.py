@@ -88,6 +88,8 @@ def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
 
 def _check_media_type(request: Request, wanted: str) -> None:
     given = header_value(request, "Content-Type")
+    if given == wanted:
+        return
     if given is not None:
         media_type, _, parameters = given.partition(";")
         charset = parameters.strip().lower().removeprefix("charset=").strip('"')

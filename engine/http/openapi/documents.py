@@ -1,0 +1,325 @@
+"""The documents: every operation of the registry, its parameters, bodies, answers and links.
+
+`full` says what this engine does. `floor` says what every conforming service must accept, and
+shows no answer of an operation whose shapes the seed does not show; `ceiling` what one may accept
+at most. Both leave statuses open, as D-STATUS does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import Any, Final, get_args
+
+from engine.http.openapi.bodies import CURSOR, request_schema
+from engine.http.openapi.schemas import Kind, Schema, answers, ref, requests, token_record
+from engine.http.openapi.shapes import SHAPES, Link, Shape
+from engine.messages import PROBLEM_TYPE, problem_title
+from engine.profile import Profile
+from engine.resources import OPERATIONS, Operation
+from engine.resources.bodies import MEDIA_TYPES
+from engine.resources.pages import LIMIT_SIZE
+
+__all__ = ["KINDS", "document"]
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_ANY_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_DESCRIPTIONS: Final[dict[Kind, str]] = {
+    "full": "What this engine does, for its profile.",
+    "floor": "What every conforming service must accept: a closed schema. Run it with valid data.",
+    "ceiling": (
+        "What a conforming service may accept at most: an open schema, whose complement must be "
+        "refused. Run it with invalid data."
+    ),
+}
+_QUERY: Final[dict[str, Schema]] = {
+    "container": {"type": "string", "pattern": "^/(?:[A-Za-z0-9_-]+/)*$", "maxLength": 400},
+    "start_date": {"type": "string", "format": "date-time"},
+    "end_date": {"type": "string", "format": "date-time"},
+}
+
+
+def document(kind: Kind, profile: Profile) -> dict[str, Any]:
+    """Return an OpenAPI 3.1 document as plain JSON values."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        for path, method, name in _places(operation):
+            builder = _Builder(operation, kind, profile, name)
+            paths.setdefault(path, {})[method.lower()] = builder.operation_object()
+    http = profile.http
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tollgate" if kind == "full" else f"Tollgate, {kind}",
+            "version": metadata.version("tollgate"),
+            "description": _DESCRIPTIONS[kind],
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(kind, profile),
+            "responses": _problems() if kind == "full" else {},
+            "headers": _headers(),
+            "securitySchemes": {
+                "apiKey": {"type": "apiKey", "in": "header", "name": http.key_header},
+                "proxyKey": {"type": "apiKey", "in": "header", "name": http.proxy_key_header},
+            },
+        },
+    }
+
+
+def _places(operation: Operation) -> Iterator[tuple[str, str, str]]:
+    """Return (path, method, operation id): a proxy has one for each method and both its paths."""
+    if operation.method != "ANY":
+        yield operation.path, operation.method, operation.name
+        return
+    start, _, _ = operation.path.partition("/{")
+    for method in _ANY_METHODS:
+        yield start, method, f"{operation.name}_{method.lower()}"
+        yield f"{start}/{{path}}", method, f"{operation.name}_path_{method.lower()}"
+
+
+def _schemas(kind: Kind, profile: Profile) -> dict[str, Schema]:
+    asked = requests(kind, profile)
+    if kind == "full":
+        return {**asked, **answers(profile)}
+    if kind == "ceiling":
+        return asked
+    # A key of a plain object may be `id` or `type` too: the mirror is an object all the same.
+    mirror = {
+        "anyOf": [
+            {"type": "string", "format": "uuid"},
+            ref("TokenRecord"),
+            {
+                "type": "object",
+                "propertyNames": {"not": {"const": "type"}},
+                "additionalProperties": ref("TokenizeAnswer"),
+            },
+            {"type": "array", "items": ref("TokenizeAnswer")},
+        ]
+    }
+    record = token_record(profile, is_open=True)
+    return {**asked, "TokenizeAnswer": mirror, "TokenRecord": record}
+
+
+class _Builder:
+    """Builds one operation object."""
+
+    def __init__(self, operation: Operation, kind: Kind, profile: Profile, name: str) -> None:
+        self._operation = operation
+        self._kind = kind
+        self._profile = profile
+        self._name = name
+        self._shape: Shape = SHAPES[operation.name]
+
+    def operation_object(self) -> dict[str, Any]:
+        """Return the object."""
+        operation = self._operation
+        found: dict[str, Any] = {
+            "operationId": self._name,
+            "summary": operation.summary,
+            "tags": [operation.path.split("/")[1]],
+            "x-clause": list(operation.clauses),
+            "x-tier": operation.tier,
+            "security": self._security(),
+        }
+        parameters = [*self._path_parameters(), *self._query_parameters()]
+        if parameters:
+            found["parameters"] = parameters
+        body = self._request_body()
+        if body is not None:
+            found["requestBody"] = body
+        found["responses"] = self._responses()
+        return found
+
+    def _security(self) -> list[dict[str, list[str]]]:
+        authentication = self._operation.authentication
+        if authentication == "key":
+            return [{"apiKey": []}]
+        return (
+            [] if authentication == "none" else [{"proxyKey": []}, {"proxyKey": [], "apiKey": []}]
+        )
+
+    def _path_parameters(self) -> Iterator[dict[str, Any]]:
+        names = [s.strip("{}.") for s in self._operation.path.split("/") if s.startswith("{")]
+        for name in names:
+            if name == "path" and "_path_" not in self._name:
+                continue
+            schema: Schema = {"type": "string", "minLength": 1}
+            yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+    def _query_parameters(self) -> Iterator[dict[str, Any]]:
+        operation = self._operation
+        if self._kind == "ceiling":
+            return
+        if operation.paged:
+            size = {"type": "integer", "minimum": 1, "maximum": LIMIT_SIZE}
+            yield {"name": "size", "in": "query", "schema": size}
+            yield {"name": "start", "in": "query", "schema": {"type": "string", "pattern": CURSOR}}
+        for name in operation.query:
+            if "<" in name:
+                yield {
+                    "name": name.partition(".")[0],
+                    "in": "query",
+                    "style": "form",
+                    "explode": True,
+                    "description": "`metadata.KEY=value`: only tokens with this entry.",
+                    "schema": {
+                        "type": "object",
+                        "propertyNames": {"pattern": r"^metadata\.[a-z]{1,20}$"},
+                        "additionalProperties": {"type": "string"},
+                        "maxProperties": 3,
+                    },
+                }
+                continue
+            schema = _QUERY.get(name, {"type": "string"})
+            required = operation.authentication == "none"
+            yield {"name": name, "in": "query", "required": required, "schema": schema}
+
+    def _request_body(self) -> dict[str, Any] | None:
+        operation = self._operation
+        if operation.body == "none":
+            return None
+        if operation.body == "raw":
+            if operation.method == "ANY":
+                if "_get" in self._name or "_delete" in self._name:
+                    return None
+                return {"required": False, "content": {"application/json": {"schema": {}}}}
+            content = {"text/csv": {"schema": {"type": "string"}}}
+            return {"required": True, "content": content}
+        media: dict[str, Any] = {
+            "schema": request_schema(operation, self._kind, self._profile),
+        }
+        if self._kind != "ceiling":
+            media["examples"] = {
+                name: {"value": value} for name, value in self._shape.examples.items()
+            }
+        return {
+            "required": not operation.body_optional,
+            "content": {MEDIA_TYPES[operation.body]: media},
+        }
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _responses(self) -> dict[str, Any]:
+        if self._kind != "full":
+            return self._open_responses()
+        found: dict[str, Any] = {}
+        if self._shape.answer == "destination":
+            found["default"] = {"description": "The destination's answer, whatever it is."}
+        else:
+            found[str(self._success_status())] = self._success()
+        for status in sorted(self._error_statuses()):
+            found[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+        return found
+
+    def _open_responses(self) -> dict[str, Any]:
+        good: dict[str, Any] = {"description": "Done."}
+        if self._kind == "floor" and self._operation.tier == "specified":
+            good["content"] = {"application/json": {"schema": ref(self._shape.answer)}}
+        links = {link.to: self._link(link) for link in self._shape.links if self._kind == "floor"}
+        if links:
+            good["links"] = links
+        return {
+            "2XX": good,
+            "4XX": {"description": "Refused."},
+            "5XX": {"description": "Failed."},
+        }
+
+    def _success_status(self) -> int:
+        operation = self._operation
+        if operation.name == "tokenize":
+            return self._profile.http.tokenize_status
+        return operation.success_status
+
+    def _success(self) -> dict[str, Any]:
+        shape = self._shape
+        found: dict[str, Any] = {"description": "Done.", "headers": _header_refs(*_USUAL)}
+        if shape.located:
+            found["headers"] |= _header_refs("Location")
+        if shape.answer == "csv":
+            found["content"] = {"text/csv": {"schema": {"type": "string"}}}
+        elif shape.answer:
+            schema = {} if shape.answer == "any" else ref(shape.answer)
+            found["content"] = {"application/json": {"schema": schema}}
+        if shape.links:
+            found["links"] = {link.to: self._link(link) for link in shape.links}
+        return found
+
+    def _error_statuses(self) -> set[int]:
+        operation, profile = self._operation, self._profile
+        found = {400, 414, 429, 431, 500, *self._shape.statuses}
+        if operation.authentication != "none":
+            found.add(401)
+        if operation.permission is not None:
+            found.add(403)
+        if "{id}" in operation.path:
+            found.add(404)
+        if operation.body != "none":
+            found |= {408, 413}
+        if operation.body in MEDIA_TYPES:
+            found.add(415)
+        if operation.name in {"tokenize", "create_token", "detokenize", "invoke_reactor"}:
+            found.add(profile.tokens.limit_status)
+        if operation.name in {"invoke_reactor", "invoke_proxy"}:
+            found.add(profile.outside.reactor_timeout_status)
+        return found
+
+    def _link(self, link: Link) -> dict[str, Any]:
+        found: dict[str, Any] = {"operationId": link.to}
+        if link.parameters:
+            found["parameters"] = dict(link.parameters)
+        if link.body is not None:
+            found["requestBody"] = link.body
+            found["x-schemathesis"] = {"merge_body": False}
+        return found
+
+
+_USUAL: Final = ("X-Request-Id", "RateLimit", "RateLimit-Policy")
+_OF_STATUS: Final = {401: "WWW-Authenticate", 429: "Retry-After"}
+_STATUSES: Final = (
+    400, 401, 403, 404, 408, 409, 413, 414, 415, 422, 429, 431, 500, 502, 504,
+)  # fmt: skip  # reason: one row
+
+
+def _headers() -> dict[str, Any]:
+    """Return the header fields (D-429-HEADERS); those of the limits need a rule that applies."""
+    item = '"[^"]+"'
+    fields: dict[str, tuple[str, Schema]] = {
+        "X-Request-Id": ("As it was sent, or made.", {"type": "string"}),
+        "RateLimit": (
+            "The rule with the least room: what it has left, and when it is empty again.",
+            {"type": "string", "pattern": f"^{item};r=[0-9]+;t=[0-9]+$"},
+        ),
+        "RateLimit-Policy": (
+            "The same rule: so many requests in so many seconds.",
+            {"type": "string", "pattern": f"^{item};q=[0-9]+;w=[0-9]+$"},
+        ),
+        "Retry-After": ("Whole seconds.", {"type": "integer", "minimum": 1}),
+        "WWW-Authenticate": ("Which key is needed.", {"type": "string"}),
+        "Location": ("Path of what was created.", {"type": "string"}),
+        "Allow": ("Methods of this path.", {"type": "string"}),
+    }
+    return {
+        name: {"description": text, "required": False, "schema": schema}
+        for name, (text, schema) in fields.items()
+    }
+
+
+def _header_refs(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _problems(statuses: Iterable[int] = _STATUSES) -> dict[str, Any]:
+    """Return the problem answers (D-PROBLEM), by status."""
+    found = {}
+    for status in statuses:
+        names = [*_USUAL, _OF_STATUS[status]] if status in _OF_STATUS else [*_USUAL]
+        found[f"Problem{status}"] = {
+            "description": problem_title(status),
+            "headers": _header_refs(*names),
+            "content": {PROBLEM_TYPE: {"schema": ref("Problem")}},
+        }
+    return found

@@ -1,0 +1,503 @@
+"""The schemas of the messages, for a profile: what goes in and what comes out (seed 2, 4.1).
+
+Request schemas come in three strictnesses (`Kind`): `full` is what this engine does, `floor` what
+any conforming service must accept, `ceiling` what one may accept at most. What JSON Schema cannot
+say (a check digit, an expression that selects something, a sum over a whole body) is said in words
+and, for strings, by a `format` of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from engine.model import DEFAULT_QUOTAS
+from engine.profile import Profile
+
+__all__ = ["Kind", "Schema", "answers", "ref", "requests"]
+
+Kind: TypeAlias = Literal["full", "floor", "ceiling"]
+Schema: TypeAlias = dict[str, Any]
+
+_UUID: Final[Schema] = {"type": "string", "format": "uuid"}
+_INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
+_CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
+_EXPRESSION: Final = r"^\{\{ data(?:\.[A-Za-z0-9_-]+)* \}\}$"
+_CARD_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005")
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to a schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def closed(
+    properties: Mapping[str, Any],
+    required: tuple[str, ...] = (),
+    **more: Any,  # noqa: ANN401 # reason: further keywords
+) -> Schema:
+    """Return the schema of an object that holds nothing else."""
+    found: Schema = {
+        "type": "object",
+        "properties": dict(properties),
+        "additionalProperties": False,
+        **more,
+    }
+    return found | ({"required": list(required)} if required else {})
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+# --- what goes in --------------------------------------------------------------------------------
+
+
+def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
+    """Return the schemas of the request bodies that tokens are made of."""
+    if kind == "floor":
+        return _floor()
+    if kind == "ceiling":
+        return _ceiling()
+    return _full(profile)
+
+
+def _full(profile: Profile) -> dict[str, Schema]:
+    tokens = profile.tokens
+    leaf_types = ["string"]
+    if tokens.non_string_leaf != "reject":
+        leaf_types += ["number", "boolean", "null"]
+    leaf: Schema = {"type": "string" if len(leaf_types) == 1 else leaf_types}
+    body = [ref("TokenRequest"), ref("PlainObject"), ref("Array")]
+    if tokens.scalar_body == "accept":
+        body.append(leaf)
+    least = 1 if tokens.empty_body == "reject" else 0
+    found: dict[str, Schema] = {
+        "TokenizeBody": {
+            "anyOf": body,
+            "description": (
+                f"One of the four shapes, nested at most {tokens.depth_limit} deep; it creates no "
+                f"more tokens than the tenant's Tokenize Limit."
+            ),
+        },
+        "Node": {"anyOf": [leaf, ref("TokenRequest"), ref("PlainObject"), ref("Array")]},
+        "PlainObject": {
+            "type": "object",
+            "description": "An object without `type`: the same keys come back.",
+            "propertyNames": {"not": {"const": "type"}},
+            "additionalProperties": ref("Node"),
+        },
+        "Array": {"type": "array", "items": ref("Node")},
+        "TokenRequest": {"anyOf": _token_requests(profile)},
+        "CardData": _card_data(profile),
+    }
+    if least:
+        found["PlainObject"]["minProperties"] = found["Array"]["minItems"] = least
+    return found
+
+
+def _token_requests(profile: Profile) -> list[Schema]:
+    """Return the forms of a token request object, one a type."""
+    tokens = profile.tokens
+    bounds: Schema = {
+        "type": "object",
+        "maxProperties": tokens.metadata_entries_limit,
+        "propertyNames": {"maxLength": tokens.metadata_key_limit},
+        "additionalProperties": {"type": "string", "maxLength": tokens.metadata_value_limit},
+    }
+    container: Schema = {"type": "string", "pattern": _CONTAINER, "maxLength": 400}
+    if tokens.container_form == "array":
+        container = {"type": "array", "items": container, "maxItems": 1}
+    common: dict[str, Schema] = {
+        "metadata": bounds,
+        tokens.container_field: container,
+        profile.dedup.flag_name: {"type": "boolean"},
+    }
+
+    def derived(expressions: Schema) -> dict[str, Schema]:
+        indexes = {"type": "array", "items": expressions, "maxItems": tokens.indexes_limit}
+        return {"fingerprint_expression": expressions, "search_indexes": indexes}
+
+    data: Schema = {"type": "string"} if tokens.token_data == "string" else {}  # noqa: S105 # reason: a choice's name
+    whole: Schema = {"const": "{{ data }}"}
+    sealed = {"encrypted": {"type": "string", "format": "jwe-compact"}}
+    intent = {"token_intent_id": _UUID}
+    card_paths: Schema = {"enum": ["{{ data }}", "{{ data.number }}"]}
+    any_path: Schema = {"type": "string", "pattern": _EXPRESSION}
+    types: Schema = {"enum": ["token", "card", *tokens.extra_types]}
+    forms: list[Schema] = [
+        _form(
+            {
+                "type": {"const": "token"},
+                "data": data,
+                **common,
+                "fingerprint_expression": whole,
+                "search_indexes": {"type": "array", "maxItems": 0},
+            },
+            "data",
+        ),
+        _form(
+            {
+                "type": {"const": "token"},
+                "data": {"type": "string", "minLength": 1},
+                **common,
+                **derived(whole),
+            },
+            "data",
+        ),
+        _form(
+            {"type": {"const": "card"}, "data": ref("CardData"), **common, **derived(card_paths)},
+            "data",
+        ),
+        _form({"type": types, **sealed, **common, **derived(any_path)}, "encrypted"),
+        _form({"type": types, **intent, **common, **derived(any_path)}, "token_intent_id"),
+    ]
+    forms.extend(
+        _form({"type": {"const": extra}, "data": {}, **common}, "data")
+        for extra in tokens.extra_types
+    )
+    if tokens.unknown_field == "ignore":
+        for form in forms:
+            form["additionalProperties"] = True
+    return forms
+
+
+def _form(properties: dict[str, Schema], source: str) -> Schema:
+    return closed(properties, ("type", source))
+
+
+def _card_data(profile: Profile) -> Schema:
+    tokens = profile.tokens
+    number: Schema = {"type": "string", "pattern": "^[0-9]{12,19}$"}
+    if tokens.card_luhn:
+        number = {"type": "string", "format": "card-number", "minLength": 12, "maxLength": 19}
+    fields: dict[str, Schema] = {
+        "number": number,
+        "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
+        "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
+        "cvc": {"type": "string", "pattern": "^[0-9]{3,4}$"},
+    }
+    required = tuple(fields) if tokens.card_all_required else ("number",)
+    return closed(fields, required)
+
+
+def _floor() -> dict[str, Schema]:
+    """A closed schema: four tokens at most, plain values, nothing that a choice may refuse."""
+    text: Schema = {"type": "string", "minLength": 1, "maxLength": 40}
+    metadata: Schema = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 3,
+        "propertyNames": {"pattern": "^[a-z]{1,10}$"},
+        "additionalProperties": text,
+    }
+    card = closed(
+        {
+            "number": {"enum": list(_CARD_NUMBERS)},
+            "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
+            "expiration_year": {"type": "integer", "minimum": 2030, "maximum": 2060},
+            "cvc": {"type": "string", "pattern": "^[0-9]{3}$"},
+        },
+        ("number", "expiration_month", "expiration_year", "cvc"),
+    )
+    token = closed(
+        {
+            "type": {"const": "token"},
+            "data": text,
+            "metadata": metadata,
+            "search_indexes": {"type": "array", "items": {"const": "{{ data }}"}, "maxItems": 1},
+            "fingerprint_expression": {"const": "{{ data }}"},
+        },
+        ("type", "data"),
+    )
+    card_request = closed(
+        {"type": {"const": "card"}, "data": ref("CardData"), "metadata": metadata}, ("type", "data")
+    )
+    names = {"pattern": "^[a-su-z][a-z0-9_]{0,11}$"}
+
+    def pair(inner: Schema) -> list[Schema]:
+        return [
+            {
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 2,
+                "propertyNames": names,
+                "additionalProperties": inner,
+            },
+            {"type": "array", "minItems": 1, "maxItems": 2, "items": inner},
+        ]
+
+    leaf = {"anyOf": [text, ref("TokenRequest")]}
+    return {
+        "TokenizeBody": {
+            "anyOf": [ref("TokenRequest"), *pair({"anyOf": [leaf, ref("Pair")]})],
+            "description": f"At most four tokens; the default quota is {_tokenize_limit()}.",
+        },
+        "Pair": {"anyOf": pair(leaf)},
+        "TokenRequest": {"anyOf": [token, card_request]},
+        "CardData": card,
+    }
+
+
+def _tokenize_limit() -> int:
+    limit = DEFAULT_QUOTAS["Tokenize Limit"]
+    assert isinstance(limit, int)
+    return limit
+
+
+def _ceiling() -> dict[str, Schema]:
+    """An open schema: whatever breaks it is refused by every conforming service.
+
+    TOK-ONE-OF, TOK-METADATA, TOK-INDEXES, TOK-FPEXPR, TOK-CARD-DATA and TOK-TYPES say what that is;
+    whatever a choice of the profile may let through is let through.
+    """
+    strings = {"type": "object", "additionalProperties": {"type": "string"}}
+    known: dict[str, Schema] = {
+        "type": {"type": "string", "minLength": 1},
+        "encrypted": {"type": "string", "minLength": 1},
+        "metadata": strings,
+        "search_indexes": {"type": "array", "items": {"type": "string", "minLength": 1}},
+        "fingerprint_expression": {"type": "string", "minLength": 1},
+    }
+    card = {
+        "type": "object",
+        "properties": {
+            "number": {"type": "string", "pattern": "^[0-9]+$"},
+            "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
+            "expiration_year": {"type": "integer"},
+            "cvc": {"type": "string", "pattern": "^[0-9]+$"},
+        },
+        "required": ["number"],
+    }
+    sources: Schema = {"anyOf": [{"required": [name]} for name in ("data", "encrypted")]}
+    intent: Schema = {"required": ["token_intent_id"]}
+    return {
+        "TokenizeBody": ref("Node"),
+        "Node": {
+            "anyOf": [
+                {"type": ["string", "number", "boolean", "null"]},
+                {"type": "array", "items": ref("Node")},
+                {
+                    "type": "object",
+                    "propertyNames": {"not": {"const": "type"}},
+                    "additionalProperties": ref("Node"),
+                },
+                ref("TokenRequest"),
+            ]
+        },
+        "TokenRequest": {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {**known, "type": {"const": "card"}, "data": ref("CardData")},
+                    "required": ["type"],
+                    "anyOf": [*sources["anyOf"], intent],
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        **known,
+                        "type": {"type": "string", "minLength": 1, "not": {"const": "card"}},
+                    },
+                    "required": ["type"],
+                    "anyOf": [*sources["anyOf"], intent],
+                },
+            ]
+        },
+        "CardData": card,
+    }
+
+
+# --- what comes out ------------------------------------------------------------------------------
+
+
+def answers(profile: Profile) -> dict[str, Schema]:
+    """Return the schemas of the answers of this engine."""
+    return {
+        "Problem": _problem(),
+        "TokenizeAnswer": {
+            "anyOf": [
+                _UUID,
+                ref("TokenRecord"),
+                {"type": "object", "additionalProperties": ref("TokenizeAnswer")},
+                {"type": "array", "items": ref("TokenizeAnswer")},
+                *([{"type": ["number", "boolean", "null"]}] * _passes(profile)),
+            ],
+            "description": "The structure of the body: identifiers and records in their places.",
+        },
+        "TokenRecord": token_record(profile),
+        "CardMask": closed(
+            {
+                "number": {"type": "string", "pattern": "^X{8,15}[0-9]{4}$"},
+                "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
+                "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
+            },
+            ("number",),
+        ),
+        **_records(),
+        **_pages(),
+    }
+
+
+def _passes(profile: Profile) -> bool:
+    return profile.tokens.non_string_leaf == "pass"
+
+
+def _problem() -> Schema:
+    return closed(
+        {
+            "type": {"const": "about:blank"},
+            "title": {"type": "string"},
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": {"type": "string"},
+            "clause": {"type": "string", "description": "The clause that is broken, where one is."},
+            "errors": {
+                "type": "object",
+                "description": "JSON Pointers into the body → what is wrong there.",
+                "additionalProperties": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                },
+            },
+        },
+        ("type", "title", "status", "detail"),
+        description="RFC 9457. No message quotes a sensitive value.",
+    )
+
+
+def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
+    """Return the schema of a token record (seed 2.1); open where a deployment may add fields."""
+    strings = {"type": "object", "additionalProperties": {"type": "string"}}
+    data: Schema = ref("CardMask")
+    if profile.tokens.plaintext_reads or is_open:
+        data = {}
+    record = closed(
+        {
+            "id": _UUID,
+            "tenant_id": _UUID,
+            "type": {"type": "string"},
+            "data": data,
+            "mask": {"type": "object"} if is_open else ref("CardMask"),
+            "metadata": strings,
+            "search_indexes": {"type": "array", "items": {"type": "string"}},
+            "fingerprint": {"type": "string", "minLength": 1},
+            "fingerprint_expression": {"type": "string"},
+            "containers": {"type": "array", "items": {"type": "string"}},
+            "created_by": _UUID,
+            "created_at": _INSTANT,
+            "_extras": {
+                "type": "object",
+                "properties": {"deduplicated": {"type": "boolean"}},
+                "required": ["deduplicated"],
+            },
+        },
+        ("id", "tenant_id", "type", "_extras"),
+    )
+    if is_open:
+        del record["additionalProperties"]
+    return record
+
+
+def _records() -> dict[str, Schema]:
+    text: Schema = {"type": "string"}
+    whole: Schema = {"type": "integer"}
+    made: dict[str, Schema] = {"created_by": _UUID, "created_at": _INSTANT}
+    owned: dict[str, Schema] = {"id": _UUID, "tenant_id": _UUID}
+    transform = _nullable(closed({"code": text}, ("code",)))
+    grant = closed({"container": text, "permissions": {"type": "array", "items": text}})
+    intent = {**owned, "type": text, "mask": ref("CardMask"), **made, "expires_at": _INSTANT}
+    application = {
+        **owned,
+        "name": text,
+        "kind": {"enum": ["private", "public", "management"]},
+        "grants": {"type": "array", "items": grant},
+        "created_at": _INSTANT,
+    }
+    key = {
+        "id": _UUID,
+        "application_id": _UUID,
+        "legacy": {"type": "boolean"},
+        "created_at": _INSTANT,
+    }
+    encryption = {**owned, "algorithm": text, "created_at": _INSTANT}
+    configuration = {"type": "object", "additionalProperties": text}
+    reactor = {**owned, "name": text, "code": text, "configuration": configuration, **made}
+    proxy = {
+        **owned,
+        "name": text,
+        "destination_url": text,
+        "request_transform": transform,
+        "response_transform": transform,
+        "require_auth": {"type": "boolean"},
+        "host": {"type": ["string", "null"]},
+        **made,
+    }
+    job = {
+        **owned,
+        "status": {"enum": ["pending", "processing", "completed", "failed"]},
+        **made,
+        "upload_expires_at": _INSTANT,
+    }
+    job_more = {"download_url": text, "error": text}
+    entry = {
+        **owned,
+        "created_at": _INSTANT,
+        "operation": text,
+        "entity_type": text,
+        "entity_id": text,
+        "actor_id": {"type": ["string", "null"]},
+        "status": whole,
+    }
+    quotas = {name: {"type": ["string", "number"]} for name in DEFAULT_QUOTAS}
+    tenant = {
+        "id": _UUID,
+        "name": text,
+        "kind": {"enum": ["test", "production"]},
+        "quotas": closed(quotas, tuple(quotas)),
+        "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "created_at": _INSTANT,
+    }
+    return {
+        "TokenIntent": closed(intent, tuple(name for name in intent if name != "mask")),
+        "Application": closed(application, tuple(application)),
+        "ApplicationKey": closed(key, tuple(key)),
+        "ApplicationKeyCreated": closed({**key, "key": text}, (*key, "key")),
+        "EncryptionKey": closed(encryption, tuple(encryption)),
+        "EncryptionKeyCreated": closed(
+            {**encryption, "public_key": {"type": "object"}}, (*encryption, "public_key")
+        ),
+        "Reactor": closed(reactor, tuple(reactor)),
+        "ReactorAnswer": closed({"tokens": {}, "raw": {}}, ("tokens", "raw")),
+        "Proxy": closed(proxy, tuple(proxy)),
+        "ProxyCreated": closed({**proxy, "key": text}, (*proxy, "key")),
+        "Job": closed({**job, **job_more}, tuple(job)),
+        "JobCreated": closed({**job, "upload_url": text}, (*job, "upload_url")),
+        "LogEntry": closed(entry, tuple(entry)),
+        "Tenant": closed(tenant, tuple(tenant)),
+    }
+
+
+def _pages() -> dict[str, Schema]:
+    """Return the pages of the lists (D-LIST)."""
+    pagination = closed(
+        {"next": {"type": ["string", "null"]}, "page_size": {"type": "integer", "minimum": 1}},
+        ("next", "page_size"),
+    )
+    shown = (
+        "TokenRecord",
+        "Application",
+        "ApplicationKey",
+        "EncryptionKey",
+        "Reactor",
+        "Proxy",
+        "Job",
+        "LogEntry",
+    )
+    return {
+        f"{name}Page": closed(
+            {"pagination": pagination, "data": {"type": "array", "items": ref(name)}},
+            ("pagination", "data"),
+        )
+        for name in shown
+    }

@@ -7,10 +7,12 @@ show it. Messages name the place and the rule and never quote a value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 from engine.messages import Json, Problem
 
@@ -47,12 +49,14 @@ def pointer(*parts: str | int) -> str:
 class Form:
     """A request body's schema, ready to check bodies."""
 
-    __slots__ = ("_validator", "schema")
-
     def __init__(self, schema: Schema) -> None:
-        Draft202012Validator.check_schema(schema)
         self.schema = schema
-        self._validator = Draft202012Validator(schema)
+
+    @cached_property
+    def _validator(self) -> Draft202012Validator:
+        from jsonschema import Draft202012Validator  # noqa: PLC0415 # reason: takes half a second
+
+        return Draft202012Validator(self.schema)
 
     def check(self, body: Json) -> dict[str, Any]:
         """Return the body; raises `Problem` 400 with every fault by JSON Pointer."""

@@ -1,8 +1,8 @@
 """The bench: what a check works with.
 
-It asks the deployment through the transport, records every exchange, deals out keys and source
-addresses so that no two checks share a counter, and holds what is known: the target, the profile
-that has been told or discovered so far, the limit table, the seed.
+It asks the deployment through the session, deals out the keys and source addresses that are this
+check's, and holds what is known: the target, the profile that has been told or discovered so far,
+the limit table, the seed.
 
 A check is deterministic: the same answers at the same times give the same requests and findings.
 So everything random in it comes from `bench.random(name)`, and time only from exchanges and
@@ -11,29 +11,30 @@ So everything random in it comes from `bench.random(name)`, and time only from e
 
 from __future__ import annotations
 
+import dataclasses
 import random
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from conformance.exchanges import Ask, Exchange, KeyLabel
 from conformance.registry import Check, Inconclusive, Skip
-from conformance.target import Target
-from conformance.transport import Transport
+from conformance.session import Session
+from conformance.shapes import filled
+from conformance.target import Source, Target
+from conformance.transport import Place, Transport
 from conformance.verdicts import Finding, Verdict
 from engine import LimitTable, Profile
 from engine.messages import Json
 
-__all__ = ["Bench", "Lane", "Recorder"]
+__all__ = ["Bench", "Lane"]
 
-Recorder = Callable[[Exchange], None]
-"""Keeps an exchange; called in order of numbers."""
+_SECOND_NS: Final = 1_000_000_000
 
 
 class Lane:
     """One sender: a key, a source address, and its own turn of requests.
 
-    Lanes run side by side inside `bench.side_by_side`; outside of it `bench.ask` is the way.
+    Lanes run side by side inside `bench.side_by_side` or `bench.gather`.
     """
 
     def __init__(self, bench: Bench, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of Ask
@@ -49,8 +50,32 @@ class Lane:
 
     async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
         """Send one request; returns its exchange, whatever comes back."""
+        return await self.send(
+            Ask(method=method, path=path, body=body, **{**self.defaults, **more})
+        )
+
+    async def insist(
+        self,
+        method: str,
+        path: str,
+        body: Json | bytes = None,
+        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+    ) -> Exchange:
+        """Send one request and, where a limit refuses it, again as soon as it may.
+
+        Stays below the limits by itself where it can. Raises `Inconclusive` when there is no
+        answer, or none but 429.
+        """
         ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
-        return await self._bench.exchange(self, ask)
+        return await self._bench.insist(self, ask)
+
+    async def send(self, ask: Ask) -> Exchange:
+        """Send a request as it is; from this check's first address when it names none."""
+        self.turn += 1
+        if ask.source is None:
+            ask = dataclasses.replace(ask, source=self._bench.sources[0])
+        place = Place(self._bench.check.id, self.name, self.turn)
+        return await self._bench.session.exchange(place, ask)
 
     async def sleep_until_ns(self, at_ns: int) -> None:
         """Wait for an instant of the suite's clock."""
@@ -62,81 +87,151 @@ class Lane:
 
 
 class Bench:
-    """What one check of one run works with."""
+    """What one check of one run works with.
+
+    keys: the labels that it may use, by role; sources: the addresses, at least one (None: the
+    machine's own choice).
+    """
 
     def __init__(
         self,
         check: Check,
-        target: Target,
-        transport: Transport,
+        session: Session,
         *,
-        profile: Profile,
-        limits: LimitTable,
-        seed: int,
-        record: Recorder,
-        numbers: Iterator[int],
+        keys: Mapping[str, Sequence[KeyLabel]] | None = None,
+        sources: Sequence[Source] | None = None,
     ) -> None:
         self.check = check
-        self.target = target
-        self.transport = transport
-        self.profile = profile
-        self.limits = limits
-        self.seed = seed
-        self.exchanges: list[Exchange] = []
-        self._record = record
-        self._numbers = numbers
-        self._lock = threading.Lock()
-        self._lane = Lane(self, "main")
+        self.session = session
+        self.target: Target = session.target
+        self.transport: Transport = session.transport
+        self.limits: LimitTable = session.limits
+        self.seed: int = session.seed
+        self.sources: tuple[Source, ...] = tuple(sources or session.target.addresses)
+        self._keys = keys
+        self._lanes: dict[str, Lane] = {}
+        self._main = self.lane("main")
 
     def __repr__(self) -> str:
         return f"<Bench of {self.check.id}>"
 
+    @property
+    def profile(self) -> Profile:
+        """The choices of the deployment: told, discovered so far, else the defaults."""
+        return self.session.profile
+
+    @property
+    def latency_ns(self) -> int:
+        """What one request takes there and back, by the preflight; 0 when not measured."""
+        return self.session.latency_ns
+
+    def knows(self, choice: str) -> bool:
+        """Whether a choice (`section.field` of the profile) was told or discovered."""
+        return choice in self.session.known
+
     # --- asking ---------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
-        """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask."""
-        found: Exchange = self.transport.run([self._lane.ask(method, path, body, **more)])[0]
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Json | bytes = None,
+        *,
+        patient: bool = True,
+        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+    ) -> Exchange:
+        """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
+
+        Patient, it stays below the limits, asks again when refused all the same, and raises
+        `Inconclusive` when there is no answer; else whatever happens is returned at once.
+        """
+        assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
+        ask = Ask(method=method, path=path, body=body, **more)
+        work = self.insist(self._main, ask) if patient else self._main.send(ask)
+        found: Exchange = self.transport.run([work])[0]
         return found
+
+    def call(
+        self,
+        name: str,
+        values: Mapping[str, Json] | None = None,
+        *,
+        body: Json | bytes = None,
+        patient: bool = True,
+        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+    ) -> Exchange:
+        """Ask for an operation by its name, in the shape that the target gives it.
+
+        `bench.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
+        """
+        method, path, shaped = self.shaped(name, values)
+        sent = shaped if body is None else body
+        return self.ask(method, path, sent, patient=patient, **more)
+
+    def shaped(self, name: str, values: Mapping[str, Json] | None = None) -> tuple[str, str, Json]:
+        """Return method, path and body of an operation here; for lanes."""
+        return filled(self.target.shape(name), values or {})
 
     def lane(self, name: str, **defaults: Any) -> Lane:  # noqa: ANN401 # reason: fields of Ask
-        """Return a sender with defaults of its own, for `side_by_side`; names are unique."""
-        return Lane(self, name, **defaults)
+        """Return a sender with defaults of its own; names are unique within the check."""
+        assert name not in self._lanes, f"{self.check.id} has two lanes called {name}"
+        self._lanes[name] = Lane(self, name, **defaults)
+        return self._lanes[name]
 
     def side_by_side(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines of lanes at the same time; returns their results in order."""
+        """Run coroutines of lanes at the same time, from a plain check; results in order."""
         return self.transport.run(coroutines)
 
-    async def exchange(self, lane: Lane, ask: Ask) -> Exchange:
-        """Send for a lane and record; called by lanes."""
-        lane.turn += 1
-        turn = lane.turn
-        answer = await self.transport.send(ask)
-        with self._lock:
-            found = Exchange(
-                next(self._numbers),
-                self.check.id,
-                lane.name,
-                turn,
-                ask,
-                answer.sent_ns,
-                answer.received_ns,
-                answer.status,
-                answer.headers,
-                answer.body,
-                answer.error,
-            )
-            self.exchanges.append(found)
-            self._record(found)
-        return found
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run coroutines of lanes at the same time, from an `async def` check."""
+        return await self.transport.gather(coroutines)
+
+    async def insist(self, lane: Lane, ask: Ask) -> Exchange:
+        """Send patiently for a lane; see `Lane.insist`."""
+        until_ns = self.transport.now_ns + self.session.patience_ns + 5 * _SECOND_NS
+        backoff_ns = _SECOND_NS
+        while True:
+            placed = await self._placed(ask)
+            found = await lane.send(placed)
+            if found.status is None:
+                raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
+            if not found.refused:
+                return found
+            wait_ns = max(_retry_after_ns(found), backoff_ns)
+            if self.transport.now_ns + wait_ns > until_ns:
+                raise Inconclusive(f"{ask.method} {_short(ask.path)} is refused (429) all the time")
+            await lane.sleep_ns(wait_ns)
+            backoff_ns *= 2
+
+    async def _placed(self, ask: Ask) -> Ask:
+        """Return the request with a source that may send now; waits for that."""
+        sources = self.sources if ask.source is None else (ask.source,)
+        while True:
+            now_ns = self.transport.now_ns
+            source, wait_ns = self.session.pacer.admit(now_ns, ask, sources)
+            if not wait_ns:
+                return dataclasses.replace(ask, source=source)
+            await self.transport.sleep_until_ns(now_ns + wait_ns)
 
     # --- keys, addresses, chance ----------------------------------------------------------------
 
+    def keys(self, role: str) -> tuple[KeyLabel, ...]:
+        """Return the labels of a role's keys that this check may use."""
+        if self._keys is None:
+            return self.target.labels(role)
+        return tuple(self._keys.get(role, ()))
+
     def key(self, role: str, place: int = 1) -> KeyLabel:
-        """Return the label of a role's key; raises `Skip` when the target has none such."""
-        label = f"{role}.{place}"
-        if label not in self.target.key_labels:
-            raise Skip(f"needs {place} key(s) of role {role}: add [[keys]] role = {role!r}")
-        return label
+        """Return the label of a role's key; raises `Skip` when there are not so many."""
+        found = self.keys(role)
+        if not 1 <= place <= len(found):
+            raise Skip(f"needs {place} key(s) of role {role}; add [[keys]] role = {role!r}")
+        return found[place - 1]
+
+    def learn_key(self, label: KeyLabel, text: str) -> None:
+        """Take a key that this check has made; asks may then name it."""
+        self.session.redactor.learn(label, text)
+        self.transport.learn_key(label, text)
 
     def random(self, name: str) -> random.Random:
         """Return a source of chance of its own, fixed by seed, check and name."""
@@ -144,7 +239,7 @@ class Bench:
 
     # --- saying ---------------------------------------------------------------------------------
 
-    def finding(  # reason: the parts of a finding
+    def finding(
         self,
         clause: str,
         verdict: Verdict,
@@ -168,3 +263,12 @@ class Bench:
     def inconclusive(self, why: str) -> Inconclusive:
         """Return the exception that ends the check without a verdict."""
         return Inconclusive(why)
+
+
+def _retry_after_ns(exchange: Exchange) -> int:
+    text = exchange.header("Retry-After") or ""
+    return int(text) * _SECOND_NS if text.isascii() and text.isdigit() else 0
+
+
+def _short(path: str) -> str:
+    return path.partition("?")[0]

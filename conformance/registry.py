@@ -1,15 +1,25 @@
 """The registry of checks: each one bound to the clauses that it judges.
 
-A check is a plain function of a `Bench`. It yields findings; whatever it raises is an *error* of
-its clauses, except `Skip` and `Inconclusive`, which say why nothing can be said. Ids are stable
-words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
+A check is a function of a `Bench`, of one of two kinds:
+
+- *one by one*: a plain function that yields findings. It asks with `bench.ask`, which keeps below
+  the limits by itself; hypothesis can run inside. Such checks share keys and addresses.
+- *side by side*: `async def judge(bench) -> list[Finding]`. All of them run at the same time, on
+  keys and addresses that are dealt to them alone; they ask through `bench.lane(…)`. What waits
+  for windows, blocks or retentions is of this kind.
+
+Whatever a check raises is an *error* of its clauses, except `Skip` and `Inconclusive`, which say
+why nothing can be said. Ids are stable words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from conformance.verdicts import Finding
 from engine.clauses import clause
@@ -17,9 +27,10 @@ from engine.clauses import clause
 if TYPE_CHECKING:
     from conformance.bench import Bench
 
-__all__ = ["CHECKS", "Check", "Inconclusive", "Skip", "check", "checks_of"]
+__all__ = ["CHECKS", "Check", "Inconclusive", "Skip", "all_checks", "check", "checks_of"]
 
-Judge: TypeAlias = "Callable[[Bench], Iterator[Finding]]"
+Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
+_Judge = TypeVar("_Judge", bound=Callable[..., object])
 
 
 class Skip(Exception):
@@ -35,8 +46,11 @@ class Check:
     """One check.
 
     id: a stable word. clauses: what it judges. says: what is shown, in our words.
-    accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*.
+    accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*;
+    a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
+    it shares one). needs: fields of the target that must be set, such as `encryption_jwk`.
     requests: about how many it sends; takes_ns: how long it lasts at least (windows, blocks).
+    is_probe: it measures limits, and `--no-limits` leaves it out.
     """
 
     id: str
@@ -45,12 +59,20 @@ class Check:
     accepts: str
     judge: Judge
     roles: tuple[str, ...] = ()
+    sources: int = 0
+    needs: tuple[str, ...] = ()
     requests: int = 10
     takes_ns: int = 0
+    is_probe: bool = False
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether it runs at the same time as the others of its kind."""
+        return inspect.iscoroutinefunction(self.judge)
 
 
 CHECKS: Final[dict[str, Check]] = {}
-"""Every check by its id, in the order of definition."""
+"""Every check that has been imported, by its id, in the order of definition."""
 
 
 def check(
@@ -58,23 +80,51 @@ def check(
     *clauses: str,
     accepts: str,
     roles: Iterable[str] = (),
+    sources: int = 0,
+    needs: Iterable[str] = (),
     requests: int = 10,
     takes_ns: int = 0,
-) -> Callable[[Judge], Judge]:
+    is_probe: bool = False,
+) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
         clause(clause_id)
     assert check_id not in CHECKS, f"two checks are called {check_id}"
 
-    def register(judge: Judge) -> Judge:
+    def register(judge: _Judge) -> _Judge:
         says = (judge.__doc__ or "").strip().partition("\n")[0]
         assert says, f"{check_id} must say what it shows"
         CHECKS[check_id] = Check(
-            check_id, clauses, says, accepts, judge, tuple(roles), requests, takes_ns
+            check_id,
+            clauses,
+            says,
+            accepts,
+            judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
+            tuple(roles),
+            sources,
+            tuple(needs),
+            requests,
+            takes_ns,
+            is_probe,
         )
         return judge
 
     return register
+
+
+def all_checks() -> dict[str, Check]:
+    """Import every module of checks, probes and schema layer; returns `CHECKS`."""
+    for name in ("conformance.checks", "conformance.probes", "conformance.schema"):
+        try:
+            package = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            continue
+        for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+            if not module.startswith("_"):
+                importlib.import_module(f"{name}.{module}")
+    return CHECKS
 
 
 def checks_of(clause_ids: Iterable[str]) -> list[Check]:

@@ -7,17 +7,68 @@ discovered, or what it would show stays *skipped* with the line that would chang
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeAlias
 
 from conformance.exchanges import KeyLabel
-from engine.files import Integer, Text, from_document, read_toml
-from engine.model import TenantKind
+from conformance.shapes import SHAPES, RequestShape
+from engine.clauses import CLAUSES
+from engine.errors import did_you_mean
+from engine.files import (
+    AnyJson,
+    Document,
+    FilePath,
+    Include,
+    Integer,
+    Rate,
+    Spot,
+    Text,
+    from_document,
+    json_schema,
+    read_toml,
+)
+from engine.http.configuration import QuotaTable
+from engine.model import DEFAULT_QUOTAS, QuotaValue, TenantKind
 
-__all__ = ["Budget", "RequestShape", "Target", "TargetKey", "TargetTenant"]
+__all__ = [
+    "ROLES",
+    "Budget",
+    "RequestShape",
+    "Source",
+    "Target",
+    "TargetKey",
+    "TargetTenant",
+    "Tls",
+]
+
+Source: TypeAlias = str | None
+"""An address that requests are sent from; None for the machine's own choice."""
+
+ROLES: Final = (
+    "private_test",
+    "private_prod",
+    "public",
+    "management",
+    "legacy",
+    "private_reader",
+    "private_no_permission",
+    "private_one_container",
+    "dedup",
+    "dedup_reader",
+    "short",
+    "proxy_key",
+    "custom_hostname",
+    "slow_destination",
+)
+"""What a key may be for; `python -m engine serve --demo` makes keys of all of them."""
+
+_SECOND_NS: Final = 1_000_000_000
+_HEADER: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_CLAUSE_IDS: Final = tuple(clause.id for clause in CLAUSES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +82,8 @@ class TargetKey:
     tenant: Annotated[str | None, "name of its tenant in [[tenants]]"] = None
     header: Annotated[str | None, "header it is sent in, where not the target's own"] = None
     host: Annotated[str | None, "custom hostname, of role custom_hostname"] = None
+    path: Annotated[str | None, "path to a slow destination, of role slow_destination"] = None
+    container: Annotated[str | None, "the one container of role private_one_container"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +92,17 @@ class TargetTenant:
 
     name: str
     kind: TenantKind = "production"
-    quotas: Annotated[Mapping[str, int | str] | None, "quotas that differ from the defaults"] = None
+    quotas: Annotated[QuotaTable, "quotas that differ from the defaults"] = field(
+        default_factory=QuotaTable
+    )
+
+    def quota(self, name: str) -> QuotaValue:
+        """Return a quota by its name in the seed; durations in nanoseconds.
+
+        >>> TargetTenant(name="acme").quota("Tokenize Limit")
+        5
+        """
+        return self.quotas.values().get(name, DEFAULT_QUOTAS[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,36 +114,88 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestShape:
-    """How an endpoint is asked, where its shape differs from the engine's assumed one."""
+class Tls:
+    """How the deployment's certificate is judged, and our own shown."""
 
-    method: str
-    path: str
-    body: Mapping[str, Any] | None = None
+    verify: Annotated[bool, "false accepts any certificate: for test deployments only"] = True
+    ca_file: Annotated[Include | None, FilePath(), "certificates to trust, PEM"] = None
+    certificate: Annotated[Include | None, FilePath(), "our own certificate, PEM"] = None
+    private_key: Annotated[Include | None, FilePath(), "its private key, PEM"] = None
+    server_name: Annotated[str | None, "name to ask for, where it is not the URL's"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A deployment under test."""
 
-    base_url: Annotated[str, "where the API starts, base path included"]
-    key_header: Annotated[str, "request header of the API key"] = "SVC-API-KEY"
-    sources: Annotated[tuple[str, ...], "local addresses to send from"] = ()
-    forwarded: Annotated[str | None, "trusted header that carries the client address"] = None
+    base_url: Annotated[
+        str,
+        Text(
+            r"https?://[^/?#\s]+(/[^?#\s]*)?",
+            "must be an http or https URL without query",
+            environment=True,
+        ),
+        "where the API starts, base path included",
+    ]
+    key_header: Annotated[
+        str, Text(_HEADER, "must be a header's name"), "request header of the API key"
+    ] = "SVC-API-KEY"
+    proxy_key_header: Annotated[
+        str, Text(_HEADER, "must be a header's name"), "request header of the proxy key"
+    ] = "SVC-PROXY-KEY"
+    tls: Tls = Tls()
+    sources: Annotated[
+        tuple[str, ...], "local addresses to send from, or with `forwarded` to pretend"
+    ] = ()
+    forwarded: Annotated[
+        str | None,
+        Text(_HEADER + r"(:.*\{source\}.*)?", "must be a header, or `Header: text {source}`"),
+        'trusted header that carries the client address, such as "X-Forwarded-For"',
+    ] = None
+    timeout_ns: Annotated[int, "longest wait for one answer"] = field(
+        default=40 * _SECOND_NS, metadata={"minimum": 1_000_000}
+    )
+    pacing: Annotated[Rate | None, "the most that is sent, whatever the deployment allows"] = None
     budget: Budget = Budget()
-    forbidden: Annotated[tuple[str, ...], "operations that must not be asked for"] = ()
+    forbidden: Annotated[
+        tuple[str, ...], 'operations that must not be asked for, as "DELETE /tokens/{id}"'
+    ] = ()
     expected_failures: Annotated[tuple[str, ...], "clauses known to fail"] = ()
-    profile: Annotated[str | None, "profile file with what is known of its choices"] = None
-    limits: Annotated[str | None, "limit table, where it is not the seed's own"] = None
+    profile: Annotated[Include | None, FilePath(), "what is known of its choices"] = None
+    limits: Annotated[Include | None, FilePath(), "limit table, where it is not the seed's own"] = (
+        None
+    )
+    containers: Annotated[
+        tuple[str, ...], "containers that the run may use, where not every path exists"
+    ] = ()
+    destination_url: Annotated[
+        str | None, "an echoing destination that the deployment's proxies may call"
+    ] = None
+    encryption_jwk: Annotated[
+        Mapping[str, Any] | None, AnyJson(), "public key for client-side encryption"
+    ] = None
     keys: tuple[TargetKey, ...] = ()
     tenants: tuple[TargetTenant, ...] = ()
-    requests: Annotated[Mapping[str, RequestShape] | None, "[requests.NAME]"] = None
+    requests: Annotated[
+        Mapping[str, RequestShape] | None, "operations whose shape differs from the engine's"
+    ] = None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Target:
         """Return the target of a file; raises `InputError` with file:line:col."""
-        target: Target = from_document(cls, read_toml(path))
+        return cls.from_document(read_toml(path))
+
+    @classmethod
+    def from_document(cls, document: Document) -> Target:
+        """Return the target of a document that was read; raises `InputError`."""
+        target: Target = from_document(cls, document)
+        _check(target, document)
         return target
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """Return the JSON Schema of a target file."""
+        return json_schema(Target, title="Tollgate target")
 
     @cached_property
     def key_labels(self) -> Mapping[KeyLabel, TargetKey]:
@@ -91,3 +206,72 @@ class Target:
             places[key.role] = places.get(key.role, 0) + 1
             found[f"{key.role}.{places[key.role]}"] = key
         return found
+
+    def labels(self, role: str) -> tuple[KeyLabel, ...]:
+        """Return the labels of a role's keys, in order."""
+        return tuple(label for label, key in self.key_labels.items() if key.role == role)
+
+    def tenant_of(self, key: TargetKey) -> TargetTenant:
+        """Return a key's tenant; where the file names none, one that its role stands for."""
+        known = {tenant.name: tenant for tenant in self.tenants}
+        if key.tenant in known:
+            return known[key.tenant]
+        is_test = key.role in {"private_test", "dedup", "dedup_reader", "short"}
+        return TargetTenant(name=key.tenant or "", kind="test" if is_test else "production")
+
+    def shape(self, name: str) -> RequestShape:
+        """Return how an operation is asked here; raises `KeyError` for an unknown name."""
+        return (self.requests or {}).get(name, SHAPES[name])
+
+    @cached_property
+    def addresses(self) -> tuple[Source, ...]:
+        """Where requests may be sent from; one None where the machine chooses."""
+        return self.sources or (None,)
+
+
+def _check(target: Target, document: Document) -> None:
+    """Check what no single value shows."""
+    for index, source in enumerate(target.sources):
+        _check_address(source, document.spot("sources", index))
+    for index, operation in enumerate(target.forbidden):
+        method, _, path = operation.partition(" ")
+        if not (method.isalpha() and method.isupper() and path.startswith("/")):
+            document.spot("forbidden", index).fail('must be a method and a path: "DELETE /tokens"')
+    for index, clause_id in enumerate(target.expected_failures):
+        if clause_id not in _CLAUSE_IDS:
+            hint = did_you_mean(clause_id, _CLAUSE_IDS)
+            hint = hint if hint.startswith("; did") else "; `conformance list` prints them"
+            document.spot("expected_failures", index).fail(f"must be a clause's id{hint}")
+    for name in target.requests or {}:
+        if name not in SHAPES:
+            hint = did_you_mean(name, SHAPES)
+            document.spot("requests", name).fail_key(f"is no known operation{hint}")
+    _check_keys(target, document)
+
+
+def _check_address(source: str, spot: Spot) -> None:
+    try:
+        ipaddress.ip_address(source)
+    except ValueError:
+        spot.fail("must be an IP address")
+
+
+def _check_keys(target: Target, document: Document) -> None:
+    tenants = [tenant.name for tenant in target.tenants]
+    texts: dict[str, int] = {}
+    for index, key in enumerate(target.keys):
+        spot = document.spot("keys", index)
+        if key.role not in ROLES:
+            spot.child("role").fail(f"must be a known role{did_you_mean(key.role, ROLES)}")
+        if key.role == "custom_hostname":
+            if key.host is None:
+                spot.fail_missing("host")
+        elif not key.value:
+            spot.fail_missing("value")
+        elif key.value in texts:
+            rule = f"must differ from keys[{texts[key.value]}]: a key of its own has its own limits"
+            spot.child("value").fail(rule, secret=True)
+        texts[key.value] = index
+        if key.tenant is not None and key.tenant not in tenants:
+            hint = did_you_mean(key.tenant, tenants) if tenants else "; add [[tenants]]"
+            spot.child("tenant").fail(f"must be the name of a tenant{hint}")

@@ -47,7 +47,17 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
 from engine.files.forms import Form, Key, Tagged, Unwritten, from_document, json_schema, to_plain
 from engine.files.includes import FilePath, Include
-from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, TableOf, Text
+from engine.files.kinds import (
+    AnyJson,
+    Boolean,
+    Choice,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    TableOf,
+    Text,
+)
 from engine.files.quantities import Duration, RateText, Size
 from engine.files.section import REQUIRED, Section
 from engine.files.units import (
@@ -63,6 +73,7 @@ from engine.files.writing import to_toml
 
 __all__ = [
     "REQUIRED",
+    "AnyJson",
     "Boolean",
     "Choice",
     "Document",

@@ -17,7 +17,18 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from engine.errors import did_you_mean
 from engine.files.document import Spot, shown_value
 
-__all__ = ["Boolean", "Choice", "Integer", "Items", "Kind", "Number", "Schema", "TableOf", "Text"]
+__all__ = [
+    "AnyJson",
+    "Boolean",
+    "Choice",
+    "Integer",
+    "Items",
+    "Kind",
+    "Number",
+    "Schema",
+    "TableOf",
+    "Text",
+]
 
 Value = TypeVar("Value")
 Schema = dict[str, Any]
@@ -179,6 +190,23 @@ class Boolean(Kind[bool]):
 
     def _schema(self, _definitions: dict[str, Schema]) -> Schema:
         return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class AnyJson(Kind[Any]):
+    """Any value that JSON has too: no date, no time, no infinity."""
+
+    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: any JSON
+        value = spot.value
+        if isinstance(value, Mapping):
+            return {key: self.read(spot.child(key)) for key in value}
+        if isinstance(value, list | tuple):
+            return [self.read(spot.child(index)) for index in range(len(value))]
+        if isinstance(value, float) and not math.isfinite(value):
+            spot.fail("must be a finite number")
+        if not isinstance(value, str | int | float):
+            spot.fail("must be JSON, which has no dates and times; write a string")
+        return value
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,200 @@
+"""The session: what all checks of one run share.
+
+It numbers and keeps every exchange, holds the run to what the target allows (forbidden
+operations, budget, pacing), notes what was created, and knows what is known of the deployment's
+choices so far.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from conformance.created import Created
+from conformance.exchanges import Ask, Exchange
+from conformance.pacing import Pacer
+from conformance.redacting import Redactor, made_key
+from conformance.registry import Inconclusive, Skip
+from conformance.target import Target
+from conformance.transport import Place, Transport
+from engine import InputError, LimitTable, Profile
+
+__all__ = ["Recorder", "Session"]
+
+Recorder = Callable[[Exchange], None]
+"""Keeps an exchange; called in order of numbers."""
+
+_MINUTE_NS: Final = 60 * 1_000_000_000
+_LOST_AFTER: Final = 6
+"""Requests in a row without an answer, after which the target counts as gone."""
+
+
+class Session:
+    """One run's dealings with one deployment.
+
+    profile: the choices told, and those discovered while the run goes on; `known` names them.
+    exchanges: by number. is_cleaning: what is asked now is outside of the budget.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        transport: Transport,
+        *,
+        seed: int,
+        profile: Profile | None = None,
+        limits: LimitTable | None = None,
+        record: Recorder | None = None,
+    ) -> None:
+        self.target = target
+        self.transport = transport
+        self.seed = seed
+        self.profile, self.known = _told(target, profile)
+        self.limits = _limits(target) if limits is None else limits
+        self.pacer = Pacer(target, self.limits)
+        self.redactor = Redactor.of(target)
+        self.created = Created()
+        self.exchanges: dict[int, Exchange] = {}
+        self.is_cleaning = False
+        self.unanswered = 0
+        self.latency_ns = 0
+        self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
+        self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
+        self._record = record or _keep_nowhere
+        self._lock = threading.Lock()
+        self._sent = 0
+        self._next_slot_ns = 0
+
+    def __repr__(self) -> str:
+        return f"<Session with {self.target.base_url}: {self._sent} requests>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the deployment has stopped to answer."""
+        return self.unanswered >= _LOST_AFTER
+
+    @property
+    def requests(self) -> int:
+        """How many requests were sent."""
+        return self._sent
+
+    @property
+    def patience_ns(self) -> int:
+        """How long a refusal may last at most, by the limit table."""
+        return max(max(rule.window_ns, rule.block_ns or 0) for rule in self.limits)
+
+    async def exchange(self, place: Place, ask: Ask) -> Exchange:
+        """Send one request for a lane, and keep what came back.
+
+        Raises `Skip` for what the target forbids and for what the budget no longer holds.
+        """
+        self._check_allowed(ask)
+        await self._wait_for_slot()
+        answer = await self.transport.send(ask, place)
+        with self._lock:
+            number = len(self.exchanges) + 1
+            found = Exchange(
+                number,
+                place.check,
+                place.lane,
+                place.turn,
+                ask,
+                answer.sent_ns,
+                answer.received_ns,
+                answer.status,
+                answer.headers,
+                answer.body,
+                answer.error,
+            )
+            self.exchanges[number] = found
+            self.unanswered = self.unanswered + 1 if found.status is None else 0
+            secret = made_key(ask, found.status, found.body)
+            if secret is not None:
+                self.redactor.learn(f"made.{number}", secret)
+            self.created.note(found)
+            self._record(found)
+        return found
+
+    def _check_allowed(self, ask: Ask) -> None:
+        asked = f"{ask.method} {ask.path.partition('?')[0]}"
+        for operation, pattern in zip(self.target.forbidden, self._forbidden, strict=True):
+            if pattern.fullmatch(asked):
+                raise Skip(f"the target forbids {operation}")
+        if self.is_cleaning:
+            return
+        budget = self.target.budget
+        if self._sent >= budget.requests:
+            raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
+        if self.transport.now_ns > self.deadline_ns:
+            raise Skip(f"the budget of {budget.minutes} min is spent; raise budget.minutes")
+        if self.is_lost:
+            raise Inconclusive("the target no longer answers")
+
+    async def _wait_for_slot(self) -> None:
+        with self._lock:
+            self._sent += 1
+            pacing = self.target.pacing
+            if pacing is None:
+                return
+            slot_ns = max(self._next_slot_ns, self.transport.now_ns)
+            self._next_slot_ns = slot_ns + pacing.window_ns // pacing.limit_requests
+        await self.transport.sleep_until_ns(slot_ns)
+
+    def learn(self, reading: tuple[str, object]) -> str | None:
+        """Take a choice that was seen; returns what is wrong with it, None when nothing is."""
+        path, value = reading
+        section, _, name = path.partition(".")
+        now = getattr(getattr(self.profile, section, None), name, None)
+        if path in self.known and now != value:
+            return f"{path} was seen as {now!r} and as {value!r}"
+        try:
+            self.profile = self.profile.replace(**{section: {name: value}})
+        except InputError as error:
+            return str(error)
+        self.known.add(path)
+        return None
+
+
+def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
+    """Return the profile that is told, and the fields that it tells."""
+    if profile is None and target.profile is not None:
+        profile = Profile.from_toml(target.profile.file)
+    if profile is None:
+        return Profile(), set()
+    standard = Profile()
+    told = {
+        f"{section}.{name}"
+        for section in vars(profile)
+        for name, value in vars_of(getattr(profile, section)).items()
+        if value != getattr(getattr(standard, section), name)
+    }
+    return profile, told
+
+
+def vars_of(section: object) -> dict[str, object]:
+    """Return the fields of a section of the profile."""
+    names = getattr(section, "__dataclass_fields__", {})
+    return {name: getattr(section, name) for name in names}
+
+
+def _limits(target: Target) -> LimitTable:
+    return (
+        LimitTable.default() if target.limits is None else LimitTable.from_toml(target.limits.file)
+    )
+
+
+def _pattern(operation: str) -> re.Pattern[str]:
+    """Return what matches a method and path, where `{id}` and `*` stand for one segment or more."""
+    method, _, path = operation.partition(" ")
+    parts = re.split(r"(\{[^/{}]*\}|\*)", path)
+    steps = [
+        ".*" if part == "*" else "[^/]+" if part.startswith("{") else re.escape(part)
+        for part in parts
+    ]
+    return re.compile(("[A-Z]+" if method == "ANY" else method) + " " + "".join(steps))
+
+
+def _keep_nowhere(exchange: Exchange) -> None:
+    """Record nothing."""

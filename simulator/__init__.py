@@ -3,12 +3,60 @@
     result = simulator.run("everyday", seed=7)
     result.requests, result.summary, result.metrics(by="clause"), result.save("runs/mine")
 
-A scenario is a TOML file, a built-in name or a `Scenario`; `replay` takes an access log.
+A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
+`capacity` finds how much of something keeps a condition, `compare` says what differs between two
+runs, `coverage` fires every limit once.
+
+Each name is imported when it is first asked for, so that a command loads only what it needs.
 """
 
-from simulator.replaying import replay
-from simulator.results import Result
-from simulator.running import run
-from simulator.scenario import Scenario, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["Result", "Scenario", "load", "replay", "run"]
+if TYPE_CHECKING:
+    from simulator.comparing import Comparison, compare
+    from simulator.covering import CoverageLine, coverage
+    from simulator.replaying import replay
+    from simulator.results import Result
+    from simulator.running import run
+    from simulator.scenario import Scenario, load
+    from simulator.searching import Capacity, capacity
+
+__all__ = [
+    "Capacity",
+    "Comparison",
+    "CoverageLine",
+    "Result",
+    "Scenario",
+    "capacity",
+    "compare",
+    "coverage",
+    "load",
+    "replay",
+    "run",
+]
+
+_HOMES: Final = {
+    "Capacity": "simulator.searching",
+    "Comparison": "simulator.comparing",
+    "CoverageLine": "simulator.covering",
+    "Result": "simulator.results",
+    "Scenario": "simulator.scenario",
+    "capacity": "simulator.searching",
+    "compare": "simulator.comparing",
+    "coverage": "simulator.covering",
+    "load": "simulator.scenario",
+    "replay": "simulator.replaying",
+    "run": "simulator.running",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 # reason: whatever goes by the name
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'simulator' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from simulator.results import Result
     from simulator.scenario import Scenario
 
-__all__ = ["add_arguments", "console", "print_table", "progress_bar", "run"]
+__all__ = [
+    "add_arguments",
+    "console",
+    "count_of",
+    "print_head",
+    "print_table",
+    "progress_bar",
+    "repeated_command",
+    "run",
+    "seed_of",
+]
 
 _PIPE_COLUMNS: Final = 140
 _TELL_EVERY_S: Final = 5.0
@@ -35,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="engine",
         help="engine: every request runs whole (default); limits: limit decisions alone",
     )
-    parser.add_argument("--seed", type=_seed, metavar="N", help="the scenario's unless given")
+    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
     parser.add_argument(
-        "--replications", type=_count, default=1, metavar="N", help="runs, with seeds N, N + 1 …"
+        "--replications", type=count_of, default=1, metavar="N", help="runs, with seeds N, N + 1 …"
     )
     parser.add_argument("--warm-up", metavar="D", help="leave out the first D (1m30s) of results")
     parser.add_argument(
@@ -51,13 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
 
 
-def _seed(text: str) -> int:
+def seed_of(text: str) -> int:
+    """Return a seed of a command line."""
     if not (text.isascii() and text.isdigit() and int(text) < 2**63):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
     return int(text)
 
 
-def _count(text: str) -> int:
+def count_of(text: str) -> int:
+    """Return a count of a command line."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
     return int(text)
@@ -75,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
     warm_up_ns = scenario.warm_up_ns if args.warm_up is None else parse_duration_ns(args.warm_up)
     out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
     check_out(out, force=args.force)
+    if args.replications > 1:
+        from simulator._cli_studies import run_replications
+
+        return run_replications(args, scenario, seed, warm_up_ns, out)
     command = repeated_command(args)
     if not args.quiet:
         print_head(scenario, seed, args.fidelity, warm_up_ns)
@@ -88,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             out=out,
             force=args.force,
             progress=progress,
-            extra={"command": command},
+            extra=lambda _: {"command": command},
         )
     if args.quiet:
         print(out / REPORT_FILE)

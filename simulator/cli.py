@@ -11,11 +11,48 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from engine.errors import TollgateError
 
 __all__ = ["main"]
+
+
+class _Command(NamedTuple):
+    """A command: what the overview says, and the functions that take its flags and run it."""
+
+    says: str
+    module: str
+    add: str
+    run: str
+
+
+_COMMANDS: Final[dict[str, _Command]] = {
+    "run": _Command("play a scenario", "simulator._cli_run", "add_arguments", "run"),
+    "replay": _Command(
+        "put a real access log through the limits",
+        "simulator.replaying.cli",
+        "add_arguments",
+        "run",
+    ),
+    "coverage": _Command(
+        "fire every limit, quota and bound once",
+        "simulator._cli_studies",
+        "add_coverage",
+        "run_coverage",
+    ),
+    "capacity": _Command(
+        "find how much keeps a condition", "simulator._cli_studies", "add_capacity", "run_capacity"
+    ),
+    "compare": _Command(
+        "say what differs between two runs", "simulator._cli_studies", "add_compare", "run_compare"
+    ),
+    "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
+    "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
+    "init": _Command("write a small scenario to start from", __name__, "_add_init", "_init"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,8 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # reason: text streams of a process have it
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
+        args = _parser(words[:1]).parse_args(words)
         code: int = args.run(args)
         sys.stdout.flush()
     except TollgateError as error:
@@ -39,36 +77,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    from simulator import _cli_run
-    from simulator.replaying import cli as _replay
-
+def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the command that is asked for loads its flags."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator", description="Model limit behaviour."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        flags = commands.add_parser(name, help=command.says)
+        if name in asked:
+            module = import_module(command.module)
+            getattr(module, command.add)(flags)
+            flags.set_defaults(run=getattr(module, command.run))
+    return parser
 
-    run = commands.add_parser("run", help="play a scenario")
-    _cli_run.add_arguments(run)
-    run.set_defaults(run=_cli_run.run)
 
-    replay = commands.add_parser("replay", help="put a real access log through the limits")
-    _replay.add_arguments(replay)
-    replay.set_defaults(run=_replay.run)
+def _no_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List the built-in scenarios, each with the question that it answers."
 
-    scenarios = commands.add_parser("scenarios", help="list the built-in scenarios")
-    scenarios.set_defaults(run=_scenarios)
 
-    check = commands.add_parser("check", help="check a scenario file, and say what it holds")
-    check.add_argument(
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Check a scenario file, and say what it holds."
+    parser.add_argument(
         "file", metavar="FILE", help="a scenario file, or a built-in scenario's name"
     )
-    check.set_defaults(run=_check)
 
-    init = commands.add_parser("init", help="write a small scenario to start from")
-    init.add_argument("file", metavar="FILE", help="the file to write; must not be there yet")
-    init.set_defaults(run=_init)
-    return parser
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write a small scenario to start from."
+    parser.add_argument("file", metavar="FILE", help="the file to write; must not be there yet")
 
 
 def _scenarios(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ What it is not: how a scenario is played (`simulator.backends`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,21 @@ from typing import Any, TypeAlias
 from engine.errors import InputError
 from engine.files import parse_duration_ns
 from simulator.backends import Fidelity, Progress, simulate
-from simulator.results import Result, out_folder
-from simulator.results.measuring import measure_condition
+from simulator.replicating import CONFIDENCE, Replication, intervals, replication_of, replicator
+from simulator.results import Result, check_out, out_folder
+from simulator.results.measuring import measure_condition, subject_of
 from simulator.scenario import Scenario, dump, load, loads
 
-__all__ = ["ScenarioLike", "ThresholdLine", "judge", "resolve", "run", "run_once"]
+__all__ = [
+    "ScenarioLike",
+    "ThresholdLine",
+    "judge",
+    "judge_lines",
+    "resolve",
+    "run",
+    "run_once",
+    "run_replicated",
+]
 
 ScenarioLike: TypeAlias = Scenario | str | Path
 """A scenario, the path of its file, the name of a built-in one, or its TOML text."""
@@ -42,12 +52,13 @@ def resolve(scenario: ScenarioLike) -> Scenario:
     return load(scenario)
 
 
-def run(  # reason: what a command has as flags
+def run(  # noqa: PLR0913 # reason: what a command has as flags
     scenario: ScenarioLike,
     *,
     fidelity: Fidelity = "engine",
     seed: int | None = None,
     warm_up: str | int | None = None,
+    replications: int = 1,
     check: bool = True,
     out: str | Path | None = None,
     force: bool = False,
@@ -59,6 +70,8 @@ def run(  # reason: what a command has as flags
     fidelity: `engine` runs every request whole, `limits` decides by the limits alone; the
         decisions are the same, bit for bit.
     seed: the scenario's unless given. warm_up: ns, or a text such as `"1m"`; results leave it out.
+    replications: runs, under seeds that count up; rows are the first one's, and
+        `Result.replications` has the intervals of the metrics over all of them.
     check: run the invariant checkers. out: a folder for the rows, the summary and the report;
         without it the rows stay in memory. force: replace what an earlier run left there.
 
@@ -69,8 +82,9 @@ def run(  # reason: what a command has as flags
     (True, ())
     """
     warm_up_ns = parse_duration_ns(warm_up) if isinstance(warm_up, str) else warm_up
-    return run_once(
+    return run_replicated(
         resolve(scenario),
+        replications,
         fidelity=fidelity,
         seed=seed,
         warm_up_ns=warm_up_ns,
@@ -91,9 +105,12 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
     out: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    extra: Mapping[str, Any] | None = None,
+    extra: Callable[[Result], Mapping[str, Any]] | None = None,
 ) -> Result:
-    """Play a scenario once; `extra` goes into the summary. The rest as `run` says."""
+    """Play a scenario once; what `extra` makes of the result goes into the summary too.
+
+    The rest as `run` says.
+    """
     place = nullcontext() if out is None else out_folder(out, force=force)
     with place as folder:
         result = simulate(
@@ -107,12 +124,9 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
         )
         result.folder = folder
         result.scenario_text = dump(scenario, absolute=True)
-        result.summary.update(extra or {})
         result.summary["question"] = scenario.question
-        result.summary["thresholds"] = [
-            {"that": line.that, "value": _plain(line.value), "holds": line.holds}
-            for line in judge(scenario, [result])
-        ]
+        result.summary["thresholds"] = _judged(judge(scenario, result))
+        result.summary.update(extra(result) if extra is not None else {})
         if folder is not None:
             from simulator.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
@@ -122,16 +136,107 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
     return result
 
 
-def judge(scenario: Scenario, results: Sequence[Result]) -> list[ThresholdLine]:
-    """Return what became of the scenario's thresholds, by the mean over runs of their values."""
-    if not results:
-        raise InputError("results = [] must hold at least one run")
-    lines = []
-    for threshold in scenario.thresholds:
-        values = [measure_condition(result, threshold.that) for result in results]
-        mean = sum(values) / len(values)
-        lines.append(ThresholdLine(str(threshold.that), mean, threshold.that.holds(mean)))
-    return lines
+def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
+    scenario: Scenario,
+    replications: int,
+    *,
+    fidelity: Fidelity,
+    seed: int | None = None,
+    warm_up_ns: int | None = None,
+    check: bool = True,
+    out: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    told: Callable[[int], None] | None = None,
+    command: Sequence[str] | None = None,
+) -> Result:
+    """Play a scenario under several seeds; the rows and files are those of the first.
+
+    told: hears how many of the runs after the first are done. command: what repeats this run.
+    """
+    if replications < 1:
+        raise InputError(f"replications = {replications} must be at least 1")
+    if out is not None:
+        check_out(out, force=force)
+    seed = scenario.seed if seed is None else seed
+    others: list[Replication] = []
+    if replications > 1:
+        with replicator() as player:
+            others = player.play(
+                scenario,
+                range(seed + 1, seed + replications),
+                fidelity=fidelity,
+                warm_up_ns=warm_up_ns,
+                check=check,
+                told=told,
+            )
+
+    def extra(result: Result) -> dict[str, Any]:
+        found: dict[str, Any] = {} if command is None else {"command": list(command)}
+        if others:
+            runs = [replication_of(result, scenario), *others]
+            found["replications"] = _replications(scenario, runs)
+        return found
+
+    return run_once(
+        scenario,
+        fidelity=fidelity,
+        seed=seed,
+        warm_up_ns=warm_up_ns,
+        check=check,
+        out=out,
+        force=force,
+        progress=progress,
+        extra=extra,
+    )
+
+
+def _replications(scenario: Scenario, runs: Sequence[Replication]) -> dict[str, Any]:
+    spread = intervals(runs)
+    means = {name: each.mean for name, each in spread.items()}
+    return {
+        "confidence": CONFIDENCE,
+        "faults": sum(each.faults for each in runs),
+        "runs": [
+            {
+                "seed": each.seed,
+                "sha256": each.sha256,
+                "faults": each.faults,
+                "line": {name: _plain(value) for name, value in each.line.items()},
+            }
+            for each in runs
+        ],
+        "intervals": {
+            name: {"mean": _plain(i.mean), "low": _plain(i.low), "high": _plain(i.high)}
+            for name, i in spread.items()
+        },
+        "thresholds": _judged(judge_lines(scenario, means)),
+    }
+
+
+def _judged(lines: Sequence[ThresholdLine]) -> list[dict[str, Any]]:
+    return [{"that": line.that, "value": _plain(line.value), "holds": line.holds} for line in lines]
+
+
+def judge(scenario: Scenario, result: Result) -> list[ThresholdLine]:
+    """Return what became of the scenario's thresholds in a run."""
+    values = {
+        subject_of(threshold.that): measure_condition(result, threshold.that)
+        for threshold in scenario.thresholds
+    }
+    return judge_lines(scenario, values)
+
+
+def judge_lines(scenario: Scenario, values: Mapping[str, float]) -> list[ThresholdLine]:
+    """Return what becomes of the thresholds where what they are about has these values."""
+    return [
+        ThresholdLine(
+            str(threshold.that),
+            values[subject_of(threshold.that)],
+            threshold.that.holds(values[subject_of(threshold.that)]),
+        )
+        for threshold in scenario.thresholds
+    ]
 
 
 def _plain(value: float) -> float | None:

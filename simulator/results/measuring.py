@@ -17,7 +17,7 @@ from engine.errors import InputError, did_you_mean
 from simulator.results.result import Result
 from simulator.scenario.conditions import METRICS, Condition
 
-__all__ = ["measure", "measure_condition"]
+__all__ = ["measure", "measure_condition", "subject_of"]
 
 _NAN: Final = float("nan")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
@@ -28,6 +28,12 @@ _COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocke
 def measure_condition(result: Result, condition: Condition) -> float:
     """Return the value of what a condition is about; nanoseconds where it is a duration."""
     return measure(result, condition.metric, dict(condition.labels))
+
+
+def subject_of(condition: Condition) -> str:
+    """Return what a condition is about, as it is written: `refused_share{client='browsers'}`."""
+    labels = ",".join(f"{name}='{value}'" for name, value in condition.labels)
+    return f"{condition.metric}{{{labels}}}" if labels else condition.metric
 
 
 def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None) -> float:

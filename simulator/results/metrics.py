@@ -223,7 +223,7 @@ def _line(group: _Group, whole_ns: int, start_ns: int, bin_ns: int | None) -> di
         "refused_share": refused / offered,
         "blocked_ns": group.blocked_ns,
         "goodput_per_s": group.good * 1e9 / span_ns,
-        "attempts_per_success": offered / group.good if group.good else float("inf"),
+        "attempts_per_success": offered / group.good if group.good else float("nan"),
         "first_refusal_ns": None
         if group.first_refusal_ns is None
         else group.first_refusal_ns - start_ns,

@@ -111,6 +111,12 @@ class Result:
         """The table by limit clause."""
         return pd.DataFrame(self.summary["clauses"]).set_index("clause")
 
+    @property
+    def replications(self) -> pd.DataFrame:
+        """A line a metric: mean, and the interval over replications; empty for a single run."""
+        found = self.summary.get("replications", {}).get("intervals", {})
+        return pd.DataFrame.from_dict(found, orient="index", columns=["mean", "low", "high"])
+
     def metrics(
         self,
         by: str | Sequence[str] = (),

@@ -1,0 +1,243 @@
+"""Probes of what is no rate limit: quotas, timeouts, sizes, cold starts, files.
+
+Each fires one clause in virtual time, through a small scenario or straight through an engine, and
+returns the evidence as a sentence, or None where the clause did not do what it says.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from engine import Engine, LimitTable, ManualClock, Request
+from engine.identity.permissions import PERMISSIONS
+from simulator.results import Result
+from simulator.running import run
+from simulator.scenario import loads
+
+__all__ = ["BOUNDS", "Probe"]
+
+_S: Final = 1_000_000_000
+_HOUR_NS: Final = 3_600 * _S
+_CARD: Final = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2030}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How a clause is fired. what: what it does then."""
+
+    what: str
+    fire: Callable[[], str | None]
+
+
+class _Bench:
+    """An engine on a manual clock with one private key that may do everything."""
+
+    def __init__(self, **quotas: int) -> None:
+        self.engine = Engine(clock=ManualClock(), seed=7)
+        self.tenant = self.engine.create_tenant("bench", quotas=quotas)
+        app = self.engine.create_application(
+            self.tenant, "bench", "private", grants=[("/", PERMISSIONS)]
+        )
+        self._key = self.engine.create_key(app)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:  # noqa: ANN401 # reason: JSON
+        answer = self.engine.handle(Request(method, path, key=self._key, ip="192.0.2.1", body=body))
+        return answer.status, answer.body
+
+    def wait(self, for_ns: int) -> None:
+        clock = self.engine.clock
+        assert isinstance(clock, ManualClock), "a bench has a manual clock"
+        clock.advance_ns(for_ns)
+
+
+def _scene(text: str) -> Result:
+    head = 'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\n'
+    app = '[[applications]]\nname = "a"\ntenant = "t"\n'
+    return run(loads(head + app + text), fidelity="engine")
+
+
+def _client(mix: str, *, rate: str = "1/1s", more: str = "") -> str:
+    return (
+        '[[clients]]\nname = "c"\napplication = "a"\nloop = "open"\n'
+        f'arrivals = {{ kind = "constant", rate = "{rate}" }}\nmix = [{{ {mix} }}]\n{more}\n'
+    )
+
+
+def _statuses(result: Result) -> dict[str, int]:
+    found: dict[str, int] = result.summary["totals"]["statuses"]
+    return found
+
+
+def _tokenize_limit() -> str | None:
+    bench = _Bench()
+    fine, _ = bench.ask("POST", "/tokenize", [str(n) for n in range(5)])
+    over, _ = bench.ask("POST", "/tokenize", [str(n) for n in range(6)])
+    return f"5 tokens {fine}, 6 tokens {over}" if fine == 200 and over >= 400 else None
+
+
+def _detokenize_limit() -> str | None:
+    bench = _Bench()
+    _, ids = bench.ask("POST", "/tokenize", ["a"])
+    fine, _ = bench.ask("POST", "/detokenize", [f"{{{{ {ids[0]} }}}}"] * 5)
+    over, _ = bench.ask("POST", "/detokenize", [f"{{{{ {ids[0]} }}}}"] * 6)
+    return f"5 expressions {fine}, 6 expressions {over}" if fine == 200 and over >= 400 else None
+
+
+def _quota_of_a_tenant() -> str | None:
+    bench = _Bench(**{"Tokenize Limit": 2})
+    over, _ = bench.ask("POST", "/tokenize", ["a", "b", "c"])
+    bench.engine.set_quota(bench.tenant, "Tokenize Limit", 3)
+    fine, _ = bench.ask("POST", "/tokenize", ["a", "b", "c"])
+    fired = (over, fine) == (400, 200)
+    return f"3 tokens {over}, after the operator's change {fine}" if fired else None
+
+
+def _rate_limit_quota() -> str | None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        strict = LimitTable((LimitTable.default()["LIM-CREATE"],))
+        text = strict.replace_rule("LIM-CREATE", rate="3/10s").to_toml()
+        (folder / "strict.toml").write_text(text, "utf-8")
+        scene = (
+            'name = "coverage"\nduration = "10s"\n[limit_tables]\nstrict = "strict.toml"\n'
+            '[[tenants]]\nname = "t"\nquotas = { "Rate Limit" = "strict" }\n'
+            '[[applications]]\nname = "a"\ntenant = "t"\n'
+        )
+        result = run(loads(scene + _client('request = "POST /tokenize"'), folder=folder))
+    refused = result.summary["totals"]["refused"]
+    return f"{refused} of 10 refused by the table `strict`" if refused == 7 else None
+
+
+def _log_retention() -> str | None:
+    bench = _Bench()
+    bench.ask("POST", "/tokenize", ["a"])
+    bench.wait(24 * _HOUR_NS - 1)
+    _, before = bench.ask("GET", "/logs")
+    bench.wait(1)
+    _, after = bench.ask("GET", "/logs")
+    counts = len(before["data"]), len(after["data"])
+    return f"{counts[0]} entries until 24 h, {counts[1]} then" if counts[1] < counts[0] else None
+
+
+def _cvc_retention() -> str | None:
+    bench = _Bench()
+    _, record = bench.ask("POST", "/tokens", {"type": "card", "data": {**_CARD, "cvc": "123"}})
+    body = [f"{{{{ {record['id']} }}}}"]
+    bench.wait(_HOUR_NS - 1)
+    _, before = bench.ask("POST", "/detokenize", body)
+    bench.wait(1)
+    _, after = bench.ask("POST", "/detokenize", body)
+    fired = "cvc" in before[0] and "cvc" not in after[0]
+    return "the cvc is readable until 1 h, and gone then" if fired else None
+
+
+def _intent_retention() -> str | None:
+    bench = _Bench()
+    _, intent = bench.ask("POST", "/token-intents", {"type": "token", "data": "a"})
+    bench.wait(24 * _HOUR_NS - 1)
+    before, _ = bench.ask("GET", f"/token-intents/{intent['id']}")
+    bench.wait(1)
+    after, _ = bench.ask("GET", f"/token-intents/{intent['id']}")
+    return f"{before} until 24 h, {after} then" if (before, after) == (200, 404) else None
+
+
+_PROXY: Final = (
+    '[[proxies]]\nname = "p"\ntenant = "t"\ndestination = { kind = "constant", value = "26s" }\n'
+)
+
+
+def _destination_timeout() -> str | None:
+    frame = _scene(_PROXY + _client('request = "POST /proxy/pay", proxy = "p"')).requests
+    fired = (frame["status"] == 408) & (frame["latency_ns"] == 25 * _S)
+    return f"{fired.sum()} answered 408 after 25 s" if fired.all() else None
+
+
+def _reactor(service: str) -> str:
+    return (
+        f'[[reactors]]\nname = "r"\ntenant = "t"\n'
+        f'service = {{ kind = "constant", value = "{service}" }}\n'
+    )
+
+
+_REACT: Final = 'request = "POST /reactors/{id}/react", reactor = "r"'
+
+
+def _reactor_timeout() -> str | None:
+    frame = _scene(_reactor("31s") + _client(_REACT)).requests
+    fired = (frame["status"] == 504) & (frame["latency_ns"] == 30 * _S)
+    return f"{fired.sum()} answered 504 after 30 s" if fired.all() else None
+
+
+def _cold_starts() -> str | None:
+    frame = _scene(_reactor("1500ms") + _client(_REACT)).requests
+    cold = int((frame["latency_ns"] == 2_500_000_000).sum())
+    hot = int((frame["latency_ns"] == 1_500_000_000).sum())
+    return f"{hot} hot, {cold} from a cold start" if hot and cold else None
+
+
+def _payload() -> str | None:
+    result = _scene(_reactor("10ms") + _client(_REACT + ', size = "1100000"'))
+    count = _statuses(result).get("413", 0)
+    return f"{count} answered 413" if count == result.summary["rows"] else None
+
+
+def _code() -> str | None:
+    bench = _Bench()
+    fine, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_000})
+    over, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_001})
+    return f"50 000 characters {fine}, one more {over}" if (fine, over) == (201, 400) else None
+
+
+def _file_size() -> str | None:
+    mix = 'request = "POST /account-updater/jobs", size = "30000001"'
+    found = _statuses(_scene(_client(mix, rate="1/10s")))
+    return "an upload of 30 000 001 bytes 413" if found == {"201": 1, "413": 1} else None
+
+
+def _split() -> str | None:
+    mix = 'request = "POST /account-updater/jobs", size = "65000000", split = true'
+    found = _statuses(_scene(_client(mix, rate="1/10s")))
+    return "65 MB became three files and three jobs" if found == {"201": 3, "204": 3} else None
+
+
+def _rate_limited() -> str | None:
+    result = _scene(_client('request = "GET /account-updater/jobs"', rate="2/1s"))
+    count = _statuses(result).get("429", 0)
+    return f"{count} answered 429" if count == result.summary["totals"]["refused"] > 0 else None
+
+
+def _lowest() -> str | None:
+    result = run(
+        'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\nkind = "test"\n'
+        '[[applications]]\nname = "a"\ntenant = "t"\n'
+        + _client('request = "POST /tokens"', rate="25/1s"),
+        fidelity="limits",
+    )
+    admitted = result.summary["totals"]["admitted"]
+    return f"{admitted} of 250 POST /tokens on a test tenant in 10 s" if admitted == 50 else None
+
+
+BOUNDS: Final[dict[str, Probe]] = {
+    "ERR-429": Probe("answers", _rate_limited),
+    "ERR-408": Probe("answers", _destination_timeout),
+    "LIM-LOWEST": Probe("the lowest binds", _lowest),
+    "QUO-TENANT": Probe("changes", _quota_of_a_tenant),
+    "QUO-RATE": Probe("names a table", _rate_limit_quota),
+    "QUO-LOG": Probe("expires", _log_retention),
+    "QUO-TOKENIZE": Probe("refuses", _tokenize_limit),
+    "QUO-DETOKENIZE": Probe("refuses", _detokenize_limit),
+    "QUO-CVC": Probe("expires", _cvc_retention),
+    "QUO-INTENT": Probe("expires", _intent_retention),
+    "PRX-TIMEOUT": Probe("times out", _destination_timeout),
+    "RCT-CODE": Probe("refuses", _code),
+    "RCT-PAYLOAD": Probe("refuses", _payload),
+    "RCT-HOT": Probe("starts cold", _cold_starts),
+    "RCT-TIMEOUT": Probe("times out", _reactor_timeout),
+    "ACC-FILE": Probe("refuses", _file_size),
+    "ACC-SPLIT": Probe("splits", _split),
+}
+"""Clause id → its probe."""

@@ -1,0 +1,236 @@
+"""Replications, capacity, comparison and coverage, from the command line and from Python."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import simulator
+from engine.clauses import CLAUSES
+from engine.errors import InputError
+from engine.limits import LimitTable
+from simulator.cli import main
+from simulator.covering import COVERED
+from simulator.covering_bounds import BOUNDS, Probe
+from simulator.replicating import interval_of
+
+S = 1_000_000_000
+
+POISSON = """
+duration = "1m"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "60/1m" }
+[[thresholds]]
+that = "refused_share <= 0.5"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with a small scenario in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "poisson.toml").write_text(POISSON)
+    return tmp_path
+
+
+def test_an_interval_is_students() -> None:
+    values = [3.0, 4.5, 5.0, 8.0]
+    found = interval_of(values)
+    oracle = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert found.low == pytest.approx(oracle.low)
+    assert found.high == pytest.approx(oracle.high)
+    assert interval_of([2.0, 2.0, 2.0])[1:3] == (2.0, 2.0)
+    assert math.isnan(interval_of([1.0]).low)
+    assert interval_of([math.nan, 3.0, 5.0]).values == 2
+
+
+def test_replications_have_intervals_and_their_own_seeds(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["run", "poisson.toml", "--fidelity", "limits", "--replications", "6", "--seed", "20"]
+    assert main(argv) == 0
+    printed = capsys.readouterr().out
+    assert "replications 6, seeds 20 to 25" in printed
+    assert printed.splitlines()[-1] == "report: runs/poisson-20/report.html"
+    summary = json.loads((here / "runs/poisson-20/summary.json").read_text())
+    runs = summary["replications"]["runs"]
+    assert [run["seed"] for run in runs] == list(range(20, 26))
+    alone = simulator.run("poisson.toml", fidelity="limits", seed=23)
+    assert runs[3]["sha256"] == alone.summary["sha256"]
+    assert runs[3]["line"]["offered"] == alone.summary["totals"]["offered"]
+    offered = [run["line"]["offered"] for run in runs]
+    interval = summary["replications"]["intervals"]["offered"]
+    assert interval["mean"] == pytest.approx(sum(offered) / 6)
+    assert interval["low"] < interval["mean"] < interval["high"]
+    # The true mean is 60 attempts; six runs are enough to hold it at this seed.
+    assert interval["low"] < 60 < interval["high"]
+
+
+def test_replications_in_python(here: Path) -> None:
+    result = simulator.run("poisson.toml", fidelity="limits", replications=3)
+    assert list(result.replications.columns) == ["mean", "low", "high"]
+    assert (result.replications["mean"] > 0).any()
+    assert simulator.run("poisson.toml", fidelity="limits").replications.empty
+
+
+def _constant(rate: str) -> str:
+    return POISSON.replace("poisson", "constant").replace("60/1m", rate).partition("[[thr")[0]
+
+
+def test_capacity_finds_the_limit_itself() -> None:
+    found = simulator.capacity(
+        _constant("10/1m"),
+        vary="clients.c.arrivals.rate",
+        between=("10/1m", "90/1m"),
+        keep="refused_share == 0",
+        replications=2,
+    )
+    assert (found.keeps, found.breaks) == ("50/1m", "51/1m")
+    assert len(found.trials) <= 10
+
+
+def test_capacity_is_unsure_where_chance_decides() -> None:
+    found = simulator.capacity(
+        POISSON,
+        vary="clients.c.arrivals.rate",
+        between=("20/1m", "120/1m"),
+        keep="refused_share <= 0.1",
+        replications=4,
+    )
+    assert found.keeps is not None
+    assert found.breaks is not None
+    low, high = (int(text.split("/")[0]) for text in (found.keeps, found.breaks))
+    assert 35 < low < high < 75
+    for trial in found.trials:
+        sure = trial.verdict != "open"
+        assert sure == (not trial.interval.low <= 0.1 < trial.interval.high)
+
+
+@pytest.mark.parametrize(
+    ("between", "keeps", "breaks"),
+    [(("5/1m", "40/1m"), "40/1m", None), (("60/1m", "90/1m"), None, "60/1m")],
+)
+def test_capacity_says_when_an_end_decides(
+    between: tuple[str, str], keeps: str | None, breaks: str | None
+) -> None:
+    found = simulator.capacity(
+        _constant("10/1m"),
+        vary="clients.c.arrivals.rate",
+        between=between,
+        keep="refused_share == 0",
+        replications=2,
+    )
+    assert (found.keeps, found.breaks) == (keeps, breaks)
+    assert len(found.trials) == 2
+
+
+def test_the_capacity_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "c.toml").write_text(_constant("10/1m"))
+    argv = ["capacity", "c.toml", "--vary", "clients.c.arrivals.rate", "--between", "10/1m"]
+    argv += ["90/1m", "--keep", "refused_share == 0", "--replications", "2"]
+    assert main([*argv, "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "refused_share == 0 surely holds up to clients.c.arrivals.rate = 50/1m",
+        "it surely does not hold at clients.c.arrivals.rate = 51/1m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vary", "between", "keep", "text"),
+    [
+        ("clients.x.count", ("1", "2"), "refused == 0", "has no element 'x'"),
+        ("clients.c.count", ("1", "2/1s"), "refused == 0", "must be two numbers"),
+        ("clients.c.count", ("2", "1"), "refused == 0", "must rise"),
+        ("clients.c.count", ("1", "2"), "refusals == 0", "there is no 'refusals'"),
+    ],
+)
+def test_a_search_that_cannot_be_is_one_line(
+    vary: str, between: tuple[str, str], keep: str, text: str
+) -> None:
+    with pytest.raises(InputError, match=text):
+        simulator.capacity(POISSON, vary=vary, between=between, keep=keep)
+
+
+def test_compare_pairs_by_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--fidelity", "limits", "--replications", "5", "--quiet"]
+    assert main(["run", "poisson.toml", "--out", "a", *common]) == 0
+    (here / "loose.toml").write_text(POISSON + '[rules.LIM-PUBLIC]\nrate = "55/1m"\n')
+    assert main(["run", "loose.toml", "--out", "b", *common]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a", "b"]) == 1
+    assert "paired by seed (5 pairs)" in capsys.readouterr().out
+    found = simulator.compare("a", "b")
+    lines = {d.metric: d for d in found.differences}
+    assert lines["offered"].change[:3] == (0, 0, 0)  # the same arrivals under the same seeds
+    assert lines["refused"].change.mean < 0
+    assert lines["refused"].is_sure
+    assert main(["compare", "a", "a"]) == 0
+    assert "no metric differs" in capsys.readouterr().out
+    assert main(["compare", "a", "nowhere"]) == 2
+
+
+def test_compare_pairs_single_runs_by_time(here: Path) -> None:
+    one = simulator.run("poisson.toml", fidelity="limits")
+    again = simulator.run("poisson.toml", fidelity="limits")
+    assert simulator.compare(one, again).same_rows
+    loose = simulator.run(POISSON + '[rules.LIM-PUBLIC]\nrate = "55/1m"\n', fidelity="limits")
+    found = simulator.compare(one, loose)
+    assert found.paired == "slices"
+    lines = {d.metric: d for d in found.differences}
+    difference = loose.summary["totals"]["refused"] - one.summary["totals"]["refused"]
+    assert lines["refused"].change.mean == difference
+    assert "paired by time" in found._repr_html_()
+
+
+def test_everything_fires_or_says_why_not() -> None:
+    lines = simulator.coverage()
+    missing = [line for line in lines if not line.fired and not line.masked]
+    assert missing == []
+    covered = {line.clause for line in lines}
+    assert covered == {item.id for item in CLAUSES if item.id.startswith(COVERED)}
+    counters = {name for rule in LimitTable.default() for name in rule.counter_names}
+    ways = {(line.clause, line.what) for line in lines}
+    for name in counters:
+        clause, _, leg = name.partition(".")
+        for way in ("refuses", "blocks", "delays"):
+            assert (clause, f"{leg} {way}".strip()) in ways
+    masked = {(line.clause, line.what) for line in lines if line.masked}
+    assert masked == {("LIM-PRIVATE", f"ip {way}") for way in ("refuses", "blocks", "delays")}
+
+
+def test_coverage_notices_what_does_not_fire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, "QUO-CVC", Probe("expires", lambda: None))
+    monkeypatch.delitem(BOUNDS, "RCT-HOT")
+    only = LimitTable((LimitTable.default()["LIM-PATCH"],))
+    lines = simulator.coverage(only)
+    missing = {line.clause for line in lines if not line.fired}
+    assert {"QUO-CVC", "RCT-HOT", "LIM-IP", "LIM-PRIVATE"} <= missing
+    assert "LIM-PATCH" not in missing
+
+
+def test_the_coverage_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coverage", "--out", "cov"]) == 0
+    printed = capsys.readouterr().out
+    assert "62 of 65 fired, 0 missing" in printed
+    assert "masked by LIM-IP" in printed
+    assert len(json.loads((here / "cov/coverage.json").read_text())) == 65
+
+
+def test_the_public_face_has_what_it_names() -> None:
+    for name in simulator.__all__:
+        assert getattr(simulator, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        getattr(simulator, "walk")  # noqa: B009 # reason: shows the error

@@ -73,6 +73,7 @@ LAST: Final = 2  # the last release that was reserved (only where throttles dela
 BASE: Final = 3  # where this counter's ring begins in the sequence that holds it
 PLACE: Final = 4  # sliding log: the ring's next slot
 FULL: Final = 5  # sliding log: 1 once the ring holds N charges
+OLDEST: Final = 6  # sliding log: the slot of the oldest charge that counted at the last look
 END: Final = 4  # fixed window: where the window of the last charge ends
 COUNT: Final = 5  # fixed window: charges in it
 START: Final = 4  # sliding counter: where the window of the last charge starts
@@ -227,13 +228,26 @@ def grow_ring(ring: list[int], limit_requests: int) -> None:
 
 
 def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], now_ns: int) -> int:
-    """Return N less the charges in (t - W, t]: O(log N)."""
-    gone_ns = now_ns - rule[SPAN]
+    """Return N less the charges in (t - W, t]: those from the oldest that counts to the newest.
+
+    The oldest that counted at the last look is where the search goes on, when the charge before it
+    still counts for nothing; each charge is passed once, so a look costs O(1) over time.
+    """
+    limit = rule[LIMIT]
     place = line[PLACE]
-    remaining = rule[LIMIT] - place + bisect_right(ring, gone_ns, 0, place)
-    if line[FULL]:
-        remaining += bisect_right(ring, gone_ns, place, rule[LIMIT]) - rule[LIMIT]
-    return remaining
+    gone_ns = now_ns - rule[SPAN]
+    if ring[place - 1] <= gone_ns or not (place or line[FULL]):
+        return limit  # not even the newest counts, or there is none
+    oldest = line[OLDEST]
+    if ring[oldest - 1] > gone_ns:
+        oldest = bisect_right(ring, gone_ns, place, limit) % limit if line[FULL] else 0
+    while ring[oldest] <= gone_ns:
+        oldest += 1
+        if oldest == limit:
+            oldest = 0
+    line[OLDEST] = oldest
+    used = place - oldest
+    return limit - used if used > 0 else -used
 
 
 def remaining_fixed_window(

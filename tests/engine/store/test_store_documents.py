@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import StoreError
-from engine.model import Job, Key, Proxy, Tenant
+from engine.model import Intent, Job, Key, Proxy, Tenant
 from engine.store import Store, cursor
 from tests.engine.store._queries import logged
 from tests.engine.store._records import (
@@ -174,3 +174,58 @@ def test_old_log_entries_go_and_their_cursor_goes_on(store: Store) -> None:
         store.add_log(log(10, 1))
         assert store.expire_logs(TENANT, 5) == 2
     assert logged(store) == [uuid(5)]
+
+
+def test_the_documents_version_moves_with_every_change_that_requests_depend_on(
+    store: Store,
+) -> None:
+    records = [each for each in one_of_each() if not isinstance(each, Job | Intent)]
+    seen = set()
+    for record in records:
+        with store.transaction():
+            store.put(record)
+            seen.add(store.documents_version())
+        assert store.documents_version() in seen
+    assert None not in seen
+    assert len(seen) == len(records)
+    with store.transaction():
+        store.delete(type(records[0]), records[0].id)
+    assert store.documents_version() not in seen
+
+
+def test_the_documents_version_stands_still_while_only_tokens_and_logs_are_written(
+    store: Store,
+) -> None:
+    with store.transaction():
+        before = store.documents_version()
+        store.add_tokens([token(1)])
+        store.add_log(log(1, 1))
+    with store.transaction(write=False):
+        assert store.token(TENANT, token(1).id) is not None
+    assert store.documents_version() == before
+
+
+def test_the_documents_version_of_a_change_that_is_undone_is_never_that_of_another(
+    store: Store,
+) -> None:
+    store.begin()
+    store.put(tenant(1))
+    inside = store.documents_version()
+    store.rollback()
+    assert store.documents_version() != inside
+    with store.transaction():
+        store.put(tenant(2))
+        assert store.documents_version() != inside
+
+
+def test_what_is_due_is_known_at_its_instant(store: Store) -> None:
+    """QUO-INTENT, QUO-CVC: half-open, so erased at the deadline itself."""
+    assert not store.is_due(2**62)
+    intent = next(each for each in one_of_each() if isinstance(each, Intent))
+    with store.transaction():
+        store.put(intent)
+    assert not store.is_due(intent.until_ns - 1)
+    assert store.is_due(intent.until_ns)
+    with store.transaction():
+        assert store.expire(intent.until_ns) == 1
+    assert not store.is_due(2**62)

@@ -165,7 +165,7 @@ def loads(text: str, name: str = "serve.toml") -> tuple[ServeConfig, Document]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a configuration file."""
+    """Return the JSON Schema of a configuration file; `serve.schema.json` holds it for editors."""
     return json_schema(ServeConfig, title="Tollgate deployment")
 
 

@@ -7,7 +7,7 @@ at most. Both leave statuses open, as D-STATUS does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Final, get_args
 
@@ -15,7 +15,7 @@ from engine.http.openapi.bodies import CURSOR, request_schema
 from engine.http.openapi.schemas import Kind, Schema, answers, ref, requests, token_record
 from engine.http.openapi.shapes import SHAPES, Link, Shape
 from engine.messages import PROBLEM_TYPE, problem_title
-from engine.profile import Profile
+from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS, Operation
 from engine.resources.bodies import MEDIA_TYPES
 from engine.resources.pages import LIMIT_SIZE
@@ -60,8 +60,8 @@ def document(kind: Kind, profile: Profile) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _schemas(kind, profile),
-            "responses": _problems() if kind == "full" else {},
-            "headers": _headers(),
+            "responses": _problems(http) if kind == "full" else {},
+            "headers": _headers(http) if kind == "full" else {},
             "securitySchemes": {
                 "apiKey": {"type": "apiKey", "in": "header", "name": http.key_header},
                 "proxyKey": {"type": "apiKey", "in": "header", "name": http.proxy_key_header},
@@ -236,9 +236,9 @@ class _Builder:
 
     def _success(self) -> dict[str, Any]:
         shape = self._shape
-        found: dict[str, Any] = {"description": "Done.", "headers": _header_refs(*_USUAL)}
-        if shape.located:
-            found["headers"] |= _header_refs("Location")
+        names = (*_RATES, "Location") if shape.located else _RATES
+        headers = _header_refs(self._profile.http, *names)
+        found: dict[str, Any] = {"description": "Done.", "headers": headers}
         if shape.answer == "csv":
             found["content"] = {"text/csv": {"schema": {"type": "string"}}}
         elif shape.answer:
@@ -277,49 +277,62 @@ class _Builder:
         return found
 
 
-_USUAL: Final = ("X-Request-Id", "RateLimit", "RateLimit-Policy")
-_OF_STATUS: Final = {401: "WWW-Authenticate", 429: "Retry-After"}
+_ID: Final = "X-Request-Id"
+_RATES: Final = ("RateLimit", "RateLimit-Policy")
+_OF_STATUS: Final = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
+_BEFORE_THE_ENGINE: Final = (414, 431, 500)
 _STATUSES: Final = (
     400, 401, 403, 404, 408, 409, 413, 414, 415, 422, 429, 431, 500, 502, 504,
 )  # fmt: skip  # reason: one row
 
 
-def _headers() -> dict[str, Any]:
-    """Return the header fields (D-429-HEADERS); those of the limits need a rule that applies."""
-    item = '"[^"]+"'
+def _headers(http: HttpProfile) -> dict[str, Any]:
+    """Return the header fields; those of the limits where the profile has them (D-429-HEADERS)."""
+    rule = '"[^"]+"'
     fields: dict[str, tuple[str, Schema]] = {
-        "X-Request-Id": ("As it was sent, or made.", {"type": "string"}),
+        _ID: ("As it was sent, or made.", {"type": "string"}),
         "RateLimit": (
             "The rule with the least room: what it has left, and when it is empty again.",
-            {"type": "string", "pattern": f"^{item};r=[0-9]+;t=[0-9]+$"},
+            {"type": "string", "pattern": f"^{rule};r=[0-9]+;t=[0-9]+$"},
         ),
         "RateLimit-Policy": (
             "The same rule: so many requests in so many seconds.",
-            {"type": "string", "pattern": f"^{item};q=[0-9]+;w=[0-9]+$"},
+            {"type": "string", "pattern": f"^{rule};q=[0-9]+;w=[0-9]+$"},
         ),
         "Retry-After": ("Whole seconds.", {"type": "integer", "minimum": 1}),
         "WWW-Authenticate": ("Which key is needed.", {"type": "string"}),
         "Location": ("Path of what was created.", {"type": "string"}),
-        "Allow": ("Methods of this path.", {"type": "string"}),
     }
     return {
-        name: {"description": text, "required": False, "schema": schema}
+        name: {"description": text, "schema": schema}
         for name, (text, schema) in fields.items()
+        if name not in _left_out(http)
     }
 
 
-def _header_refs(*names: str) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+def _left_out(http: HttpProfile) -> set[str]:
+    left_out = set() if http.rate_limit_fields else {*_RATES}
+    return left_out if http.retry_after else left_out | {"Retry-After"}
 
 
-def _problems(statuses: Iterable[int] = _STATUSES) -> dict[str, Any]:
+def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
+    left_out = _left_out(http)
+    return {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in (_ID, *names)
+        if name not in left_out
+    }
+
+
+def _problems(http: HttpProfile) -> dict[str, Any]:
     """Return the problem answers (D-PROBLEM), by status."""
     found = {}
-    for status in statuses:
-        names = [*_USUAL, _OF_STATUS[status]] if status in _OF_STATUS else [*_USUAL]
+    for status in _STATUSES:
+        rates = () if status in _BEFORE_THE_ENGINE else _RATES
         found[f"Problem{status}"] = {
             "description": problem_title(status),
-            "headers": _header_refs(*names),
+            "headers": _header_refs(http, *rates, *_OF_STATUS.get(status, ())),
             "content": {PROBLEM_TYPE: {"schema": ref("Problem")}},
         }
+    del found["Problem431"]["headers"]  # its head was never read to the end
     return found

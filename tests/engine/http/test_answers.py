@@ -1,0 +1,157 @@
+"""What is good about an answer: headers, pages, the client's address, ordinary clients (D-IP)."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.http.described import check_answer
+from tests.engine.http.live import KEY, Live, served
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def test_tokenize_over_http(live: Live, full: dict[str, Any]) -> None:
+    # TOK-PLAIN, TOK-OBJECT
+    body = {"name": "Ada", "card": {"type": "card", "data": {"number": "4242424242424242"}}}
+    answer = live.ask("POST", "/tokenize", json=body)
+    assert answer.status_code == 200
+    assert UUID.fullmatch(answer.json()["name"])
+    assert answer.json()["card"]["mask"]["number"] == "XXXXXXXXXXXX4242"
+    assert answer.headers["cache-control"] == "no-store"
+    check_answer(full, "tokenize", answer)
+
+
+def test_curl_works_as_anybody_would_write_it(live: Live) -> None:
+    command = ["curl", "-sS", f"{live.url}/tokenize", "-H", f"SVC-API-KEY: {KEY}", "--json"]
+    ran = subprocess.run([*command, '{"name": "Ada"}'], capture_output=True, text=True, check=True)
+    assert UUID.fullmatch(json.loads(ran.stdout)["name"])
+
+
+def test_curl_sends_a_large_body_only_when_it_is_wanted(live: Live, folder: Path) -> None:
+    # `Expect: 100-continue`: the head alone is enough for a 401 and a 413
+    (folder / "large").write_bytes(b" " * 5_000_000)
+    command = ["curl", "-sS", "-i", f"{live.url}/tokenize", "-H", "Content-Type: application/json"]
+    command += ["-H", "Expect: 100-continue", "--data-binary", f"@{folder}/large"]
+    for more, status in ((["-H", f"SVC-API-KEY: {KEY}"], b"413"), ([], b"401")):
+        ran = subprocess.run([*command, *more], capture_output=True, check=True)
+        assert ran.stdout.startswith(b"HTTP/1.1 " + status)
+
+
+def test_a_request_id_comes_back_as_it_was_sent_or_is_made(live: Live) -> None:
+    sent = live.ask("GET", "/tokens", headers={"X-Request-Id": "abc-123"})
+    assert sent.headers["x-request-id"] == "abc-123"
+    for odd in ("", "a b", "x" * 200, "<script>"):
+        made = live.ask("GET", "/tokens", headers={"X-Request-Id": odd}).headers["x-request-id"]
+        assert re.fullmatch(r"[0-9a-f]{32}", made)
+
+
+def test_head_is_get_without_its_body(live: Live) -> None:
+    answer = live.ask("HEAD", "/tokens")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "application/json"
+    assert live.ask("HEAD", "/tokens", key=None).status_code == 401
+
+
+def test_options_names_the_methods(live: Live) -> None:
+    answer = live.ask("OPTIONS", "/tokens/x", key=None)
+    assert answer.status_code == 204
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH"
+
+
+def test_an_answer_that_is_null_is_json(live: Live) -> None:
+    answer = live.ask("POST", "/detokenize", json=None, content=b"null", headers=_JSON)
+    assert (answer.status_code, answer.content) == (200, b"null")
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def test_a_body_of_null_is_not_no_body(live: Live) -> None:
+    assert live.ask("POST", "/keys", content=b"null", headers=_JSON).status_code == 400
+    assert live.ask("POST", "/keys").status_code == 201
+
+
+def test_a_chunked_body_is_a_body(live: Live) -> None:
+    pieces = iter([b'{"name":', b' "Ada"}'])
+    assert live.ask("POST", "/tokenize", content=pieces, headers=_JSON).status_code == 200
+
+
+def test_the_pages_need_no_key_and_count_nowhere(hurried: Live) -> None:
+    # D-COUNTED
+    for _ in range(3):
+        for path in ("/healthz", "/metrics", "/docs", "/openapi.json"):
+            answer = hurried.ask("GET", path, key=None)
+            assert answer.status_code == 200
+            assert "ratelimit" not in answer.headers
+            assert hurried.ask("HEAD", path, key=None).content == b""
+    refused = hurried.ask("POST", "/healthz", key=None)
+    assert (refused.status_code, refused.json()["status"]) == (405, 405)
+    assert refused.headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_on_a_custom_hostname_everything_is_the_proxys(hurried: Live) -> None:
+    # LIM-PROXY-HOST, D-PROXY-RULES
+    host = hurried.keys("custom_hostname")[0]["host"]
+    answer = hurried.client.get("/healthz?a=1", headers={"Host": host})
+    assert answer.json()["path"] == "/healthz?a=1"
+    assert answer.headers["ratelimit-policy"] == '"LIM-PROXY-HOST";q=50;w=10'
+
+
+def test_metrics_count_requests_decisions_and_time(live: Live) -> None:
+    live.ask("POST", "/tokenize", json={"a": "b"})
+    text = live.ask("GET", "/metrics", key=None).text
+    assert re.search(r'tollgate_requests_total\{operation="tokenize",status="200"\} [1-9]', text)
+    assert re.search(r'tollgate_decisions_total\{outcome="admitted",rule=""\} [1-9]', text)
+    assert "# TYPE tollgate_request_duration_seconds histogram" in text
+    buckets = re.findall(r'duration_seconds_bucket\{le="([^"]+)"\} ([0-9.]+)', text)
+    counts = [float(count) for _, count in buckets]
+    assert counts == sorted(counts)
+    assert buckets[-1][0] == "+Inf"
+    assert f"duration_seconds_count {counts[-1]}" in text
+
+
+def test_metrics_name_the_clause_that_refuses(hurried: Live) -> None:
+    key = hurried.keys("private_test")[1]["key"]
+    for _ in range(51):
+        hurried.ask("GET", "/tokens", key=key)
+    text = hurried.ask("GET", "/metrics", key=None).text
+    assert 'tollgate_decisions_total{outcome="refused",rule="LIM-TEST-TENANT"}' in text
+
+
+def test_a_forwarded_address_counts_only_from_a_trusted_proxy(folder: Path) -> None:
+    # D-IP: 2000 requests of one address are the most (LIM-IP), so the tests' own limit table is
+    # the witness: one request a client
+    table = '[[rule]]\nid = "LIM-IP"\nrate = "1/1h"\ncounter = "ip"\n'
+    limits = folder / "limits.toml"
+    limits.write_text(table, encoding="utf-8")
+
+    def statuses(*flags: str) -> list[int]:
+        with served(folder, "--limits", str(limits), *flags, limits=True) as server:
+            return [
+                server.ask("GET", "/tokens", headers={"X-Forwarded-For": address}).status_code
+                for address in ("203.0.113.1", "203.0.113.2", "203.0.113.1")
+            ]
+
+    assert statuses() == [200, 429, 429]
+    assert statuses("--trust-forwarded", "127.0.0.0/8") == [200, 200, 429]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+def test_a_proxy_passes_every_method_on(hurried: Live, method: str) -> None:
+    line = hurried.keys("proxy_key")[0]
+    headers = {line["header"]: line["key"], "SVC-API-KEY": "not passed on", "X-Mine": "passed on"}
+    answer = hurried.client.request(
+        method, "/proxy/a%20b/c?x=1&x=2", headers=headers, content=b"\x00\xff" * 10
+    )
+    assert answer.status_code == 200
+    shown = answer.json()
+    assert (shown["method"], shown["path"]) == (method, "/a%20b/c?x=1&x=2")
+    assert shown["body_bytes"] == 20
+    assert shown["headers"]["x-mine"] == "passed on"
+    assert not {"svc-api-key", "svc-proxy-key"} & shown["headers"].keys()

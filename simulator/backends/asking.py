@@ -69,6 +69,7 @@ class Asker:
 
     __slots__ = (
         "_client",
+        "_dealt",
         "_file_limit_bytes",
         "_known",
         "_pick",
@@ -100,21 +101,20 @@ class Asker:
         self._view = view
         self._file_limit_bytes = file_limit_bytes
         self._plan_of = [plan_maker(scenario, client, ask) for ask in mix]
-        self.next = self._only() if self._is_fixed() else self._draw
-
-    def _is_fixed(self) -> bool:
-        client = self._client
-        return len(client.group.mix) == 1 and len(client.keys) <= 1 and len(client.addresses) == 1
-
-    def _only(self) -> Callable[[], Asked]:
-        asked = self._draw()
-        return lambda: asked
+        group = client.group
+        pool = next((pool for pool in scenario.addresses if pool.name == group.addresses), None)
+        # Dealt once a client, or once a request: in the first case the dealer is asked once.
+        deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+        self._dealt = None if deals else (client.deal_key(), client.deal_address())
+        self.next: Callable[[], Asked] = self._draw
+        if not deals and self._pick is None:
+            only = self._draw()
+            self.next = lambda: only
 
     def _draw(self) -> Asked:
         client = self._client
         entry = self._pick() if self._pick is not None else 0
-        key = client.deal_key()
-        address = client.deal_address()
+        key, address = self._dealt or (client.deal_key(), client.deal_address())
         place = (entry, key, address)
         found = self._known.get(place)
         if found is None:

@@ -109,8 +109,7 @@ def go_on(
 ) -> Generator[simpy.Event, object, _Result]:
     """Run a coroutine that sleeps to its end, inside a SimPy process; returns its result."""
     while True:
-        now_ns: int = env.now  # type: ignore[assignment] # reason: time is whole here
-        timer: simpy.Event = At(env, now_ns + sleep.for_ns, SERVICE)
+        timer: simpy.Event = At(env, sleep.for_ns, SERVICE)
         if sleep.bell is not None:
             rung = env.event()
             sleep.bell.ring = lambda rung=rung: _ring(rung)  # type: ignore[misc] # reason: binds this sleep's event

@@ -27,14 +27,15 @@ _ATTEMPT_BITS: Final = 16
 
 
 class At(simpy.Event):
-    """Happens at `at_ns`, among events of that instant in order of `order`."""
+    """Happens `delay_ns` from now, among events of that instant in order of `order`."""
 
-    def __init__(self, env: simpy.Environment, at_ns: int, order: int) -> None:
+    _value = None
+    _ok = True
+
+    def __init__(self, env: simpy.Environment, delay_ns: int, order: int) -> None:
         self.env = env
         self.callbacks = []
-        self._value = None
-        self._ok = True
-        env.schedule(self, order, at_ns - env.now)  # type: ignore[arg-type] # reason: any whole number orders
+        env.schedule(self, order, delay_ns)  # type: ignore[arg-type] # reason: any whole number orders
 
 
 def order_of(client: int, attempt: int, serial: int) -> int:

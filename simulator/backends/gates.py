@@ -5,8 +5,9 @@ the whole engine. Both decide alike, bit for bit: draws of service times are the
 an admitted attempt, whatever the fidelity.
 
 `begin` makes what the attempts of one request share; `put` records an attempt and returns what
-became of it. Where the answer comes later, and how is not known yet, `Answer.later` is a generator
-of SimPy events that ends with the answer.
+became of it: a plain number where it was let in, nothing can fail and the latency is known already,
+which is the usual case, else an `Answer`. Where the answer comes later, and how is not known yet,
+`Answer.later` is a generator of SimPy events that ends with the answer.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Gate(Protocol):
 
     def put(
         self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
-    ) -> Answer:
+    ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         ...
 
@@ -126,26 +127,27 @@ class LimitsGate:
 
     def put(
         self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
-    ) -> Answer:
+    ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         del content
         decision = self._decide(now_ns, asked.subject)
-        wait_ns = decision.wait_ns
+        rule, wait_ns = decision.rule, decision.wait_ns
         plan = None if asked.plan is None else asked.plan()
-        if not decision.admitted:
-            verdict = self._verdicts.number(now_ns, decision)
-            self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
-            return Answer(LIMITED, 0, wait_ns)
         verdict = 0
-        if wait_ns or decision.shadow:
+        if rule is not None or decision.shadow:
             verdict = self._verdicts.number(now_ns, decision)
-        service_ns = drawn_ns(service)
+            if not decision.admitted:
+                self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
+                return Answer(LIMITED, 0, wait_ns)
+        service_ns = service if isinstance(service, int) else service()
         if plan is not None:
             row = self._add(now_ns, asked.row, attempt, verdict, wait_ns, None)
             return Answer(0, 0, wait_ns, self._later(now_ns, asked, row, plan, wait_ns, service_ns))
-        self._add(now_ns, asked.row, attempt, verdict, wait_ns, wait_ns + service_ns)
-        body = _JOB if asked.follow is not None else None
-        return Answer(NO_STATUS, wait_ns + service_ns, wait_ns, body=body)
+        latency_ns = wait_ns + service_ns
+        self._add(now_ns, asked.row, attempt, verdict, wait_ns, latency_ns)
+        if asked.follow is not None:
+            return Answer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
+        return latency_ns
 
     def _later(
         self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int

@@ -50,7 +50,7 @@ class PacingLine:
         due_ns = max(self._pace.due_ns, now_ns)
         if due_ns != self._timer_ns:
             self._timer_ns = due_ns
-            timer = At(self._env, due_ns, self._waiting[0][0])
+            timer = At(self._env, due_ns - now_ns, self._waiting[0][0])
             timer.callbacks.append(self._fire)
 
     def _fire(self, _: simpy.Event) -> None:

@@ -38,11 +38,13 @@ class ClientRun:
     """One client on its way through a run."""
 
     __slots__ = (
-        "_attempts",
+        "_answer_order",
+        "_attempts_limit",
         "_client",
         "_deadline_ns",
         "_ended",
         "_env",
+        "_first_order",
         "_gate",
         "_line",
         "_next",
@@ -70,7 +72,7 @@ class ClientRun:
         self._next = asker.next
         self._ended = tally.request_ended
         self._retry = group.retry
-        self._attempts = attempts_of(group.retry)
+        self._attempts_limit = attempts_of(group.retry)
         self._retry_draws = client.stream("retry").uniform if draws(group.retry) else _nothing
         self._service: Service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
@@ -79,39 +81,43 @@ class ClientRun:
         if group.pacing is not None:
             self._line = PacingLine(env, pace_of(group.pacing, group.start_ns))
         self._under_way = 0
+        self._answer_order = order_of(client.number, ANSWER, 0)
+        self._first_order = order_of(client.number, 1, 0)
         self._wants_answer = group.loop == "closed" or group.concurrency is not None
 
     # --- loops -----------------------------------------------------------------------------------
 
     def closed_loop(self, lane: int) -> _Process:
         """Think, ask, wait for the answer, and again."""
-        env, number, stop_ns = self._env, self._client.number, self._stop_ns
+        env, stop_ns = self._env, self._stop_ns
         group = self._client.group
         suffix = f"-{lane}" if lane else ""
         think: Service = 0
         if group.think is not None:
             think = duration_of(group.think, lambda: self._client.stream(f"think{suffix}"))
-        first = order_of(number, 1, lane)
-        now_ns = group.start_ns
+        first = self._first_order + lane
+        now_ns, at_ns = 0, group.start_ns
         while True:
-            now_ns += think if isinstance(think, int) else think()
-            if now_ns >= stop_ns:
+            at_ns += think if isinstance(think, int) else think()
+            if at_ns >= stop_ns:
                 return
-            yield At(env, now_ns, first)
-            yield from self._request(lane)
-            now_ns = env.now  # type: ignore[assignment] # reason: time is whole here
+            yield At(env, at_ns - now_ns, first)
+            yield from self._request(at_ns, lane)
+            now_ns = at_ns = env.now  # type: ignore[assignment] # reason: time is whole here
 
     def open_loop(self, arrivals: Iterator[int]) -> _Process:
         """Ask at the instants of `arrivals`, whatever became of earlier requests."""
-        env, number, stop_ns = self._env, self._client.number, self._stop_ns
+        env, stop_ns = self._env, self._stop_ns
         most = self._client.group.concurrency
         waiting: deque[int] = deque()
+        now_ns = 0
         for serial, at_ns in enumerate(arrivals):
             if at_ns >= stop_ns:
                 return
-            yield At(env, at_ns, order_of(number, 1, serial))
+            yield At(env, at_ns - now_ns, self._first_order + serial)
+            now_ns = at_ns
             if most is None:
-                self._spawn(self._request(serial))
+                self._spawn(self._request(now_ns, serial))
             elif self._under_way < most:
                 self._under_way += 1
                 self._spawn(self._one_of_many(serial, waiting))
@@ -120,11 +126,11 @@ class ClientRun:
 
     def _one_of_many(self, serial: int, waiting: deque[int]) -> _Process:
         """Play a request and then those that wait for its place."""
-        yield from self._request(serial)
+        yield from self._request(self._now_ns(), serial)
         while waiting and self._now_ns() < self._stop_ns:
             serial = waiting.popleft()
-            yield At(self._env, self._now_ns(), order_of(self._client.number, 1, serial))
-            yield from self._request(serial)
+            yield At(self._env, 0, self._first_order + serial)
+            yield from self._request(self._now_ns(), serial)
         self._under_way -= 1
 
     def _spawn(self, process: _Process) -> None:
@@ -135,18 +141,38 @@ class ClientRun:
 
     # --- a request -------------------------------------------------------------------------------
 
-    def _request(self, serial: int) -> _Process:
-        """Play one request; where it stands for several, begin the others together with it."""
+    def _request(self, now_ns: int, serial: int) -> _Process:
+        """Return the play of one request; where it stands for several, begin the others with it."""
         asked = self._next()
         for _ in range(1, asked.parts):
-            self._spawn(self._one(asked, serial, None))
-        yield from self._one(asked, serial, None)
+            self._spawn(self._one(now_ns, asked, serial, None))
+        return self._one(now_ns, asked, serial, None)
 
-    def _one(self, asked: Asked, serial: int, given: Json) -> _Process:
-        """Play the attempts of one request, up to its end; and the upload that may follow."""
-        env, line, number = self._env, self._line, self._client.number
-        began_ns = self._now_ns()
+    def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:
+        """Play one request, up to its end; and the upload that may follow."""
         content = self._gate.begin(asked, self._client, given)
+        answer: Answer | int | None = None
+        if self._line is None:
+            answer = self._gate.put(now_ns, asked, content, 1, self._service)
+            if type(answer) is int:
+                # The usual case, kept short: it was let in, and nothing can fail any more.
+                if answer and self._awaits(asked):
+                    yield At(self._env, answer, self._answer_order + serial)
+                self._end(asked, now_ns, now_ns + answer, NO_STATUS)
+                return
+        yield from self._attempts(now_ns, asked, content, serial, answer)
+
+    def _attempts(
+        self,
+        now_ns: int,
+        asked: Asked,
+        content: Request | None,
+        serial: int,
+        answer: Answer | int | None,
+    ) -> _Process:
+        """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
+        env, line, awaits = self._env, self._line, self._awaits(asked)
+        began_ns = now_ns
         stop_ns = self._stop_ns
         if self._deadline_ns is not None:
             stop_ns = min(stop_ns, began_ns + self._deadline_ns)
@@ -154,50 +180,56 @@ class ClientRun:
         delay_ns = 0
         while True:
             if line is not None:
-                yield from line.turn(order_of(number, attempt, serial))
-                if self._now_ns() >= stop_ns:
+                yield from line.turn(order_of(self._client.number, attempt, serial))
+                now_ns = self._now_ns()
+                if now_ns >= stop_ns:
                     break
-            answer = yield from self._attempt(asked, content, attempt, serial)
+            if answer is None:
+                answer = self._gate.put(now_ns, asked, content, attempt, self._service)
+            if isinstance(answer, int):
+                answer = Answer(NO_STATUS, answer)
+            if answer.later is not None or awaits:
+                answer = yield from self._awaited(answer, serial)
+                now_ns = self._now_ns()
             if not self._again(answer, attempt):
-                self._end(asked, began_ns, answer)
-                if asked.follow is not None and answer.body is not None:
-                    yield from self._follow(asked.follow, serial, answer.body)
+                self._end(asked, began_ns, now_ns + answer.latency_ns, answer.status)
+                yield from self._follow(asked.follow, serial, answer.body)
                 return
             delay_ns = self._delay_ns(attempt - 1, delay_ns)
-            at_ns = self._now_ns() + self._patience_ns(answer, delay_ns)
-            if at_ns >= stop_ns:
+            patience_ns = self._patience_ns(answer, delay_ns)
+            if now_ns + patience_ns >= stop_ns:
                 break
             attempt += 1
-            yield At(env, at_ns, order_of(number, attempt, serial))
+            yield At(env, patience_ns, order_of(self._client.number, attempt, serial))
+            now_ns += patience_ns
+            answer = None
         self._ended(asked.row, began_ns, well=False)
 
-    def _attempt(
-        self, asked: Asked, content: Request | None, attempt: int, serial: int
-    ) -> Generator[simpy.Event, object, Answer]:
-        """Make one attempt, and wait for its answer where somebody does."""
-        answer = self._gate.put(self._now_ns(), asked, content, attempt, self._service)
-        awaited = answer.later is not None
+    def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
+        """Wait for an answer; returns it with nothing left to wait for."""
+        is_late = answer.later is not None
         if answer.later is not None:
             answer = yield from answer.later
-        if awaited or (answer.latency_ns and self._awaits(asked)):
-            at_ns = self._now_ns() + answer.latency_ns
-            yield At(self._env, at_ns, order_of(self._client.number, ANSWER, serial))
+        if is_late or answer.latency_ns:
+            yield At(self._env, answer.latency_ns, self._answer_order + serial)
             answer = answer._replace(latency_ns=0)
         if self._line is not None:
             self._line.answered(limited=answer.status == LIMITED)
         return answer
 
-    def _follow(self, upload: Asked, serial: int, given: Json) -> _Process:
-        """Play the upload that follows an answer."""
-        yield At(self._env, self._now_ns(), order_of(self._client.number, 1, serial))
+    def _follow(self, upload: Asked | None, serial: int, given: Json) -> _Process:
+        """Play the upload that follows an answer, where one does."""
+        if upload is None or given is None:
+            return
+        yield At(self._env, 0, self._first_order + serial)
         if self._now_ns() < self._stop_ns:
-            yield from self._one(upload, serial, given)
+            yield from self._one(self._now_ns(), upload, serial, given)
 
     def _awaits(self, asked: Asked) -> bool:
         return self._wants_answer or self._line is not None or asked.follow is not None
 
     def _again(self, answer: Answer, attempt: int) -> bool:
-        if answer.status == NO_STATUS or attempt >= self._attempts:
+        if answer.status == NO_STATUS or attempt >= self._attempts_limit:
             return False
         return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
 
@@ -210,11 +242,10 @@ class ClientRun:
             return max(delay_ns, retry_after_ns(answer.wait_ns))
         return delay_ns
 
-    def _end(self, asked: Asked, began_ns: int, answer: Answer) -> None:
+    def _end(self, asked: Asked, began_ns: int, answered_ns: int, status: int) -> None:
         """Count a request that got its last answer; late or an error is not well."""
-        well = answer.status == NO_STATUS or 200 <= answer.status < 300
+        well = status == NO_STATUS or 200 <= status < 300
         if self._deadline_ns is not None:
-            answered_ns = self._now_ns() + answer.latency_ns
             well = well and answered_ns - began_ns < self._deadline_ns
         self._ended(asked.row, began_ns, well=well)
 

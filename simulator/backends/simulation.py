@@ -109,7 +109,9 @@ def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) ->
 def _ticks(
     env: simpy.Environment, end_ns: int, progress: Progress
 ) -> Generator[simpy.Event, object, None]:
-    for step in range(_PROGRESS_STEPS):
-        yield At(env, end_ns * step // _PROGRESS_STEPS, _LAST)
-        progress(env.now)  # type: ignore[arg-type] # reason: time is whole here
-    progress(end_ns)
+    told_ns = 0
+    for step in range(1, _PROGRESS_STEPS):
+        now_ns = end_ns * step // _PROGRESS_STEPS
+        yield At(env, now_ns - told_ns, _LAST)
+        progress(now_ns)
+        told_ns = now_ns

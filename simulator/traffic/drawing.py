@@ -31,7 +31,7 @@ from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
 from simulator.traffic.draws import (
     categorical,
     cumulative_weights,
-    exponential_ns,
+    exponential_from,
     lognormal_ns,
     pareto_ns,
     uniform_ns,
@@ -56,8 +56,7 @@ def duration_of(draw: Draw, stream: Callable[[], Stream]) -> int | Callable[[], 
         low_ns, high_ns = draw.low_ns, draw.high_ns
         return lambda: uniform_ns(uniform(), low_ns, high_ns)
     if isinstance(draw, Exponential):
-        mean_ns = draw.mean_ns
-        return lambda: exponential_ns(uniform(), mean_ns)
+        return exponential_from(uniform, draw.mean_ns)
     if isinstance(draw, Lognormal):
         median_ns, sigma = draw.median_ns, draw.sigma
         return lambda: lognormal_ns(uniform(), median_ns, sigma)

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 __all__ = [
     "categorical",
     "cumulative_weights",
+    "exponential_from",
     "exponential_ns",
     "lognormal_ns",
     "nearest_ns",
@@ -60,6 +61,20 @@ def exponential_ns(u: float, mean_ns: float) -> int:
     693147181
     """
     return nearest_ns(-math.log(1.0 - u) * mean_ns)
+
+
+def exponential_from(uniform: Callable[[], float], mean_ns: int) -> Callable[[], int]:
+    """Return a function that draws as `exponential_ns` does, for the busiest of all loops.
+
+    No clamp is needed: −ln(1 − u) is above 0, and below 37 for the least 1 − u there is.
+    """
+    assert mean_ns < LONGEST_NS >> 6, "a mean of years"
+    floor, log = math.floor, math.log
+
+    def draw() -> int:
+        return floor(-log(1.0 - uniform()) * mean_ns + 0.5)
+
+    return draw
 
 
 def lognormal_ns(u: float, median_ns: int, sigma: float) -> int:

@@ -13,6 +13,7 @@ numpy in blocks, which the tests hold equal to the definition word for word.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -77,22 +78,20 @@ class Stream:
     True
     """
 
-    __slots__ = ("_block_words", "_ready", "_source")
+    __slots__ = ("uniform",)
+
+    uniform: Callable[[], float]
+    """Returns the next number in (0, 1)."""
 
     def __init__(self, seed: int, name: str) -> None:
         assert 0 <= seed <= _MASK, "a seed has 64 bits"
         key = np.array([seed, stream_number(name)], dtype=np.uint64)
-        self._source = np.random.Philox(key=key)
-        self._block_words = _FIRST_BLOCK_WORDS
-        self._ready: list[float] = []
+        self.uniform = _numbers(np.random.Philox(key=key)).__next__
 
-    def uniform(self) -> float:
-        """Return the next number in (0, 1)."""
-        if not self._ready:
-            self._refill()
-        return self._ready.pop()
 
-    def _refill(self) -> None:
-        words = self._source.random_raw(self._block_words)
-        self._ready = (((words >> np.uint64(12)).astype(np.float64) + 0.5) * _UNIT)[::-1].tolist()
-        self._block_words = min(4 * self._block_words, _LAST_BLOCK_WORDS)
+def _numbers(source: np.random.Philox) -> Iterator[float]:
+    block_words = _FIRST_BLOCK_WORDS
+    while True:
+        words = source.random_raw(block_words)
+        yield from (((words >> np.uint64(12)).astype(np.float64) + 0.5) * _UNIT).tolist()
+        block_words = min(4 * block_words, _LAST_BLOCK_WORDS)

@@ -77,7 +77,7 @@ class Body:
         """Whether too much of it is unread for the connection to go on."""
         if self.is_whole:
             return False
-        return self.size_bytes is None or self.size_bytes > KEPT_UNREAD_BYTES
+        return self.is_late or self.size_bytes is None or self.size_bytes > KEPT_UNREAD_BYTES
 
     async def read(self, limit_bytes: int) -> bytes | None:
         """Return the whole body, None as soon as it is known to exceed the limit.

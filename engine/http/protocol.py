@@ -6,9 +6,9 @@ plain text. Here each of these ends with a problem (RFC 9457) and a closed conne
 - a head that takes longer than 10 s (408), or holds more than 64 kB or 100 fields (431);
 - what is no HTTP (400), and more connections than the process can hold (503).
 
-A body that nobody reads is let pass for a moment after the answer, so that the client finds the
-answer and not a reset connection. A method that the parser does not know is a method all the
-same: the service answers it, with 405.
+A body that nobody reads is let pass for a moment after the answer, 16 MB of it at most, so that
+the client finds the answer and not a reset connection. A method that the parser does not know is a
+method all the same: the service answers it, with 405.
 
 There is no timer for each request: `Connections.tick`, called every half second, looks at all.
 """
@@ -29,6 +29,7 @@ __all__ = ["Connections", "HttpProtocol"]
 _HEAD_S: Final = 10.0
 _TAIL_S: Final = 10.0
 _LINGER_S: Final = 2.0
+_DISCARDED_BYTES: Final = 16_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
@@ -97,6 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         self._feed_bytes = 0
+        self._discarded_bytes = 0
         self._method: bytes | None = None
         self._direct: asyncio.Transport
 
@@ -157,11 +159,20 @@ class HttpProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle  # None before the first one
         return cycle is None or cycle.response_complete
 
+    @property
+    def _is_body_awaited(self) -> bool:
+        """Whether the newest request is the one being answered, and its body is on its way."""
+        coming = self.is_receiving and not self._in_head and not self.pipeline
+        return coming and not self._is_answered and not self.cycle.response_started
+
     # --- the parser's events ---------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Read what has come, unless nobody is interested any more."""
         if self.lingers or self._is_broken:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > _DISCARDED_BYTES:
+                self._direct.close()
             return
         if not self.is_receiving:
             self._method = None
@@ -177,7 +188,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _with_known_method(self, data: bytes) -> bytes:
         """Put a method that the parser knows in the place of one that it may not know."""
         found = _METHOD.match(data)
-        if found is None:
+        if found is None or found[0] == b"PRI":  # which opens HTTP/2
             return data
         self._method = found[0]
         return _STAND_IN + data[found.end() :]
@@ -230,7 +241,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self.lingers or self._direct.is_closing():
             return
         self._is_broken = True
-        if not self._is_answered:
+        if self._is_body_awaited:
+            self.cycle.disconnected = True  # nobody waits for the rest
+            self.cycle.message_event.set()
+        elif not self._is_answered:
             self.cycle.keep_alive = False  # what came before is answered first, and is the last
             return
         body = dumps(Problem(status, detail).response().body)

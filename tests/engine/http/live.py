@@ -32,9 +32,14 @@ MASTER_KEY = "11" * 32
 class Live:
     """One running server; `lines` is what it printed at its start."""
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "engine", "serve", "--port", "0", *arguments],
+            [*prefix, sys.executable, "-m", "engine", "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

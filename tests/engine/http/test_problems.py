@@ -208,7 +208,7 @@ def test_what_fails_unexpectedly_is_500_without_a_value(
     async def fail(_: Request) -> Response:
         raise RuntimeError(SECRET)
 
-    engine.submit = fail  # type: ignore[method-assign] # reason: nothing in the engine fails
+    engine.submit = fail  # type: ignore[assignment,method-assign] # reason: nothing in the engine fails
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(make_application(engine))

@@ -1,0 +1,267 @@
+"""Hostile and clumsy senders: refused clearly, while everybody else is served (D-SIZE).
+
+What is sent here is no HTTP client's: plain sockets say what no library would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.http.live import KEY, Live
+
+HEAD = (
+    f"POST /tokenize HTTP/1.1\r\nHost: x\r\nSVC-API-KEY: {KEY}\r\n"
+    "Content-Type: application/json\r\n"
+).encode()
+
+
+def _connect(live: Live) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", live.port), timeout=40)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _everything(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _problem(answer: bytes, status: int) -> None:
+    """Fail unless the answer is one problem of this status, and the last."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer[:200]
+    assert b"content-type: application/problem+json" in head.lower()
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["status"] == status
+
+
+def _is_served(live: Live) -> None:
+    started_s = time.monotonic()
+    assert live.ask("POST", "/tokenize", json={"name": "Ada"}).status_code == 200
+    assert time.monotonic() - started_s < 5
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x01\x02\x03" * 100,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nBad Name: y\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["noise", "version", "field", "negative", "two lengths", "both", "HTTP/2", "target"],
+)
+def test_what_is_no_http_is_400(live: Live, sent: bytes) -> None:
+    with _connect(live) as connection:
+        connection.sendall(sent)
+        _problem(_everything(connection), 400)
+    _is_served(live)
+
+
+def test_a_chunk_that_is_none_ends_the_request(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+        _problem(_everything(connection), 400)
+    _is_served(live)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"x" * 4096, b"X-%d: y\r\n" * 300, b"X: y\r\n" * 300],
+    ids=["one field", "many fields", "one name"],
+)
+def test_an_endless_head_is_431(live: Live, piece: bytes) -> None:
+    sent = 0
+    with _connect(live) as connection:
+        connection.sendall(b"GET /tokens HTTP/1.1\r\nHost: x\r\nX-Endless: ")
+        with contextlib.suppress(OSError):
+            for number in range(5_000):
+                connection.sendall(piece if b"%" not in piece else piece % ((number,) * 300))
+                sent += len(piece)
+        _problem(_everything(connection), 431)
+    assert sent < 20_000_000
+    _is_served(live)
+
+
+def test_an_endless_target_is_refused(live: Live) -> None:
+    with _connect(live) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /" + b"x" * 300_000)
+        _problem(_everything(connection), 431)
+
+
+def test_an_endless_body_is_413_at_its_bound(live: Live) -> None:
+    chunk = b"%x\r\n%b\r\n" % (65_536, b" " * 65_536)
+    sent_chunks = 0
+    before = live.memory_bytes()
+    with _connect(live) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(5_000):
+                connection.sendall(chunk)
+                sent_chunks += 1
+        _problem(_everything(connection), 413)
+    assert sent_chunks < 2_000
+    assert live.memory_bytes() - before < 100_000_000
+    _is_served(live)
+
+
+def test_a_body_that_is_announced_too_large_is_413_before_it_comes(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(HEAD + b"Content-Length: 1000000000000\r\n\r\n")
+        _problem(_everything(connection), 413)
+
+
+def test_the_answer_arrives_though_the_body_is_still_being_sent(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(HEAD + b"Content-Length: 9000000\r\n\r\n")
+        with contextlib.suppress(OSError):
+            connection.sendall(b" " * 9_000_000)
+        _problem(_everything(connection), 413)
+
+
+def test_a_small_body_that_nobody_reads_leaves_the_connection_open(live: Live) -> None:
+    refused = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+    with _connect(live) as connection:
+        connection.sendall(refused)
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(65_536)
+        assert answer.startswith(b"HTTP/1.1 401")
+        connection.sendall(b"12345" + HEAD + b"Content-Length: 5\r\n\r\n" + b'["a"]')
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_pipelined_requests_are_answered_in_order(live: Live) -> None:
+    one = HEAD + b"Content-Length: 5\r\n\r\n" + b'["a"]'
+    missing = b"GET /nothing HTTP/1.1\r\nHost: x\r\n"
+    with _connect(live) as connection:
+        connection.sendall(one + missing + b"\r\n" + missing + b"Connection: close\r\n\r\n")
+        answers = _everything(connection)
+    statuses = [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"404", b"404"]
+
+
+def test_what_came_before_broken_bytes_is_answered(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(HEAD + b"Content-Length: 5\r\n\r\n" + b'["a"]' + b"\x00\x00\x00\x00")
+        assert _everything(connection).count(b"HTTP/1.1 200 OK") == 1
+
+
+def test_a_request_for_another_protocol_is_answered_in_this_one(live: Live) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    with _connect(live) as connection:
+        connection.sendall(b"GET /tokens HTTP/1.1\r\nHost: x\r\n" + upgrade)
+        assert _everything(connection).startswith(b"HTTP/1.1 401")
+
+
+def test_who_goes_away_in_the_middle_is_forgotten(live: Live) -> None:
+    for _ in range(20):
+        with _connect(live) as connection:
+            connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+    _is_served(live)
+    metrics = live.client.get("/metrics").text
+    assert "tollgate_requests_in_flight 0.0" in metrics
+
+
+@contextlib.contextmanager
+def _many(live: Live, count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(_connect(live)) for _ in range(count)]
+
+
+def test_thousands_of_connections_keep_nobody_out(live: Live) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2_300 if hard == resource.RLIM_INFINITY else min(2_300, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        with _many(live, wanted - 300) as connections:
+            for connection in connections[::2]:
+                connection.sendall(b"GET /tokens HTTP/1.1\r\nHost:")
+            _is_served(live)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    _is_served(live)
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit on this machine")
+def test_more_connections_than_files_are_503() -> None:
+    with Live("--demo", "--demo-keys", "1", prefix=["prlimit", "--nofile=200:200"]) as live:
+        key = live.keys("private_prod")[0]["key"]
+        with _many(live, 72) as connections:
+            connections[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connections[0].recv(65_536).startswith(b"HTTP/1.1 200")
+            with _connect(live) as late:
+                _problem(_everything(late), 503)
+        time.sleep(0.2)
+        assert live.ask("POST", "/tokenize", key=key, json=["x"]).status_code == 200
+
+
+def _drip(live: Live, start: bytes, piece: bytes) -> bytes:
+    """Send a start and then a piece now and then; return what comes until the server closes."""
+    end_s = time.monotonic() + 40
+    parts: list[bytes] = []
+    with _connect(live) as connection:
+        connection.sendall(start)
+        connection.settimeout(0.2)
+        while time.monotonic() < end_s:
+            with contextlib.suppress(OSError):
+                connection.sendall(piece)
+            try:
+                part = connection.recv(65_536)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+            if not part:
+                break
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.slow
+def test_slow_senders_are_given_up_and_others_served_meanwhile(live: Live) -> None:
+    answers: dict[str, tuple[bytes, float]] = {}
+
+    def send(name: str, start: bytes, piece: bytes) -> None:
+        started_s = time.monotonic()
+        answers[name] = _drip(live, start, piece), time.monotonic() - started_s
+
+    senders = {
+        "silent": (b"", b""),
+        "head": (b"GET /tokens HTTP/1.1\r\nX: ", b"x"),
+        "body": (HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
+        "chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        "unread": (b"POST /tokenize HTTP/1.1\r\nContent-Length: 60000\r\n\r\n", b" "),
+    }
+    threads = [threading.Thread(target=send, args=(n, *p)) for n, p in senders.items()]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        _is_served(live)
+        time.sleep(0.2)
+    for name in ("silent", "head"):
+        _problem(answers[name][0], 408)
+        assert 9 < answers[name][1] < 15, name
+    for name in ("body", "chunks"):
+        _problem(answers[name][0], 408)
+        assert 19 < answers[name][1] < 26, name
+    assert answers["unread"][0].startswith(b"HTTP/1.1 401")
+    assert answers["unread"][1] < 16

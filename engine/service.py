@@ -124,8 +124,9 @@ class Engine(Operator):
 
         # 2. The limits, at the request's one instant.
         decision, headroom, now_ns, wall_ns = self._decide(subject)
-        headers = rate_fields(headroom, self.profile.http, refused=not decision.admitted)
-        if not decision.admitted:
+        admitted = decision.admitted
+        headers = rate_fields(headroom, self.profile.http, refused=not admitted)
+        if not admitted:
             return _refusal(decision, headers)
         if decision.wait_ns:
             await self.services.world.sleep_ns(decision.wait_ns)
@@ -167,7 +168,7 @@ class Engine(Operator):
         # 3.3 The body: 413, 415, unparsable 400.
         services = self.services
         # What stands behind ANY is a proxy, whose query is its destination's to read.
-        parameters = {} if operation.method == "ANY" else parse_query(query)
+        parameters = {} if operation.method == "ANY" or not query else parse_query(query)
         context = Context(services, request, who.caller, params, parameters, now_ns, wall_ns)
         context.proxies = who.proxies
         context.body = await read_body(operation, request, self.profile)
@@ -176,8 +177,15 @@ class Engine(Operator):
         if operation.run is None:
             assert operation.run_async is not None
             return await operation.run_async(context)
-        with services.store.transaction():
-            return operation.run(context)
+        store = services.store
+        store.begin()  # by hand: a block would cost every request four calls more
+        try:
+            response = operation.run(context)
+        except BaseException:
+            store.rollback()
+            raise
+        store.commit()
+        return response
 
     def _decide(self, subject: Subject) -> tuple[Decision, Headroom | None, int, int]:
         """Put the request to the limits, at one instant, in order of arrival (D-CLOCK)."""

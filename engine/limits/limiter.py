@@ -294,14 +294,13 @@ class Limiter:
         best: Counted | None = None
         best_remaining, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
         for remaining_of, line, ring, row, counted in lane.measures or lane.measured():
-            own_wait_ns, remaining = 0, 0
-            if line[0] > now_ns:  # READY; a literal is faster
+            own_wait_ns = 0
+            if line[0] > now_ns:  # READY; a literal is faster. So is a block, when there is one
                 own_wait_ns = self._refuses_for_ns(now_ns, counted)
                 wait_ns = max(wait_ns, own_wait_ns)
-            if line[1] <= now_ns:  # BLOCK
-                remaining = remaining_of(line, ring, row, now_ns)
-            order = remaining * best_limit - best_remaining * row[0]
-            if order < 0 or (order == 0 and own_wait_ns > best_wait_ns):
+            remaining = 0 if line[1] > now_ns else remaining_of(line, ring, row, now_ns)  # BLOCK
+            share, best_share = remaining * best_limit, best_remaining * row[0]
+            if share < best_share or (own_wait_ns > best_wait_ns and share == best_share):
                 best, best_wait_ns = counted, own_wait_ns
                 best_remaining, best_limit = remaining, row[0]
         if best is None:

@@ -90,9 +90,8 @@ class Context:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""
         caller = self.known_caller
         assert caller is not None, "what no principal did is not logged"
-        self.log_for(
-            caller.tenant.id, caller.application.id, operation, entity_type, entity_id, status
-        )
+        actor = caller.application
+        self.log_for(actor.tenant_id, actor.id, operation, entity_type, entity_id, status)
 
     def log_for(  # reason: the columns of a log entry
         self,

@@ -72,57 +72,50 @@ def _write(
     tenant, store, new_id = caller.tenant, services.store, services.new_id
     retention_ns = tenant.quotas["CVC Retention"]
     assert isinstance(retention_ns, int)
-    until_ns = context.wall_ns + retention_ns
-    created_by = caller.application.id
-    tokens = [
-        create_token(
-            draft,
-            keys,
-            digest,
-            token_id=new_id(),
-            tenant_id=tenant.id,
-            created_by=created_by,
-            created_at_ns=context.wall_ns,
-            cvc_until_ns=until_ns,
-        )
-        if decision is CREATE
-        else None
-        for draft, digest, decision in zip(drafts, hashes, decisions, strict=True)
-    ]
-    created = [token for token in tokens if token is not None]
-    if created:
-        store.add_tokens(created)
-    for draft in drafts:
+    wall_ns = context.wall_ns
+    until_ns = wall_ns + retention_ns
+    tenant_id, created_by = tenant.id, caller.application.id
+    created: list[Token] = []
+    made: list[tuple[Draft, Token, bool]] = []
+    for draft, digest, decision in zip(drafts, hashes, decisions, strict=True):
+        if decision is CREATE:
+            token = create_token(
+                draft,
+                keys,
+                digest,
+                token_id=new_id(),
+                tenant_id=tenant_id,
+                created_by=created_by,
+                created_at_ns=wall_ns,
+                cvc_until_ns=until_ns,
+            )
+            created.append(token)
+            made.append((draft, token, False))
+        else:
+            existing = made[decision][1] if isinstance(decision, int) else decision
+            assert isinstance(existing, Token), "an earlier element, or a stored token"
+            made.append((draft, existing, True))
         if draft.intent_id is not None:
             store.delete(Intent, draft.intent_id)
-    if len(created) == len(drafts):  # the common case: nothing was there before
-        return [(draft, token, False) for draft, token in zip(drafts, created, strict=True)]
-    return _merge(context, keys, drafts, decisions, tokens, until_ns)
+    if created:
+        store.add_tokens(created)
+    if len(created) == len(made):  # the common case: nothing was there before
+        return made
+    return _merge(context, keys, made, until_ns)
 
 
 def _merge(
-    context: Context,
-    keys: TenantKeys,
-    drafts: list[Draft],
-    decisions: list[Decision],
-    tokens: list[Token | None],
-    until_ns: int,
+    context: Context, keys: TenantKeys, made: list[tuple[Draft, Token, bool]], until_ns: int
 ) -> list[tuple[Draft, Token, bool]]:
     """Let deduplicated drafts change the tokens that they came back as (D-DEDUP-RECORD)."""
     store, rules = context.services.store, context.services.rules
     merged: dict[str, Token] = {}
-    made: list[tuple[Draft, Token, bool]] = []
-    for draft, token, decision in zip(drafts, tokens, decisions, strict=True):
-        existing = tokens[decision] if isinstance(decision, int) else decision
-        if isinstance(existing, Token):
-            existing = merged.get(existing.id, existing)
+    for draft, token, deduplicated in made:
+        if deduplicated:
+            existing = merged.get(token.id, token)
             changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
             if changed is not existing:
                 merged[changed.id] = changed
-            made.append((draft, changed, True))
-        else:
-            assert token is not None, "what is created was created"
-            made.append((draft, token, False))
     for changed in merged.values():
         store.update_token(changed)
     return [(draft, merged.get(token.id, token), found) for draft, token, found in made]

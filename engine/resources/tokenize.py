@@ -22,9 +22,10 @@ def _tokenize(context: Context) -> Response:
     made = create_all(plan, context)
     answer = plan.rebuild(results_of(made, context))
     status = context.services.profile.http.tokenize_status
-    created = [token for _, token, deduplicated in made if not deduplicated]
-    if created:
-        context.log("token:create", "token", created[0].id, status)
+    for _, token, deduplicated in made:
+        if not deduplicated:
+            context.log("token:create", "token", token.id, status)
+            break
     return Response(status, answer)
 
 

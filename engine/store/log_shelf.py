@@ -26,27 +26,26 @@ def _terms_of(numbered: Numbered) -> list[Term]:
 
 
 class LogShelf(Catalogue[Numbered]):
-    """Log entries by order and by what they are about."""
+    """Log entries by order and by what they are about.
 
-    __slots__ = ("_arrivals", "_earliest_ns")
+    `arrivals` counts the entries that ever arrived; it is open to the store, which numbers them.
+    """
+
+    __slots__ = ("_earliest_ns", "arrivals")
 
     def __init__(self) -> None:
         super().__init__(_key_of, _terms_of)
-        self._arrivals = 0
+        self.arrivals = 0
         self._earliest_ns: int | None = None  # at or before every entry; None: there is none
 
-    def append(self, entry: LogEntry) -> None:
-        """Add an entry that arrives now."""
-        self._arrivals += 1
-        self.put((self._arrivals, entry))
-
     def put(self, numbered: Numbered) -> None:
-        """Add an entry, or bring one back."""
+        """Add a new entry, or bring one back."""
         entry = numbered[1]
-        self.records[entry.id] = numbered
-        self.fresh.append(entry.id)
-        if self._earliest_ns is None or entry.at_ns < self._earliest_ns:
-            self._earliest_ns = entry.at_ns
+        entry_id, at_ns = entry.id, entry.at_ns
+        self.records[entry_id] = numbered
+        self.fresh.append(entry_id)
+        if self._earliest_ns is None or at_ns < self._earliest_ns:
+            self._earliest_ns = at_ns
 
     def find(self, chosen: LogFilter, after: str | None, size: int) -> Sequence[LogEntry]:
         """Return at most `size` chosen entries in order, after a cursor."""

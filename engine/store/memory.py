@@ -198,9 +198,10 @@ class MemoryStore:
             if shelf is None:
                 shelf = self._tokens[token.tenant_id] = TokenShelf()
             token_id = token.id
-            if token_id in shelf.records:
+            records = shelf.records
+            if token_id in records:
                 raise StoreError("the id of a new token must be its own; it is taken")
-            shelf.records[token_id] = token
+            records[token_id] = token
             shelf.fresh.append(token_id)
             shelf.types.add(token.type)
             if shelf.equals.setdefault(token.dedup_hash, token_id) is not token_id:
@@ -274,13 +275,15 @@ class MemoryStore:
     # logs
     def add_log(self, entry: LogEntry) -> None:
         """Append a log entry."""
-        undo = self._changes()
+        undo = self._undo
+        assert undo is not None, "a write must stand in a transaction that writes"
         shelf = self._logs.get(entry.tenant_id)
         if shelf is None:
             shelf = self._logs[entry.tenant_id] = LogShelf()
         if entry.id in shelf.records:
             raise StoreError("the id of a new log entry must be its own; it is taken")
-        shelf.append(entry)
+        shelf.arrivals += 1
+        shelf.put((shelf.arrivals, entry))
         undo.append((shelf.remove, entry.id))
 
     def find_logs(

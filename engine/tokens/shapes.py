@@ -21,6 +21,7 @@ What it is not: the validation of what a token request object holds (`types`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from engine.containers import CONTAINER_RULE, normal_container
@@ -41,6 +42,7 @@ __all__ = [
 Frame: TypeAlias = tuple[Any, Any] | None
 """The way to a container of the body: (way to its container, its key or index); None = outside."""
 
+_CONTAINER: Final = attrgetter("container")
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
 
 
@@ -115,7 +117,7 @@ class Plan:
     @property
     def containers(self) -> tuple[str, ...]:
         """The destination containers, distinct, in document order (AUTH-CREATE)."""
-        return tuple(dict.fromkeys([element.container for element in self.elements]))
+        return tuple(dict.fromkeys(map(_CONTAINER, self.elements)))
 
     def rebuild(self, results: Sequence[Json]) -> Json:
         """Return the answer: the body with each element replaced by its result, in order.

@@ -39,7 +39,12 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Json | bytes = None
 
-    def curl(self, base_url: str, key_header: str = "SVC-API-KEY") -> str:
+    def curl(
+        self,
+        base_url: str,
+        key_header: str = "SVC-API-KEY",
+        proxy_key_header: str = "SVC-PROXY-KEY",
+    ) -> str:
         """Return a command that asks the same; keys are shell variables named after their labels.
 
         >>> Ask(method="GET", path="/tokens", key="public.1").curl("http://localhost")
@@ -51,7 +56,7 @@ class Ask:
         if self.key is not None:
             parts.append(f'-H "{key_header}: ${_variable(self.key)}"')
         if self.proxy_key is not None:
-            parts.append(f'-H "SVC-PROXY-KEY: ${_variable(self.proxy_key)}"')
+            parts.append(f'-H "{proxy_key_header}: ${_variable(self.proxy_key)}"')
         if self.host is not None:
             parts.append(f'-H "Host: ${_variable(self.host)}"')
         headers = dict(self.headers)
@@ -71,7 +76,7 @@ def _variable(label: KeyLabel) -> str:
     return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
     """One request and its answer.
 

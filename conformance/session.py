@@ -46,7 +46,6 @@ class Session:
         seed: int,
         profile: Profile | None = None,
         limits: LimitTable | None = None,
-        record: Recorder | None = None,
     ) -> None:
         self.target = target
         self.transport = transport
@@ -62,7 +61,7 @@ class Session:
         self.latency_ns = 0
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
-        self._record = record or _keep_nowhere
+        self.record: Recorder = _keep_nowhere
         self._lock = threading.Lock()
         self._sent = 0
         self._next_slot_ns = 0
@@ -94,7 +93,7 @@ class Session:
         await self._wait_for_slot()
         answer = await self.transport.send(ask, place)
         with self._lock:
-            number = len(self.exchanges) + 1
+            number = answer.number or len(self.exchanges) + 1
             found = Exchange(
                 number,
                 place.check,
@@ -114,7 +113,7 @@ class Session:
             if secret is not None:
                 self.redactor.learn(f"made.{number}", secret)
             self.created.note(found)
-            self._record(found)
+            self.record(found)
         return found
 
     def _check_allowed(self, ask: Ask) -> None:

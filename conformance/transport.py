@@ -37,9 +37,12 @@ class Place(NamedTuple):
 
 
 class Answer:
-    """What came back: `status` None when nothing did, then `error` says why."""
+    """What came back: `status` None when nothing did, then `error` says why.
 
-    __slots__ = ("body", "error", "headers", "received_ns", "sent_ns", "status")
+    number: of the exchange in the history that it is played back from, else None.
+    """
+
+    __slots__ = ("body", "error", "headers", "number", "received_ns", "sent_ns", "status")
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Answer:
         headers: Mapping[str, str],
         body: bytes,
         error: str | None = None,
+        number: int | None = None,
     ) -> None:
         self.sent_ns = sent_ns
         self.received_ns = received_ns
@@ -56,6 +60,7 @@ class Answer:
         self.headers = headers
         self.body = body
         self.error = error
+        self.number = number
 
 
 class Transport(Protocol):

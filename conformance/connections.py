@@ -1,0 +1,166 @@
+"""One HTTP/1.1 connection: h11 speaks the protocol, this file moves the bytes and stamps the time.
+
+One request at a time. Nothing is ever sent twice, and what breaks raises `Broken` with a sentence
+about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import h11
+
+from conformance.target import Source
+
+__all__ = ["Broken", "Connection", "Sent"]
+
+_HEAD_BYTES: Final = 65_536
+
+
+class Broken(Exception):
+    """The connection ended, or what came back is no HTTP."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request on its way, and what has come back of its answer; times of `perf_counter_ns`."""
+
+    sent_ns: int = 0
+    received_ns: int = 0
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    body: bytearray = field(default_factory=bytearray, repr=False)
+
+
+class Connection(asyncio.Protocol):
+    """A connection from `source`; `is_open` while it may be asked again."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.idle_since_ns = 0
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._sent: Sent | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._broken: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection may be asked again."""
+        return (
+            self._broken is None
+            and self._transport is not None
+            and not self._transport.is_closing()
+            and self._http.our_state is h11.IDLE
+        )
+
+    def close(self) -> None:
+        """Close it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        sent: Sent,
+    ) -> None:
+        """Send a request and fill `sent` with its answer; raises `Broken`."""
+        assert self._transport is not None, "ask once connected"
+        if self._broken is not None:
+            raise Broken(self._broken)
+        self._sent = sent
+        self._done = asyncio.get_running_loop().create_future()
+        try:
+            raw = self._http.send(h11.Request(method=method, target=target, headers=headers))
+            assert raw is not None, "a request has bytes"
+            if body:
+                raw += self._http.send(h11.Data(data=body)) or b""
+            raw += self._http.send(h11.EndOfMessage()) or b""
+        except h11.LocalProtocolError as error:
+            self.close()
+            raise Broken(f"the request cannot be sent: {error}") from None
+        try:
+            sent.sent_ns = time.perf_counter_ns()
+            self._transport.write(raw)
+            await self._done
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._sent = None
+        self._again()
+
+    def _again(self) -> None:
+        """Be ready for the next request, or close."""
+        self.idle_since_ns = time.perf_counter_ns()
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        else:
+            self.close()
+
+    # --- asyncio's side -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.Transport), "a stream"
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        now_ns = time.perf_counter_ns()
+        if self._sent is None:
+            self._end("the server spoke out of turn")
+            return
+        try:
+            self._http.receive_data(data)
+            self._read(self._sent, now_ns)
+        except h11.RemoteProtocolError:
+            self._end("the answer is no HTTP")
+
+    def eof_received(self) -> bool:
+        """Hear that no more will come: the end of some answers, a break in others."""
+        if self._sent is not None:
+            try:
+                self._http.receive_data(b"")
+                self._read(self._sent, time.perf_counter_ns())
+            except h11.RemoteProtocolError:
+                pass
+        self._end("the connection was closed before the answer's end")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hear that the connection is gone."""
+        reset = isinstance(exc, ConnectionResetError)
+        what = "reset" if reset else "closed"
+        self._end(f"the connection was {what} before the answer's end")
+
+    def _read(self, sent: Sent, now_ns: int) -> None:
+        while True:
+            event = self._http.next_event()
+            if isinstance(event, h11.Response):
+                sent.received_ns = now_ns
+                sent.status = event.status_code
+                sent.headers = {
+                    name.decode("latin-1"): value.decode("latin-1")
+                    for name, value in event.headers.raw_items()
+                }
+            elif isinstance(event, h11.Data):
+                sent.body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                if self._done is not None and not self._done.done():
+                    self._done.set_result(None)
+                return
+            elif not isinstance(event, h11.InformationalResponse):
+                return  # no more for now, or at all
+
+    def _end(self, why: str) -> None:
+        self._broken = self._broken or why
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(Broken(why))
+        self.close()

@@ -1,0 +1,79 @@
+"""One check, judged: whatever it yields, raises or leaves unsaid becomes findings.
+
+A crash is an *error* of all its clauses, never a pass; so is a clause that the check ends without
+a word about *inconclusive*. No text of an exception leaves without its secrets replaced.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from conformance.bench import Bench
+from conformance.registry import Inconclusive, Skip
+from conformance.verdicts import Finding, Verdict
+
+__all__ = ["judge_one", "judge_side_by_side"]
+
+
+def judge_one(bench: Bench) -> list[Finding]:
+    """Run a check that runs one by one; never raises but for an interrupt."""
+    said: list[Finding] = []
+    try:
+        judged = bench.check.judge(bench)
+        assert isinstance(judged, Iterable), f"{bench.check.id} must yield findings"
+        # One by one: what was said before a crash stays said.
+        said.extend(judged)
+    except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
+        return [*said, *_raised(bench, error)]
+    return [*said, *_unsaid(bench, said)]
+
+
+async def judge_side_by_side(bench: Bench) -> list[Finding]:
+    """Run a check that runs beside others; never raises but for an interrupt."""
+    try:
+        judged = bench.check.judge(bench)
+        assert not isinstance(judged, Iterable), f"{bench.check.id} must be async"
+        said = list(await judged)
+    except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
+        return _raised(bench, error)
+    return [*said, *_unsaid(bench, said)]
+
+
+def _raised(bench: Bench, error: Exception) -> list[Finding]:
+    if isinstance(error, Skip):
+        verdict, says = Verdict.SKIPPED, str(error)
+    elif isinstance(error, Inconclusive):
+        verdict, says = Verdict.INCONCLUSIVE, str(error)
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        lines = str(error).strip().splitlines()
+        text = f": {lines[0][:300]}" if lines else ""
+        verdict, says = Verdict.ERROR, f"the check crashed: {type(error).__name__}{text} ({where})"
+    return _about_all(bench, verdict, bench.session.redactor.text(says))
+
+
+def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
+    silent = set(bench.check.clauses) - {finding.clause for finding in said}
+    return [
+        one
+        for one in _about_all(bench, Verdict.INCONCLUSIVE, "the check ended without a verdict")
+        if one.clause in silent
+    ]
+
+
+def _about_all(bench: Bench, verdict: Verdict, says: str) -> list[Finding]:
+    check = bench.check
+    recent = next(
+        (
+            (number,)
+            for number, exchange in reversed(bench.session.exchanges.items())
+            if exchange.check == check.id
+        ),
+        (),
+    )
+    return [
+        Finding(clause, check.id, verdict, says, recent, check.accepts) for clause in check.clauses
+    ]

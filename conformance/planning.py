@@ -1,0 +1,177 @@
+"""The plan: what will run, on which keys and addresses, how long, and what cannot be shown and why.
+
+Everything that waits runs side by side. Probes of limits get keys and addresses that nobody else
+uses; the rest is shared by all other checks. Where a target has too few for all probes at once,
+further *rounds* follow, each after the longest window or block has passed; a probe that needs more
+than the target has at all is left out, and the plan says what to add.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance.exchanges import KeyLabel
+from conformance.registry import Check
+from conformance.target import Source, Target
+from conformance.verdicts import Finding, Verdict
+from engine import LimitTable
+from engine.clauses import Clause
+
+__all__ = ["Dealt", "Plan", "make_plan"]
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A check with the keys and addresses that are its own, or everybody's."""
+
+    check: Check
+    keys: Mapping[str, Sequence[KeyLabel]]
+    sources: tuple[Source, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a run will do.
+
+    clauses: those that it speaks of. one_by_one, rounds: its checks; the first round runs beside
+    `one_by_one`, each later one after `pause_ns`. left_out: what is known to show nothing here.
+    """
+
+    clauses: tuple[Clause, ...]
+    one_by_one: list[Dealt] = field(default_factory=list)
+    rounds: list[list[Dealt]] = field(default_factory=list)
+    left_out: list[Finding] = field(default_factory=list)
+    pause_ns: int = 0
+
+    @property
+    def dealt(self) -> list[Dealt]:
+        """Everything that will run."""
+        return [*self.one_by_one, *(one for each in self.rounds for one in each)]
+
+    @property
+    def requests(self) -> int:
+        """About how many requests."""
+        return sum(one.check.requests for one in self.dealt)
+
+    @property
+    def floor_ns(self) -> int:
+        """What no deployment and no suite can make shorter: windows, blocks, retentions."""
+        longest = [max((d.check.takes_ns for d in each), default=0) for each in self.rounds]
+        pauses = max(0, len([each for each in self.rounds if each]) - 1)
+        return sum(longest) + pauses * self.pause_ns
+
+
+class _Pool:
+    """Keys and addresses not dealt yet; taken from the end."""
+
+    def __init__(self, keys: Mapping[str, Sequence[KeyLabel]], sources: Sequence[Source]) -> None:
+        self.keys = {role: list(labels) for role, labels in keys.items()}
+        self.sources = list(sources)
+
+    def take(self, check: Check, kept: Mapping[str, int], kept_sources: int) -> Dealt | None:
+        """Return the check with what it asks for, None when too little is left."""
+        wanted = Counter(check.roles)
+        for role, number in wanted.items():
+            if len(self.keys.get(role, ())) - kept.get(role, 0) < number:
+                return None
+        if len(self.sources) - kept_sources < check.sources:
+            return None
+        keys = {}
+        for role, number in wanted.items():
+            keys[role] = tuple(self.keys[role].pop() for _ in range(number))
+        sources = tuple(self.sources.pop() for _ in range(check.sources))
+        return Dealt(check, keys, sources or tuple(self.sources[:1]))
+
+
+def make_plan(
+    target: Target,
+    limits: LimitTable,
+    clauses: Sequence[Clause],
+    checks: Iterable[Check],
+) -> Plan:
+    """Return the plan for the checks of some clauses."""
+    plan = Plan(tuple(clauses))
+    plan.pause_ns = max(max(rule.window_ns, rule.block_ns or 0) for rule in limits)
+    wanted = {clause.id for clause in clauses}
+    plain: list[Check] = []
+    probes: list[Check] = []
+    for check in checks:
+        if not wanted.intersection(check.clauses):
+            continue
+        why = _lack(check, target)
+        if why is not None:
+            leave_out(plan, check, Verdict.SKIPPED, why)
+        else:
+            (probes if check.is_probe else plain).append(check)
+    _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
+    return plan
+
+
+def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
+    """Say of all clauses of a check that it does not run."""
+    wanted = {clause.id for clause in plan.clauses}
+    plan.left_out += [
+        Finding(clause_id, check.id, verdict, why, accepts=check.accepts)
+        for clause_id in check.clauses
+        if clause_id in wanted
+    ]
+
+
+def _lack(check: Check, target: Target) -> str | None:
+    """Return what the target lacks for a check, with the line that adds it."""
+    for role, number in Counter(check.roles).items():
+        there = len(target.labels(role))
+        if there < number:
+            have = f"{there} of {number} keys" if number > 1 else "no key"
+            return f'the target has {have} of role {role}; add [[keys]] role = "{role}"'
+    for name in check.needs:
+        if not getattr(target, name):
+            return f"the target says no {name}; add it"
+    there = len(target.addresses)
+    if there < check.sources:
+        return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
+    pacing = target.pacing
+    if pacing is not None and check.is_probe:
+        allowed = check.takes_ns * pacing.limit_requests // pacing.window_ns
+        if allowed < check.requests:
+            return f"pacing = {pacing} is too slow to reach the limit; raise it"
+    return None
+
+
+def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
+    everything = {role: target.labels(role) for role in {key.role for key in target.keys}}
+    used = {role for check in plain for role in check.roles}
+    # The first key of a role is everybody's: the preflight has asked with it.
+    kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
+    pool = _Pool(everything, target.addresses)
+    first: list[Dealt] = []
+    later: list[Check] = []
+    for check in probes:
+        dealt = pool.take(check, kept, 1)
+        if dealt is None:
+            later.append(check)
+        else:
+            first.append(dealt)
+    keys = {role: tuple(labels) for role, labels in pool.keys.items()}
+    sources = tuple(pool.sources)
+    for check in plain:
+        dealt = Dealt(check, keys, sources)
+        (first if check.is_side_by_side else plan.one_by_one).append(dealt)
+    plan.rounds.append(first)
+    budget_ns = target.budget.minutes * 60 * _SECOND_NS
+    while later:
+        pool = _Pool(everything, target.addresses)
+        taken = [(check, pool.take(check, {}, 0)) for check in later]
+        plan.rounds.append([dealt for _, dealt in taken if dealt is not None])
+        later = [check for check, dealt in taken if dealt is None]
+        if plan.floor_ns > budget_ns:
+            dropped = plan.rounds.pop()
+            for check in [*(one.check for one in dropped), *later]:
+                why = "too few keys and addresses to fit budget.minutes; add some or raise it"
+                leave_out(plan, check, Verdict.SKIPPED, why)
+            return

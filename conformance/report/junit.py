@@ -1,0 +1,87 @@
+"""JUnit: one test case a clause, as build servers read it.
+
+A fail is a `failure`, a crashed check an `error`; what allows no verdict is `skipped`, and so is an
+expected failure. What was seen stands in `system-out`, on a pass too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from conformance.report.report import Report
+from conformance.results import ClauseResult
+from conformance.verdicts import Verdict
+
+__all__ = ["junit_xml"]
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SECOND_NS: Final = 1_000_000_000
+
+
+def junit_xml(report: Report) -> str:
+    """Return the report as the text of a JUnit file."""
+    cases = [_case(report, result) for result in report.results]
+    counts = {
+        tag: str(sum(case.find(tag) is not None for case in cases))
+        for tag in ("failure", "error", "skipped")
+    }
+    seconds = f"{report.took_ns / _SECOND_NS:.3f}"
+    suite = ET.Element(
+        "testsuite",
+        name="tollgate.conformance",
+        tests=str(len(cases)),
+        failures=counts["failure"],
+        errors=counts["error"],
+        skipped=counts["skipped"],
+        time=seconds,
+        timestamp=report.started_at,
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in (
+        ("target", report.target.base_url),
+        ("seed", str(report.seed)),
+        ("verdict", report.verdict_line),
+    ):
+        ET.SubElement(properties, "property", name=name, value=_clean(report, value))
+    suite.extend(cases)
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode")
+
+
+def _case(report: Report, result: ClauseResult) -> ET.Element:
+    clause = result.clause
+    prefix = clause.id.partition("-")[0]
+    case = ET.Element(
+        "testcase", name=clause.id, classname=f"tollgate.conformance.{prefix}", time="0"
+    )
+    says = _clean(report, result.says)
+    text = _clean(report, _text(report, result))
+    if result.is_finding and result.verdict is not Verdict.ERROR:
+        ET.SubElement(case, "failure", message=says or result.word, type=result.word).text = text
+    elif result.is_finding:
+        ET.SubElement(case, "error", message=says, type=result.word).text = text
+    elif result.verdict is not Verdict.PASS and result.verdict is not Verdict.INFORMATIONAL:
+        ET.SubElement(case, "skipped", message=f"{result.word}: {says}")
+    ET.SubElement(case, "system-out").text = text
+    return case
+
+
+def _text(report: Report, result: ClauseResult) -> str:
+    lines = [f"{result.clause.id} ({result.clause.seed_section}): {result.clause.text}", ""]
+    for one in result.findings:
+        lines.append(f"{one.verdict.word}: {one.says} [{one.check}]")
+        if one.accepts:
+            lines.append(f"  accepted would be: {one.accepts}")
+        for shown in report.evidence(one):
+            lines.append(f"  #{shown['number']} {shown['curl']}")
+            answer = shown["error"] or f"{shown['status']} {shown['body']}"
+            lines.append(f"  -> {answer}")
+    return "\n".join(lines)
+
+
+def _clean(report: Report, text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", report.redactor.text(text))

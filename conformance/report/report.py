@@ -1,0 +1,256 @@
+"""The report: everything that a run found, ready to be looked at, saved and compared.
+
+Evidence is shown as curl lines with keys as shell variables, and never holds a key's text.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from conformance.exchanges import Exchange
+from conformance.redacting import Redactor
+from conformance.results import ClauseResult, is_partial, last_line, sums
+from conformance.target import Target
+from conformance.verdicts import Finding
+from engine.clauses import CLAUSES
+from engine.profile import Profile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["PROFILE_FILE", "RESULTS_FILE", "Report"]
+
+RESULTS_FILE: Final = "results.json"
+PROFILE_FILE: Final = "profile.discovered.toml"
+_SHOWN_BODY: Final = 2_000
+_SHOWN_EVIDENCE: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a run found.
+
+    results: a verdict a clause, in the registry's order. exchanges: by number. profile, known:
+    the deployment's choices as told and discovered. notes: readings that contradict each other.
+    took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
+    cleaned: how many created things are gone, and left. aborted: why nothing was checked.
+    """
+
+    results: Sequence[ClauseResult]
+    exchanges: Mapping[int, Exchange] = field(repr=False)
+    redactor: Redactor = field(repr=False)
+    target: Target = field(repr=False)
+    profile: Profile = field(repr=False)
+    known: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    preflight: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    started_at: str = ""
+    took_ns: int = 0
+    floor_ns: int = 0
+    requests: int = 0
+    cleaned: tuple[int, int] = (0, 0)
+    strict: bool = False
+    aborted: str | None = None
+    command: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether a specified clause was skipped or inconclusive."""
+        return is_partial(self.results)
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine, 1 a finding; *partial* too where the run is strict."""
+        if self.aborted is not None or any(one.is_finding for one in self.results):
+            return 1
+        return 1 if self.strict and self.partial else 0
+
+    @property
+    def verdict_line(self) -> str:
+        """What the run says in one line."""
+        if self.aborted is not None:
+            return f"nothing can be said: {self.aborted}"
+        return last_line(self.results, total=len(CLAUSES))
+
+    def result(self, clause_id: str) -> ClauseResult:
+        """Return the result of one clause; raises `KeyError`."""
+        return next((one for one in self.results if one.clause.id == clause_id), None) or _none(
+            clause_id
+        )
+
+    def evidence(self, finding: Finding) -> list[dict[str, Any]]:
+        """Return the exchanges that show a finding, as curl lines and answers, without secrets."""
+        numbers = finding.evidence[:_SHOWN_EVIDENCE]
+        return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
+
+    def _shown(self, exchange: Exchange) -> dict[str, Any]:
+        target = self.target
+        curl = exchange.ask.curl(target.base_url, target.key_header, target.proxy_key_header)
+        body = self.redactor.raw(exchange.body)
+        text = body[:_SHOWN_BODY].decode(errors="backslashreplace")
+        return {
+            "number": exchange.number,
+            "curl": self.redactor.text(curl),
+            "status": exchange.status,
+            "error": exchange.error,
+            "sent_ns": exchange.sent_ns,
+            "received_ns": exchange.received_ns,
+            "body": text + ("…" if len(body) > _SHOWN_BODY else ""),
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """Return the report as JSON: what `results.json` holds."""
+        return {
+            "format": 1,
+            "target": self.target.base_url,
+            "seed": self.seed,
+            "command": list(self.command),
+            "started_at": self.started_at,
+            "took_ns": self.took_ns,
+            "floor_ns": self.floor_ns,
+            "requests": self.requests,
+            "cleaned": {"gone": self.cleaned[0], "left": self.cleaned[1]},
+            "preflight": self.redactor.json(dict(self.preflight)),
+            "aborted": self.aborted,
+            "partial": self.partial,
+            "verdict": self.verdict_line,
+            "sums": sums(self.results),
+            "exit_code": self.exit_code,
+            "notes": list(self.notes),
+            "readings": self.readings(),
+            "clauses": [self._clause(one) for one in self.results],
+        }
+
+    def _clause(self, result: ClauseResult) -> dict[str, Any]:
+        return {
+            "clause": result.clause.id,
+            "seed_section": result.clause.seed_section,
+            "status": result.clause.status,
+            "text": result.clause.text,
+            "verdict": result.verdict.word,
+            "expected_failure": result.is_expected,
+            "is_finding": result.is_finding,
+            "masked": result.clause.masked,
+            "findings": [
+                {
+                    "check": one.check,
+                    "verdict": one.verdict.word,
+                    "says": self.redactor.text(one.says),
+                    "accepts": one.accepts,
+                    "reading": None if one.reading is None else list(one.reading),
+                    "evidence": self.evidence(one),
+                }
+                for one in result.findings
+            ],
+        }
+
+    def readings(self) -> dict[str, Any]:
+        """Return the choices that were told or discovered, as `section.field` → value."""
+        found = {}
+        for path in sorted(self.known):
+            section, _, name = path.partition(".")
+            found[path] = getattr(getattr(self.profile, section), name)
+        return found
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write results.json, junit.xml, report.html and the discovered profile; returns them."""
+        from conformance.report.junit import junit_xml  # noqa: PLC0415 # reason: it imports this
+        from conformance.report.page import page  # noqa: PLC0415 # reason: it imports this
+
+        texts = {
+            RESULTS_FILE: json.dumps(self.plain(), indent=2, ensure_ascii=False, default=str),
+            "junit.xml": junit_xml(self),
+            "report.html": page(self),
+            PROFILE_FILE: self.profile.to_toml(),
+        }
+        written = []
+        for name, text in texts.items():
+            path = folder / name
+            path.write_text(self.redactor.text(text).rstrip("\n") + "\n", "utf-8", newline="\n")
+            written.append(path)
+        return written
+
+    # --- notebooks ------------------------------------------------------------------------------
+
+    @property
+    def clauses(self) -> pd.DataFrame:
+        """A row a clause: `verdict`, `says`, `status`, `findings`."""
+        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
+
+        rows = [
+            {
+                "clause": one.clause.id,
+                "verdict": one.verdict.word,
+                "status": one.clause.status,
+                "says": self.redactor.text(one.says),
+                "findings": len(one.findings),
+            }
+            for one in self.results
+        ]
+        return pd.DataFrame(rows).set_index("clause")
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """A row a finding: `clause`, `check`, `verdict`, `says`, `evidence`."""
+        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
+
+        rows = [
+            {
+                "clause": one.clause,
+                "check": one.check,
+                "verdict": one.verdict.word,
+                "says": self.redactor.text(one.says),
+                "evidence": list(one.evidence),
+            }
+            for result in self.results
+            for one in result.findings
+        ]
+        return pd.DataFrame(rows, columns=["clause", "check", "verdict", "says", "evidence"])
+
+    @property
+    def requests_made(self) -> pd.DataFrame:
+        """A row an exchange: who asked what, when, and what came back; no bodies."""
+        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
+
+        rows = [
+            (
+                one.number,
+                one.check,
+                one.lane,
+                one.ask.method,
+                one.ask.path,
+                one.ask.key,
+                one.ask.source,
+                one.sent_ns,
+                one.received_ns,
+                one.status,
+            )
+            for one in self.exchanges.values()
+        ]
+        names = ["number", "check", "lane", "method", "path", "key", "source"]
+        names += ["sent_ns", "received_ns", "status"]
+        frame = pd.DataFrame(rows, columns=names).set_index("number")
+        return frame.astype({"status": "Int16"})
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(one.clause.id)}</td><td>{html.escape(one.word)}</td>"
+            f"<td style='text-align:left'>{html.escape(self.redactor.text(one.says))}</td></tr>"
+            for one in self.results
+        )
+        return (
+            f"<p><b>{html.escape(self.target.base_url)}</b>: "
+            f"{html.escape(self.redactor.text(self.verdict_line))}</p>"
+            f"<table><thead><tr><th>clause</th><th>verdict</th><th>what was seen</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
+
+
+def _none(clause_id: str) -> ClauseResult:
+    raise KeyError(clause_id)

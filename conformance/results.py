@@ -1,0 +1,109 @@
+"""Results: the verdict on every clause, and what that means for the run.
+
+Findings come from checks, from the plan (what this target cannot show) and from the preflight.
+The worst finding is a clause's verdict. A clause without any is *not-observable* where the
+registry says why, else *skipped*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.verdicts import Finding, Verdict, worst
+from engine.clauses import Clause
+
+__all__ = ["ClauseResult", "assemble", "is_partial", "last_line", "sums"]
+
+_UNSAID: Final = (Verdict.SKIPPED, Verdict.INCONCLUSIVE)
+_BAD: Final = (Verdict.FAIL, Verdict.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseResult:
+    """The verdict on one clause. is_expected: the target names it in `expected_failures`."""
+
+    clause: Clause
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    is_expected: bool = False
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether it fails the run: a failure not expected, or an expected one that is none."""
+        if self.is_expected and self.verdict is Verdict.FAIL:
+            return False
+        return self.verdict in _BAD or (self.is_expected and self.verdict is Verdict.PASS)
+
+    @property
+    def word(self) -> str:
+        """The verdict as reports write it."""
+        if self.is_expected and self.verdict is Verdict.FAIL:
+            return "fail (expected)"
+        if self.is_expected and self.verdict is Verdict.PASS:
+            return "pass (a failure was expected)"
+        return self.verdict.word
+
+    @property
+    def says(self) -> str:
+        """The sentence of the finding that decides."""
+        found = [one for one in self.findings if one.verdict is self.verdict]
+        more = len({one.says for one in found}) - 1
+        text = found[0].says if found else ""
+        return f"{text} (and {more} more)" if more > 0 else text
+
+
+def assemble(
+    clauses: Sequence[Clause],
+    findings: Iterable[Finding],
+    *,
+    expected: Collection[str] = (),
+    unseen: str = "no check has looked at it",
+) -> list[ClauseResult]:
+    """Return the results by clause, in the clauses' order.
+
+    unseen: why a clause without any finding is skipped.
+    """
+    by_clause: dict[str, list[Finding]] = {clause.id: [] for clause in clauses}
+    for finding in findings:
+        if finding.clause in by_clause:
+            by_clause[finding.clause].append(finding)
+    found = []
+    for clause in clauses:
+        said = by_clause[clause.id]
+        if not said:
+            verdict = Verdict.NOT_OBSERVABLE if clause.unobservable else Verdict.SKIPPED
+            said = [Finding(clause.id, "registry", verdict, clause.unobservable or unseen)]
+        found.append(ClauseResult(clause, worst(said), tuple(said), clause.id in expected))
+    return found
+
+
+def is_partial(results: Iterable[ClauseResult]) -> bool:
+    """Whether a specified clause was skipped or inconclusive (of a mixed one, its seed part)."""
+    return any(one.clause.status != "assumed" and one.verdict in _UNSAID for one in results)
+
+
+def sums(results: Iterable[ClauseResult]) -> dict[str, int]:
+    """Return how many clauses have which verdict, the worst first; none is left out."""
+    counted = Counter(one.verdict for one in results)
+    return {verdict.word: counted[verdict] for verdict in sorted(counted, reverse=True)}
+
+
+def last_line(results: Sequence[ClauseResult], *, total: int) -> str:
+    """Return what the run says in one line; `total` clauses exist."""
+    bad = [one for one in results if one.is_finding]
+    of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
+    partial = is_partial(results)
+    missing = sum(one.verdict in _UNSAID for one in results)
+    tail = f"; partial: {missing} skipped or inconclusive" if partial else ""
+    if bad:
+        names = ", ".join(one.clause.id for one in bad[:8]) + (" …" if len(bad) > 8 else "")
+        return f"does not conform: {names}{tail}"
+    passed = sum(one.verdict is Verdict.PASS for one in results)
+    if partial:
+        return f"partial: {passed} passed{of}, {missing} skipped or inconclusive; no failure"
+    if len(results) < total:
+        return f"no failure{of}: {passed} passed; says nothing about the other clauses"
+    return f"conformant: {passed} passed, no failure"

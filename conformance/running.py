@@ -1,0 +1,362 @@
+"""A run: plan, preflight, checks, cleaning up, verdicts.
+
+Checks that wait run side by side from the first moment; the others run one after another beside
+them, on keys and addresses of their own. So the whole takes little longer than the longest window
+or block, which is the floor that no suite can go below.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from conformance.bench import Bench
+from conformance.cleaning import clean
+from conformance.history import HISTORY_FILE, HistoryWriter
+from conformance.judgement import judge_one, judge_side_by_side
+from conformance.over_http import HttpTransport
+from conformance.planning import Dealt, Plan, make_plan
+from conformance.preflight import Preflight, fly
+from conformance.registry import Check, all_checks
+from conformance.report.report import Report
+from conformance.results import assemble
+from conformance.session import Session
+from conformance.target import Target
+from conformance.transport import Transport
+from conformance.verdicts import Finding, Verdict
+from engine.clauses import select
+from engine.files import to_plain
+from engine.limits import LimitTable
+from engine.profile import Profile
+
+__all__ = ["Options", "Progress", "Run", "Silence", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run is asked for.
+
+    select: clause ids or prefixes that end in `-`; none means all. checks: instead of every check
+    that judges these clauses, those by id. schema_only, no_limits: leave the rest, or the probes
+    of limits, out. strict: *partial* counts as a finding.
+    """
+
+    select: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    schema_only: bool = False
+    no_limits: bool = False
+    strict: bool = False
+    seed: int | None = None
+
+
+class Progress(Protocol):
+    """Is told how a run goes."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Hear what will run."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Hear what the preflight found."""
+
+    def began(self, check: Check) -> None:
+        """Hear that a check begins."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Hear what a check found."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Hear how many created things are gone, and left."""
+
+
+class Silence:
+    """Progress that tells nobody."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Say nothing."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Say nothing."""
+
+    def began(self, check: Check) -> None:
+        """Say nothing."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Say nothing."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Say nothing."""
+
+
+class Run:
+    """One run against one deployment; `execute` once.
+
+    transport: HTTP to the target's URL unless given (a deployment in process, on virtual time).
+    out: the folder that the history goes to; None keeps none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: Options | None = None,
+        *,
+        transport: Transport | None = None,
+        profile: Profile | None = None,
+        limits: LimitTable | None = None,
+        out: Path | None = None,
+        progress: Progress | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
+        self.options = Options() if options is None else options
+        self.target = target
+        self.out = out
+        self.command = tuple(command)
+        self.progress = Silence() if progress is None else progress
+        self.clauses = select(list(self.options.select))
+        seed = self.options.seed
+        self.seed = random.SystemRandom().getrandbits(31) if seed is None else seed
+        self.transport = HttpTransport(target) if transport is None else transport
+        self.session = Session(
+            target, self.transport, seed=self.seed, profile=profile, limits=limits
+        )
+        self.history = HistoryWriter(
+            None if out is None else out / HISTORY_FILE, self.session.redactor
+        )
+        self.session.record = self.history.exchange
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.preflight = Preflight()
+
+    def plan(self) -> Plan:
+        """Return what would run."""
+        return make_plan(self.target, self.session.limits, self.clauses, self._checks())
+
+    def _checks(self) -> list[Check]:
+        options = self.options
+        return [
+            check
+            for check in all_checks().values()
+            if (not options.checks or check.id in options.checks)
+            and (not options.schema_only or check.id.startswith("schema."))
+            and not (options.no_limits and check.is_probe)
+        ]
+
+    def execute(self) -> Report:
+        """Run everything and return the report. Raises `Unreachable` when nobody answers."""
+        started_at = dt.datetime.now(dt.UTC)
+        plan = self.plan()
+        self._write_head(plan, started_at)
+        try:
+            self.progress.planned(plan, self.target, self.seed)
+            self._fly(plan)
+            self._say(plan.left_out)
+            began_ns = self.transport.now_ns
+            if self.preflight.fatal is None:
+                self._check(plan)
+            took_ns = self.transport.now_ns - began_ns
+            gone, left = clean(self.session)
+            if gone or left:
+                self.progress.cleaned(gone, left)
+        finally:
+            self.transport.close()
+            self.history.close()
+        return self._report(plan, started_at, took_ns, (gone, left))
+
+    # --- preflight ------------------------------------------------------------------------------
+
+    def _fly(self, plan: Plan) -> None:
+        roles = [role for dealt in plan.dealt for role in dealt.check.roles]
+        probes = any(dealt.check.is_probe for dealt in plan.dealt)
+        usual = [role for role in ("private_prod", "private_test") if self.target.labels(role)]
+        self.preflight = fly(self.session, [*usual, *roles], with_addresses=probes)
+        self.progress.flown(self.preflight)
+        if self.preflight.fatal is not None:
+            for dealt in plan.dealt:
+                self._say(self._all_of(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
+
+    def _hindered(self, dealt: Dealt) -> str | None:
+        """Return why a check cannot be believed here, None when it can."""
+        problems = self.preflight.problems
+        why = next((problems[role] for role in dealt.check.roles if role in problems), None)
+        if why is None and self.preflight.apart is False and dealt.check.sources > 1:
+            why = self.preflight.apart_says
+        return why
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _check(self, plan: Plan) -> None:
+        first, *later = plan.rounds
+        join = self.transport.start(self._round(first))
+        for dealt in plan.one_by_one:
+            bench = self._begin(dealt)
+            if bench is not None:
+                self._end(bench, judge_one(bench))
+        join()
+        for each in later:
+            pause_until_ns = self.transport.now_ns + plan.pause_ns
+            self.transport.run([self.transport.sleep_until_ns(pause_until_ns)])
+            self.transport.run(self._round(each))
+
+    def _round(self, dealt: Iterable[Dealt]) -> list[Coroutine[Any, Any, None]]:
+        async def one(dealt: Dealt) -> None:
+            bench = self._begin(dealt)
+            if bench is not None:
+                self._end(bench, await judge_side_by_side(bench))
+
+        return [one(each) for each in dealt]
+
+    def _begin(self, dealt: Dealt) -> Bench | None:
+        check = dealt.check
+        why = self._hindered(dealt)
+        if why is not None:
+            self._say(self._all_of(check, Verdict.INCONCLUSIVE, why))
+            return None
+        keys = {role: list(labels) for role, labels in dealt.keys.items()}
+        self.history.write(
+            "check",
+            {
+                "id": check.id,
+                "began_ns": self.transport.now_ns,
+                "keys": keys,
+                "sources": list(dealt.sources),
+            },
+        )
+        self.progress.began(check)
+        return Bench(check, self.session, keys=keys, sources=dealt.sources)
+
+    def _end(self, bench: Bench, findings: list[Finding]) -> None:
+        self.findings += findings
+        self.notes += learn(self.session, findings)
+        self.progress.ended(bench.check, findings)
+
+    def _all_of(self, check: Check, verdict: Verdict, why: str) -> list[Finding]:
+        return [
+            Finding(clause, check.id, verdict, why, accepts=check.accepts)
+            for clause in check.clauses
+        ]
+
+    def _say(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.history.said(finding)
+            self.findings.append(finding)
+
+    # --- what is kept ---------------------------------------------------------------------------
+
+    def _write_head(self, plan: Plan, started_at: dt.datetime) -> None:
+        session = self.session
+        self.history.write(
+            "run",
+            {
+                "format": 1,
+                "started_at": started_at.isoformat(),
+                "seed": self.seed,
+                "select": list(self.options.select),
+                "strict": self.options.strict,
+                "command": list(self.command),
+                "floor_ns": plan.floor_ns,
+                "unseen": self._unseen(),
+                "target": without_secrets(self.target),
+                "profile": session.profile.to_toml(),
+                "known": sorted(session.known),
+                "limits": session.limits.to_toml(),
+            },
+        )
+
+    def _unseen(self) -> str:
+        options = self.options
+        if options.schema_only:
+            return "left out by --schema-only"
+        return "left out by --no-limits" if options.no_limits else "no check has looked at it"
+
+    def _report(
+        self,
+        plan: Plan,
+        started_at: dt.datetime,
+        took_ns: int,
+        cleaned: tuple[int, int],
+    ) -> Report:
+        session = self.session
+        return Report(
+            results=assemble(
+                self.clauses,
+                self.findings,
+                expected=self.target.expected_failures,
+                unseen=self._unseen(),
+            ),
+            exchanges=session.exchanges,
+            redactor=session.redactor,
+            target=self.target,
+            profile=session.profile,
+            known=frozenset(session.known),
+            notes=tuple(self.notes),
+            preflight=self.preflight.plain(),
+            seed=self.seed,
+            started_at=started_at.isoformat(timespec="seconds"),
+            took_ns=took_ns,
+            floor_ns=plan.floor_ns,
+            requests=session.requests,
+            cleaned=cleaned,
+            strict=self.options.strict,
+            aborted=self.preflight.fatal,
+            command=self.command,
+        )
+
+
+def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
+    """Take the choices that findings report; returns what contradicts itself."""
+    found = []
+    for finding in findings:
+        if finding.reading is not None:
+            wrong = session.learn(finding.reading)
+            if wrong is not None:
+                found.append(f"{finding.check}: {wrong}")
+    return found
+
+
+def without_secrets(target: Target) -> dict[str, Any]:
+    """Return a target as plain values whose key texts are their labels."""
+    plain = to_plain(target)
+    for row, label in zip(plain.get("keys", ()), target.key_labels, strict=True):
+        if "value" in row:
+            row["value"] = f"<{label}>"
+    for name in ("profile", "limits", "tls"):
+        plain.pop(name, None)
+    return plain
+
+
+def run(  # noqa: PLR0913 # reason: the options of a run, all by name
+    target: Target | str | Path,
+    *,
+    select: Sequence[str] = (),
+    no_limits: bool = False,
+    schema_only: bool = False,
+    strict: bool = False,
+    seed: int | None = None,
+    transport: Transport | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the suite against a deployment and return the report; for notebooks and programs.
+
+    Works inside a running event loop. out: a folder for the history and the report's files.
+    Raises `InputError` for a bad target, `Unreachable` when nobody answers.
+    """
+    if not isinstance(target, Target):
+        target = Target.from_toml(target)
+    options = Options(
+        select=tuple(select),
+        no_limits=no_limits,
+        schema_only=schema_only,
+        strict=strict,
+        seed=seed,
+    )
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    report = Run(target, options, transport=transport, out=folder, progress=progress).execute()
+    if folder is not None:
+        report.save(folder)
+    return report

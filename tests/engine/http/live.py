@@ -45,7 +45,12 @@ class Live:
             text=True,
             env={**os.environ, **(environment or {})},
         )
-        self.lines = list(self._start())
+        try:
+            self.lines = list(self._start())
+        except BaseException:
+            self.process.kill()
+            self.process.communicate()
+            raise
         self.url: str = self.lines[0]["url"]
         self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
 

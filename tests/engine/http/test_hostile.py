@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.http.live import KEY, Live
+from tests.engine.http.live import KEY, Live, wait_until
 
 HEAD = (
     f"POST /tokenize HTTP/1.1\r\nHost: x\r\nSVC-API-KEY: {KEY}\r\n"
@@ -177,8 +177,7 @@ def test_who_goes_away_in_the_middle_is_forgotten(live: Live) -> None:
         with _connect(live) as connection:
             connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
     _is_served(live)
-    metrics = live.client.get("/metrics").text
-    assert "tollgate_requests_in_flight 0.0" in metrics
+    wait_until(lambda: "requests_in_flight 0.0" in live.client.get("/metrics").text)
 
 
 @contextlib.contextmanager

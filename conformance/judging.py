@@ -100,6 +100,7 @@ def judge(folder: str | Path) -> Report:
     began: list[dict[str, Any]] = []
     said: list[Finding] = []
     exchanges: dict[int, Exchange] = {}
+    tail: dict[str, Any] | None = None
     for record in read_history(folder):
         kind = record["record"]
         if kind == "run":
@@ -111,9 +112,13 @@ def judge(folder: str | Path) -> Report:
         elif kind == "exchange":
             exchange = exchange_of(record)
             exchanges[exchange.number] = exchange
+        elif kind == "end":
+            tail = record
     if head is None or head.get("format") != 1:
         raise InputError(f"{folder} holds no run that this version can read; run it again")
-    return _judged(head, began, said, exchanges)
+    if tail is None:
+        raise InputError(f"{folder} holds a run that was cut off; run it again")
+    return _judged({**head, **tail}, began, said, exchanges)
 
 
 def _judged(
@@ -131,7 +136,7 @@ def _judged(
     session.known = set(head["known"])
     session.pacer = _NoPacer(target, limits)
     session.deadline_ns = 1 << 62
-    session.latency_ns = head.get("latency_ns", 0)
+    session.latency_ns = head["latency_ns"]
     findings = list(said)
     notes: list[str] = []
     checks = all_checks()
@@ -153,16 +158,20 @@ def _judged(
         results=assemble(
             clauses, findings, expected=target.expected_failures, unseen=head["unseen"]
         ),
-        exchanges=session.exchanges,
+        exchanges=exchanges,
         redactor=session.redactor,
         target=target,
         profile=session.profile,
         known=frozenset(session.known),
         notes=tuple(notes),
         seed=head["seed"],
+        preflight=head["preflight"],
+        aborted=head["aborted"],
         started_at=head["started_at"],
+        took_ns=head["took_ns"],
+        cleaned=(head["cleaned"][0], head["cleaned"][1]),
         floor_ns=head["floor_ns"],
-        requests=len(exchanges),
+        requests=head["requests"],
         strict=head["strict"],
         command=tuple(head["command"]),
     )

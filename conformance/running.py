@@ -19,7 +19,7 @@ from conformance.cleaning import clean
 from conformance.history import HISTORY_FILE, HistoryWriter
 from conformance.judgement import judge_one, judge_side_by_side
 from conformance.over_http import HttpTransport
-from conformance.planning import Dealt, Plan, make_plan
+from conformance.planning import Dealt, Plan, leave_out, make_plan
 from conformance.preflight import Preflight, fly
 from conformance.registry import Check, all_checks
 from conformance.report.report import Report
@@ -132,7 +132,13 @@ class Run:
 
     def plan(self) -> Plan:
         """Return what would run."""
-        return make_plan(self.target, self.session.limits, self.clauses, self._checks())
+        checks = self._checks()
+        kept = [one for one in checks if not (self.options.no_limits and one.is_probe)]
+        plan = make_plan(self.target, self.session.limits, self.clauses, kept)
+        for check in checks:
+            if check not in kept:
+                leave_out(plan, check, Verdict.SKIPPED, "left out by --no-limits")
+        return plan
 
     def _checks(self) -> list[Check]:
         options = self.options
@@ -141,7 +147,6 @@ class Run:
             for check in all_checks().values()
             if (not options.checks or check.id in options.checks)
             and (not options.schema_only or check.id.startswith("schema."))
-            and not (options.no_limits and check.is_probe)
         ]
 
     def execute(self) -> Report:
@@ -160,6 +165,7 @@ class Run:
             gone, left = clean(self.session)
             if gone or left:
                 self.progress.cleaned(gone, left)
+            self._write_tail(took_ns, (gone, left))
         finally:
             self.transport.close()
             self.history.close()
@@ -265,11 +271,23 @@ class Run:
             },
         )
 
+    def _write_tail(self, took_ns: int, cleaned: tuple[int, int]) -> None:
+        self.history.write(
+            "end",
+            {
+                "took_ns": took_ns,
+                "requests": self.session.requests,
+                "cleaned": list(cleaned),
+                "latency_ns": self.session.latency_ns,
+                "aborted": self.preflight.fatal,
+                "preflight": self.preflight.plain(),
+            },
+        )
+
     def _unseen(self) -> str:
-        options = self.options
-        if options.schema_only:
+        if self.options.schema_only:
             return "left out by --schema-only"
-        return "left out by --no-limits" if options.no_limits else "no check has looked at it"
+        return "no check has looked at it"
 
     def _report(
         self,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from conformance.choices import read_profile, told_by
 from conformance.created import Created
 from conformance.exchanges import Ask, Exchange
 from conformance.pacing import Pacer
@@ -158,24 +159,11 @@ class Session:
 
 def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
     """Return the profile that is told, and the fields that it tells."""
-    if profile is None and target.profile is not None:
-        profile = Profile.from_toml(target.profile.file)
-    if profile is None:
-        return Profile(), set()
-    standard = Profile()
-    told = {
-        f"{section}.{name}"
-        for section in vars(profile)
-        for name, value in vars_of(getattr(profile, section)).items()
-        if value != getattr(getattr(standard, section), name)
-    }
-    return profile, told
-
-
-def vars_of(section: object) -> dict[str, object]:
-    """Return the fields of a section of the profile."""
-    names = getattr(section, "__dataclass_fields__", {})
-    return {name: getattr(section, name) for name in names}
+    if profile is not None:
+        return profile, told_by(profile)
+    if target.profile is not None:
+        return read_profile(target.profile.file)
+    return Profile(), set()
 
 
 def _limits(target: Target) -> LimitTable:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conformance.choices import known_to_toml
 from conformance.exchanges import Exchange
 from conformance.redacting import Redactor
 from conformance.results import ClauseResult, is_partial, last_line, sums
@@ -167,7 +168,7 @@ class Report:
             RESULTS_FILE: json.dumps(self.plain(), indent=2, ensure_ascii=False, default=str),
             "junit.xml": junit_xml(self),
             "report.html": page(self),
-            PROFILE_FILE: self.profile.to_toml(),
+            PROFILE_FILE: known_to_toml(self.profile, self.known),
         }
         written = []
         for name, text in texts.items():

@@ -1,0 +1,138 @@
+"""The suite inside pytest: `pytest --pyargs conformance --target target.toml`, a test a clause.
+
+The plugin is installed with the distribution and does nothing without `--target`. With it the
+package `conformance` collects one item a clause; the first of those that are left after `-k` and
+the like runs the suite for all of them, and every item then reports its clause's verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conformance.report import Report
+    from conformance.results import ClauseResult
+
+__all__ = ["pytest_addoption", "pytest_collect_file", "pytest_configure"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--target` and what goes with it."""
+    group = parser.getgroup("tollgate", "conformance of a live deployment")
+    group.addoption("--target", metavar="FILE", help="target.toml of the deployment under test")
+    group.addoption(
+        "--target-no-limits", action="store_true", help="leave the probes of limits out"
+    )
+    group.addoption(
+        "--target-strict", action="store_true", help="skipped and inconclusive clauses fail too"
+    )
+    group.addoption("--target-seed", type=int, metavar="N", help="for everything made up")
+    group.addoption("--target-out", metavar="DIR", help="folder for the reports and the history")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what would ask the deployment once a worker."""
+    if config.getoption("--target") is None:
+        return
+    if getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--target runs the suite once; leave -n out")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect the clauses where pytest comes by this file."""
+    target = parent.config.getoption("--target")
+    if target is None or file_path != Path(__file__):
+        return None
+    clauses: Clauses = Clauses.from_parent(parent, path=file_path)
+    return clauses
+
+
+class Clauses(pytest.File):
+    """All clauses against one target; runs the suite once, when the first item asks."""
+
+    _report: Report | None = None
+    _error: str | None = None
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield an item a clause."""
+        from conformance.target import Target  # noqa: PLC0415 # reason: inert without --target
+        from engine.clauses import CLAUSES  # noqa: PLC0415 # reason: inert without --target
+        from engine.errors import InputError  # noqa: PLC0415 # reason: inert without --target
+
+        try:
+            self.target = Target.from_toml(self.config.getoption("--target"))
+        except InputError as error:
+            raise pytest.UsageError(str(error)) from None
+        for clause in CLAUSES:
+            item: ClauseItem = ClauseItem.from_parent(self, name=clause.id)
+            yield item
+
+    def report(self) -> Report:
+        """Return the run's report; the first call runs the suite."""
+        if self._error is not None:
+            pytest.fail(self._error, pytrace=False)
+        if self._report is None:
+            self._report = self._run()
+        return self._report
+
+    def _run(self) -> Report:
+        import conformance  # noqa: PLC0415 # reason: inert without --target
+
+        option = self.config.getoption
+        asked = [item.name for item in self.session.items if item.parent is self]
+        try:
+            return conformance.run(
+                self.target,
+                select=asked,
+                no_limits=option("--target-no-limits"),
+                seed=option("--target-seed"),
+                out=option("--target-out"),
+            )
+        except conformance.Unreachable as error:
+            self._error = str(error)
+            pytest.fail(self._error, pytrace=False)
+
+
+class ClauseItem(pytest.Item):
+    """One clause."""
+
+    def runtest(self) -> None:
+        """Report the clause's verdict as pytest's outcome."""
+        from conformance.verdicts import Verdict  # noqa: PLC0415 # reason: inert without --target
+
+        assert isinstance(self.parent, Clauses), "a clause stands among the clauses"
+        report = self.parent.report()
+        result = report.result(self.name)
+        text = report.redactor.text(f"{result.word}: {result.says}")
+        self.user_properties += [("verdict", result.word), ("seed", report.seed)]
+        self.add_report_section("call", "clause", _evidence(report, result))
+        unsaid = result.verdict in {Verdict.SKIPPED, Verdict.INCONCLUSIVE}
+        if result.is_finding or report.aborted is not None:
+            pytest.fail(text, pytrace=False)
+        elif result.verdict is Verdict.FAIL:
+            pytest.xfail(text)
+        elif unsaid and self.config.getoption("--target-strict"):
+            pytest.fail(text, pytrace=False)
+        elif result.verdict not in {Verdict.PASS, Verdict.INFORMATIONAL}:
+            pytest.skip(text)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:  # noqa: ANN401, ARG002 # reason: pytest's signature
+        """Return the sentence alone: the traceback is the plugin's, not the deployment's."""
+        return str(excinfo.value)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the clause's name for pytest's lines."""
+        return self.path, 0, self.name
+
+
+def _evidence(report: Report, result: ClauseResult) -> str:
+    lines = [result.clause.text]
+    for finding in result.findings:
+        lines.append(f"{finding.verdict.word}: {report.redactor.text(finding.says)}")
+        for shown in report.evidence(finding):
+            lines += [f"  {shown['curl']}", f"  -> {shown['error'] or shown['status']}"]
+    return "\n".join(lines)

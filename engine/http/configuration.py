@@ -123,7 +123,9 @@ class ServeConfig:
         Text(environment=True, secret=True),
         "32 bytes in base64 or hex; a kept store needs it",
     ] = dataclasses.field(default=None, repr=False)
-    region: Annotated[str, Text(r"[a-z0-9]{1,16}", "must be letters and digits")] = "us"
+    region: Annotated[
+        str, Text(r"[a-z0-9]{1,16}", "must be at most 16 lower-case letters and digits")
+    ] = "us"
     trusted_proxies: Annotated[
         tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
     ] = ()

@@ -1,0 +1,261 @@
+"""What the clause checks share: asking so that an answer can be judged, and made-up values.
+
+The traps of verdicts are held off here. A deployment that answers 200, HTML, 429 or 5xx to
+everything, a wrong key and a key without permission all fail `ready`, which asks for one plain
+token first: no check counts a refusal before it has seen an acceptance by the same key.
+
+Every value is made up from the run's seed, so that a run repeats and no two checks share a value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive
+from conformance.verdicts import Finding, Verdict
+from engine.messages import Json
+
+__all__ = [
+    "UUID",
+    "accepted",
+    "card",
+    "card_number",
+    "container_of",
+    "deduplicated",
+    "identifiers",
+    "informs",
+    "is_refused",
+    "is_uuid",
+    "ok_or_unsettled",
+    "over_limit",
+    "quota",
+    "reads",
+    "ready",
+    "record_of",
+    "records_of",
+    "refusal",
+    "says_whether",
+    "spread_key",
+    "token",
+    "tokenize",
+    "unsettled",
+    "value",
+]
+
+UUID: Final = re.compile(
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+)
+_NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
+_LUHN_PREFIX: Final = "4242"
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def is_uuid(text: object) -> bool:
+    """Whether it is a UUID string (REC-ID)."""
+    return isinstance(text, str) and UUID.fullmatch(text) is not None
+
+
+def value(bench: Bench, name: str) -> str:
+    """Return a value that no other check uses, the same in every run of this seed."""
+    return f"{name} {bench.random(name).getrandbits(64):016x}"
+
+
+def token(bench: Bench, name: str, **more: Json) -> dict[str, Any]:
+    """Return a valid `token` request with a value of its own."""
+    return {"type": "token", "data": value(bench, name), **more}
+
+
+def card_number(bench: Bench, name: str, digits: int = 16) -> str:
+    """Return a Luhn-valid card number of so many digits, of its own."""
+    chance = bench.random(f"{name}/{digits}")
+    drawn = [str(chance.randrange(10)) for _ in range(digits - len(_LUHN_PREFIX) - 1)]
+    front = _LUHN_PREFIX + "".join(drawn)
+    doubled = [
+        sum(divmod(2 * int(digit), 10)) if place % 2 == 0 else int(digit)
+        for place, digit in enumerate(reversed(front))
+    ]
+    return front + str(-sum(doubled) % 10)
+
+
+def card(bench: Bench, name: str, **more: Json) -> dict[str, Any]:
+    """Return a valid card request with a number of its own."""
+    data = {
+        "number": card_number(bench, name),
+        "expiration_month": 12,
+        "expiration_year": 2031,
+        "cvc": "731",
+    }
+    return {"type": "card", "data": data, **more}
+
+
+def container_of(bench: Bench, path: str) -> dict[str, Json]:
+    """Return the field that selects a container, as this deployment names it (D-CONTAINER)."""
+    choices = bench.profile.tokens
+    return {choices.container_field: path if choices.container_form == "string" else [path]}
+
+
+def quota(bench: Bench, name: str, label: KeyLabel) -> int:
+    """Return a quota of the tenant of a key: a count, or nanoseconds."""
+    found = bench.target.tenant_of(bench.target.key_labels[label]).quota(name)
+    assert isinstance(found, int), "the Rate Limit quota alone is no number"
+    return found
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+def spread_key(bench: Bench, role: str) -> KeyLabel:
+    """Return one of the role's keys, so that checks share the load of the limits."""
+    places = len(bench.keys(role))
+    return bench.key(role, 1 + sum(bench.check.id.encode()) % places if places else 1)
+
+
+def tokenize(
+    bench: Bench,
+    body: Json | bytes,
+    key: KeyLabel | None,
+    **more: Any,  # noqa: ANN401 # reason: fields of Ask
+) -> Exchange:
+    """Ask for a tokenize; raises `Inconclusive` for no answer and for nothing but 429."""
+    if isinstance(body, bytes):
+        return bench.call("tokenize", body=body, key=key, **more)
+    return bench.call("tokenize", {"value": body}, key=key, **more)
+
+
+def ready(bench: Bench, key: KeyLabel, name: str = "ready") -> Exchange:
+    """Ask for one plain token; raises `Inconclusive` unless it comes back as tokenize's answer."""
+    exchange = tokenize(bench, {"ready": value(bench, f"{name} {key}")}, key)
+    answer = accepted(exchange)
+    if not isinstance(answer, dict) or not is_uuid(answer.get("ready")):
+        raise Inconclusive("a plain token does not come back as an identifier")
+    return exchange
+
+
+def accepted(exchange: Exchange) -> Json:
+    """Return the answer's JSON; raises `Inconclusive` when the request was not accepted."""
+    if not exchange.ok:
+        raise Inconclusive(f"a request that should be accepted got {exchange.status}")
+    try:
+        found: Json = exchange.json
+    except ValueError:
+        raise Inconclusive("the answer to an accepted request is no JSON") from None
+    return found
+
+
+def record_of(exchange: Exchange) -> dict[str, Any]:
+    """Return the one record that was answered; raises `Inconclusive` when it is none."""
+    found = accepted(exchange)
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        raise Inconclusive("the answer to a token request object is no record")
+    return found
+
+
+def records_of(exchange: Exchange, count: int) -> list[dict[str, Any]]:
+    """Return the records of an array; raises `Inconclusive` unless there are `count`."""
+    found = accepted(exchange)
+    if not isinstance(found, list) or len(found) != count:
+        raise Inconclusive(f"the answer to {count} token request objects is no such array")
+    if not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in found):
+        raise Inconclusive("the answer to token request objects holds no records")
+    return found
+
+
+def identifiers(exchange: Exchange, count: int) -> list[str]:
+    """Return the identifiers of an array of strings; raises `Inconclusive` unless `count`."""
+    found = accepted(exchange)
+    if not isinstance(found, list) or len(found) != count or not all(map(is_uuid, found)):
+        raise Inconclusive(f"the answer to {count} strings is not as many identifiers")
+    return [str(one) for one in found]
+
+
+def is_refused(exchange: Exchange) -> bool:
+    """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES: any 4xx for 4xx)."""
+    return exchange.status is not None and 400 <= exchange.status < 500 and not exchange.refused
+
+
+def over_limit(bench: Bench, name: str, body: Json, key: KeyLabel) -> Exchange:
+    """Ask for more than a token quota; a 429 comes back only when the quota alone explains it.
+
+    D-LIMIT-STATUS: 429 is a reading, and a rate limit answers the same. So a small request is
+    accepted before and after it, or else the check is `Inconclusive`.
+    """
+    values: dict[str, Json] = {"value": body}
+    exchange = bench.call(name, values, patient=False, key=key, **_body(name, body))
+    if not exchange.refused:
+        return exchange
+    ready(bench, key, "before")
+    exchange = bench.call(name, values, patient=False, key=key, **_body(name, body))
+    after: Json = {"after": value(bench, "after")}
+    if not bench.call("tokenize", {"value": after}, patient=False, key=key).ok:
+        raise Inconclusive("a rate limit hides the answer over the quota; add keys or sources")
+    return exchange
+
+
+def _body(name: str, body: Json) -> dict[str, Any]:
+    return {} if name == "tokenize" else {"body": body}
+
+
+def deduplicated(
+    bench: Bench, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
+) -> tuple[bool, Exchange]:
+    """Return whether an equal value was there before, and the exchange that shows it.
+
+    Asks with deduplication on (D-DEDUP): what exists comes back with `_extras.deduplicated` true.
+    flag: put into the request; without it the tenant's setting decides.
+    """
+    field: dict[str, Json] = {bench.profile.dedup.flag_name: True} if flag else {}
+    exchange = tokenize(bench, {**request, **field}, key)
+    found = record_of(exchange).get("_extras")
+    said = found.get("deduplicated") if isinstance(found, dict) else None
+    if not isinstance(said, bool):
+        raise Inconclusive("the deployment does not say whether a token was deduplicated")
+    return said, exchange
+
+
+# --- saying -------------------------------------------------------------------------------------
+
+
+def reads(bench: Bench, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
+    """Say which reading of a choice the deployment follows: it passes, whichever it is."""
+    says = f"reading: {field} = {seen!r}"
+    return bench.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
+
+
+def informs(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
+    """Say what the specification leaves open and the profile cannot hold."""
+    return bench.finding(clause, Verdict.INFORMATIONAL, says, *shown)
+
+
+def unsettled(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
+    """Say that this part of the clause could not be judged."""
+    return bench.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
+
+
+def ok_or_unsettled(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding:
+    """Judge a request that must be accepted; without access nothing is said about its form."""
+    if exchange.ok:
+        return bench.passes(clause, f"{what}: accepted", exchange)
+    if exchange.status in _NO_ACCESS:
+        return unsettled(bench, clause, f"{what}: no access, {exchange.status}", exchange)
+    return bench.fails(clause, f"{what} must be accepted, got {exchange.status}", exchange)
+
+
+def refusal(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding:
+    """Judge a request that must be refused; the same key was accepted before (`ready`)."""
+    if is_refused(exchange):
+        return bench.passes(clause, f"{what}: refused with {exchange.status}", exchange)
+    return bench.fails(
+        clause, f"{what} must be refused with a 4xx, got {exchange.status}", exchange
+    )
+
+
+def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
+    """Judge a rule said as "… must be …": it is so, or it is a failure."""
+    if is_so:
+        return bench.passes(clause, says.replace(" must be ", " is "), *shown)
+    return bench.fails(clause, says, *shown)

@@ -1,0 +1,104 @@
+"""The oracle: what the in-process engine answers to a body, compared with what a deployment does.
+
+The engine decides which parts of a body are leaves, token request objects, plain objects and
+arrays; the comparison then asks of each part what its clause says. Identifiers, times and
+fingerprints are a deployment's own and are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.checks._common import is_uuid
+from engine import Engine, LimitTable, ManualClock, Profile, Request
+from engine.messages import Json
+
+__all__ = ["Oracle", "mirror_faults", "shape_clause"]
+
+_RIGHTS: Final = {"token:create", "token:read"}
+
+
+class Oracle:
+    """An engine of this process that plays the profile of the deployment."""
+
+    def __init__(self, profile: Profile, tokenize_limit: int) -> None:
+        self._engine = Engine(profile=profile, limits=LimitTable(()), clock=ManualClock(), seed=1)
+        tenant = self._engine.create_tenant("oracle", kind="production")
+        self._engine.set_quota(tenant, "Tokenize Limit", tokenize_limit)
+        application = self._engine.create_application(tenant, "oracle", grants=[("/", _RIGHTS)])
+        self._key = str(self._engine.create_key(application))
+
+    def answer(self, body: Json) -> tuple[bool, Json]:
+        """Return whether the engine accepts a body, and its answer."""
+        request = Request("POST", "/tokenize", key=self._key, ip="192.0.2.1", body=body)
+        found = self._engine.handle(request)
+        return found.ok, found.body
+
+
+def shape_clause(body: Json) -> str:
+    """Return the clause that a part of a body comes under.
+
+    >>> shape_clause(["x", {"type": "token", "data": "y"}]), shape_clause({"a": {"b": "x"}})
+    ('TOK-ARRAY', 'TOK-COMPOSITE')
+    """
+    if isinstance(body, str):
+        return "TOK-LEAF"
+    if isinstance(body, dict):
+        if "type" in body:
+            return "TOK-OBJECT"
+        is_plain = all(isinstance(one, str) for one in body.values())
+        return "TOK-PLAIN" if is_plain else "TOK-COMPOSITE"
+    if isinstance(body, list):
+        is_flat = all(isinstance(one, str) or _is_request(one) for one in body)
+        return "TOK-ARRAY" if is_flat else "TOK-COMPOSITE"
+    return "TOK-COMPOSITE"
+
+
+def _is_request(body: Any) -> bool:  # noqa: ANN401 # reason: any JSON
+    return isinstance(body, dict) and "type" in body
+
+
+def mirror_faults(
+    body: Json, expected: Json, answer: Json, at: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield (clause, fault) for every part of an answer that does not mirror its body.
+
+    expected: the oracle's answer to the same body.
+
+    >>> list(mirror_faults({"A": "x"}, {"A": "1"}, {"a": "2"}))
+    [('TOK-PLAIN', 'at /: the keys must be those of the body')]
+    """
+    clause, where = shape_clause(body), f"at {at or '/'}: "
+    fault = _fault(body, expected, answer)
+    if fault is not None:
+        yield clause, where + fault
+    elif isinstance(body, dict) and not _is_request(body):
+        assert isinstance(expected, dict)
+        assert isinstance(answer, dict)
+        for key, one in body.items():
+            yield from mirror_faults(one, expected[key], answer[key], f"{at}/{key}")
+    elif isinstance(body, list):
+        assert isinstance(expected, list)
+        assert isinstance(answer, list)
+        for place, one in enumerate(body):
+            yield from mirror_faults(one, expected[place], answer[place], f"{at}/{place}")
+
+
+def _fault(body: Json, expected: Json, answer: Json) -> str | None:
+    """Return what is wrong with one part of an answer, its inner parts left aside."""
+    if _is_request(body):
+        assert isinstance(body, dict)
+        if not isinstance(answer, dict) or not is_uuid(answer.get("id")):
+            return "a token request object must come back as a record"
+        is_same = answer.get("type") == body["type"]
+        return None if is_same else "the record must be of the type that was asked for"
+    if isinstance(expected, str):
+        return None if is_uuid(answer) else "a plain string must come back as an identifier string"
+    if isinstance(expected, dict):
+        is_same = isinstance(answer, dict) and set(answer) == set(expected)
+        return None if is_same else "the keys must be those of the body"
+    if isinstance(expected, list):
+        is_same = isinstance(answer, list) and len(answer) == len(expected)
+        return None if is_same else f"the array must have {len(expected)} elements"
+    return None

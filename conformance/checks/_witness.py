@@ -1,0 +1,86 @@
+"""The witness: whether a token exists, asked without the right to read it.
+
+Atomicity is about what is *not* there afterwards, and a refusal holds no identifier to look for.
+Three ways can show it, and the first that works on this deployment is taken: an equal value with
+deduplication asked for in the request, an equal value where the tenant deduplicates by itself, and
+a listing by metadata. Each way is tried on a token that is there and on one that is not before it
+is believed.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from conformance.bench import Bench
+from conformance.checks._common import card, deduplicated, ready, token, tokenize
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, Skip
+from engine.messages import Json
+
+__all__ = ["Witness"]
+
+_LABEL = "witness"
+
+
+class Witness:
+    """Says whether a request has left a token; `key` is what the request is to be sent with."""
+
+    def __init__(self, bench: Bench, key: KeyLabel, way: str) -> None:
+        self._bench = bench
+        self.key = key
+        self.way = way
+
+    @classmethod
+    def of(cls, bench: Bench, role: str = "private_prod") -> Witness:
+        """Return a witness that was seen to work; raises `Inconclusive` when no way does."""
+        tried = []
+        for way, asked in (("flag", role), ("setting", "dedup"), ("listing", role)):
+            try:
+                found = cls(bench, bench.key(asked), way)
+                ready(bench, found.key, way)
+                if found._works():
+                    return found
+            except (Inconclusive, Skip) as why:
+                tried.append(f"{way}: {why}")
+        raise Inconclusive(
+            "nothing shows whether a token exists: no deduplication, no listing "
+            f"({'; '.join(tried) or 'each tried'})"
+        )
+
+    def _works(self) -> bool:
+        made = self.request(f"there {self.way}")
+        if not tokenize(self._bench, made, self.key).ok:
+            return False
+        there, _ = self.exists(f"there {self.way}")
+        missing, _ = self.exists(f"missing {self.way}")
+        return there and not missing
+
+    def request(self, name: str, *, is_card: bool = False) -> dict[str, Json]:
+        """Return a valid token request object of this name, to be put into a body."""
+        metadata: dict[str, Json] = {"metadata": {_LABEL: name}}
+        made = card if is_card else token
+        return made(self._bench, name, **metadata)
+
+    def exists(self, name: str, *, is_card: bool = False) -> tuple[bool, Exchange]:
+        """Return whether the token of that name exists, and what shows it.
+
+        By deduplication a missing one exists afterwards: ask once.
+        """
+        if self.way != "listing":
+            asked = self.request(name, is_card=is_card)
+            return deduplicated(self._bench, asked, self.key, flag=self.way == "flag")
+        _, path, _ = self._bench.shaped("list")
+        path = f"{path}?metadata.{_LABEL}={quote(name)}"
+        exchange = self._bench.ask("GET", path, key=self.key)
+        try:
+            found = exchange.json["data"]
+        except (ValueError, LookupError, TypeError):
+            raise Inconclusive(f"no listing by metadata: {exchange.status}") from None
+        return bool(found), exchange
+
+    def exists_leaf(self, text: str) -> tuple[bool, Exchange]:
+        """Return whether a token of this plain value exists; by deduplication only."""
+        if self.way == "listing":
+            raise Inconclusive("a listing does not show values")
+        asked = {"type": "token", "data": text}
+        return deduplicated(self._bench, asked, self.key, flag=self.way == "flag")

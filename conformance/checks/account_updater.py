@@ -1,0 +1,143 @@
+"""Seed 8.10: how large a batch file may be, and that volumes go into several jobs.
+
+A file of 30·10⁶ bytes must be accepted and one of more than 30·2²⁰ refused (D-UNITS); nothing is
+said about what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.bench import Bench, Lane
+from conformance.checks._common import informs, is_refused, refusal, spread_key, unsettled
+from conformance.exchanges import Exchange
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+
+__all__: list[str] = []
+
+_SECOND_NS: Final = 1_000_000_000
+_LEAST_BYTES: Final = 30_000_000
+_MOST_BYTES: Final = 30 * 1_048_576
+_HEADER: Final = b"token,expiration_year,expiration_month\n"
+_ROW: Final = b"7d9c3a52-6c0e-4d11-9a50-3f2b8e1c4d77,2031,12\n"
+_SHORT_ROW: Final = _ROW.replace(b",12\n", b",1\n")
+_CSV: Final = {"Content-Type": "text/csv"}
+_WAITS: Final = 20
+_FEW: Final = _HEADER + 20 * _ROW
+_FEW_MORE: Final = _FEW + _ROW
+
+
+def batch_file(size_bytes: int) -> bytes:
+    """Return a valid batch file of exactly so many bytes.
+
+    >>> len(batch_file(1_000_000))
+    1000000
+    """
+    rows, left = divmod(size_bytes - len(_HEADER), len(_ROW))
+    if left:
+        # One row more, and as many rows a byte shorter as are now too long.
+        rows, short = rows + 1, len(_ROW) - left
+    else:
+        short = 0
+    assert short <= rows, "a file of a few rows cannot have any size"
+    return _HEADER + _SHORT_ROW * short + _ROW * (rows - short)
+
+
+def _address(bench: Bench, job: Exchange) -> str | None:
+    """Return the upload address of a new job as a path here; None when it lies elsewhere."""
+    try:
+        found: Any = job.json["upload_url"] if job.ok else None
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not isinstance(found, str):
+        return None
+    path = found.removeprefix(bench.target.base_url)
+    return path if path.startswith("/") else None
+
+
+@check(
+    "account-updater.file",
+    "ACC-FILE",
+    accepts="2xx for a file of 30*10^6 bytes, any 4xx for one of more than 30*2^20",
+    roles=("management",),
+    requests=6,
+)
+def file(bench: Bench) -> Iterator[Finding]:
+    """A batch file holds at most 30 MB."""
+    key = spread_key(bench, "management")
+    shown = []
+    for body in (_FEW, batch_file(_LEAST_BYTES), batch_file(_MOST_BYTES + 1)):
+        job = bench.call("create_account_updater_job", key=key)
+        path = _address(bench, job)
+        if path is None:
+            raise Inconclusive(f"no job with an upload address here can be made ({job.status})")
+        shown.append(bench.ask("PUT", path, body, headers=_CSV))
+    small, below, above = shown
+    if not small.ok:
+        raise Inconclusive(f"a small file is not accepted ({small.status})")
+    if below.ok:
+        yield bench.passes("ACC-FILE", f"{_LEAST_BYTES} bytes are accepted", below)
+    else:
+        says = f"{_LEAST_BYTES} bytes must be accepted, got {below.status}"
+        yield bench.fails("ACC-FILE", says, below)
+    yield refusal(bench, "ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)
+
+
+@check(
+    "account-updater.jobs",
+    "ACC-SPLIT",
+    accepts="several jobs at a time, each with its own file, each coming to its own end",
+    roles=("management",),
+    requests=12,
+    takes_ns=2 * _SECOND_NS,
+)
+async def jobs(bench: Bench) -> list[Finding]:
+    """A volume in two files goes into two jobs, which are there at the same time."""
+    key = spread_key(bench, "management")
+    lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
+    method, path, body = bench.shaped("create_account_updater_job")
+    made = [await lane.insist(method, path, body) for lane in lanes]
+    paths = [_address(bench, job) for job in made]
+    if None in paths:
+        raise Inconclusive(f"no job with an upload address here can be made ({made[0].status})")
+    if len(set(paths)) == 1 or made[0].json.get("id") == made[1].json.get("id"):
+        says = "each job must be one of its own, with an address of its own"
+        return [bench.fails("ACC-SPLIT", says, *made)]
+    sent = []
+    for lane, address in zip(lanes, paths, strict=True):
+        assert address is not None, "judged right here"
+        sent.append(await lane.insist("PUT", address, _FEW, key=None, headers=_CSV))
+    if not all(exchange.ok for exchange in sent):
+        statuses = " and ".join(str(exchange.status) for exchange in sent)
+        says = f"both files must be accepted while neither job has ended, got {statuses}"
+        return [bench.fails("ACC-SPLIT", says, *sent)]
+    found = [await _end(bench, lane, job) for lane, job in zip(lanes, made, strict=True)]
+    assert paths[0] is not None, "judged right here"
+    second = await lanes[0].insist("PUT", paths[0], _FEW_MORE, key=None, headers=_CSV)
+    if is_refused(second):
+        says = f"a second file for one job is refused: {second.status}"
+        found.append(bench.passes("ACC-SPLIT", says, second))
+    else:
+        says = f"a second file for one job gets {second.status}"
+        found.append(informs(bench, "ACC-SPLIT", says, second))
+    return found
+
+
+async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
+    """Wait for a job's end, for some seconds."""
+    method, path, _ = bench.shaped("get_account_updater_job", {"id": job.json["id"]})
+    for _ in range(_WAITS):
+        seen = await lane.insist(method, path)
+        try:
+            status = seen.json.get("status") if seen.ok else None
+        except (ValueError, AttributeError):
+            status = None
+        if status in {"completed", "failed"} or status is None:
+            break
+        await lane.sleep_ns(_SECOND_NS)
+    if status == "completed":
+        return bench.passes("ACC-SPLIT", "a job of its own came to its end", job, seen)
+    says = f"the job's end was not seen: {status or seen.status}"
+    return unsettled(bench, "ACC-SPLIT", says, job, seen)

@@ -1,0 +1,284 @@
+"""Seed 5: the key's header, and which right each request needs on which container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    container_of,
+    deduplicated,
+    informs,
+    is_refused,
+    ok_or_unsettled,
+    ready,
+    record_of,
+    refusal,
+    spread_key,
+    token,
+    tokenize,
+    unsettled,
+    value,
+)
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+_UNKNOWN_KEY: Final = "key_prod_us_pvt_1111111111111111111111"
+
+
+# --- the header ---------------------------------------------------------------------------------
+
+
+@check(
+    "authentication.header",
+    "AUTH-HEADER",
+    accepts="2xx with the key in its header, whatever the header's case; 4xx without or unknown",
+    roles=("private_prod",),
+    requests=10,
+)
+def header(bench: Bench) -> Iterator[Finding]:
+    """The API key is taken from its request header, and nothing is done without one."""
+    key = spread_key(bench, "private_prod")
+    shown = ready(bench, key)
+    yield bench.passes("AUTH-HEADER", "a key in its header is accepted", shown)
+    name = bench.target.key_header
+    for spelled in (name.lower(), name.upper()):
+        headers = {spelled: f"{{key:{key}}}"}
+        exchange = tokenize(bench, [value(bench, spelled)], None, headers=headers)
+        if exchange.ok:
+            says = f"the key in a header spelled {spelled} is accepted"
+            yield bench.passes("AUTH-HEADER", says, exchange)
+        else:
+            says = f"a header's name has no case: {spelled} must be accepted, got {exchange.status}"
+            yield bench.fails("AUTH-HEADER", says, exchange)
+    for what, headers in (
+        ("no key", {}),
+        ("an unknown key", {name: _UNKNOWN_KEY}),
+        ("an empty key", {name: ""}),
+        ("a key with a letter more", {name: f"{{key:{key}}}x"}),
+    ):
+        exchange = tokenize(bench, [value(bench, what)], None, headers=headers)
+        yield refusal(bench, "AUTH-HEADER", what, exchange)
+    elsewhere = {"Authorization": f"Bearer {{key:{key}}}", "X-Api-Key": f"{{key:{key}}}"}
+    exchange = tokenize(bench, [value(bench, "elsewhere")], None, headers=elsewhere)
+    if exchange.ok:
+        yield informs(bench, "AUTH-HEADER", "a key in other headers is accepted too", exchange)
+    else:
+        yield refusal(bench, "AUTH-HEADER", "a key in other headers only", exchange)
+
+
+# --- token:create, by kind of application -------------------------------------------------------
+
+
+@check(
+    "authentication.create",
+    "AUTH-CREATE",
+    accepts="2xx with token:create, any 4xx but 401 without it, and nothing created",
+    roles=("private_prod", "private_no_permission"),
+    requests=16,
+)
+def create(bench: Bench) -> Iterator[Finding]:
+    """Tokenize needs token:create, whatever the kind of the application."""
+    asker = spread_key(bench, "private_prod")
+    ready(bench, asker)
+    for role in ("private_prod", "public", "legacy", "private_reader"):
+        if bench.keys(role):
+            exchange = tokenize(bench, [value(bench, role)], spread_key(bench, role))
+            yield _with_right(bench, f"a {role} key", exchange)
+    for role in ("private_no_permission", "management"):
+        if not bench.keys(role):
+            continue
+        key = spread_key(bench, role)
+        made = token(bench, f"by {role}")
+        for what, body in (("an object", made), ("an array", [made]), ("a string", {"a": "x"})):
+            exchange = tokenize(bench, body, key)
+            yield _without_right(bench, f"{what} by a {role} key", exchange)
+        yield from _nothing_made(bench, made, asker, exchange)
+
+
+def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
+    if exchange.status == 403:  # reason: forbidden
+        return bench.fails("AUTH-CREATE", f"{what} holds token:create and is refused", exchange)
+    return ok_or_unsettled(bench, "AUTH-CREATE", what, exchange)
+
+
+def _without_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
+    if exchange.status == 401:  # reason: not known, which says nothing of a right
+        return unsettled(bench, "AUTH-CREATE", f"{what}: the key is not known, 401", exchange)
+    return refusal(bench, "AUTH-CREATE", f"{what} without token:create", exchange)
+
+
+def _nothing_made(
+    bench: Bench, made: dict[str, Any], asker: KeyLabel, refused: Exchange
+) -> Iterator[Finding]:
+    """Look for what a refused request may have left, with a key of the same tenant."""
+    try:
+        there, shown = deduplicated(bench, made, asker)
+    except Inconclusive:
+        return
+    if there:
+        says = "a request without token:create must create nothing"
+        yield bench.fails("AUTH-CREATE", says, refused, shown)
+    else:
+        yield bench.passes("AUTH-CREATE", "the refused request created nothing", refused, shown)
+
+
+# --- token:create on each container -------------------------------------------------------------
+
+
+class _Places:
+    """The one container that a key may write to, and others that it may not."""
+
+    def __init__(self, bench: Bench, key: KeyLabel) -> None:
+        tokens = bench.profile.tokens
+        self.inside = bench.target.key_labels[key].container or "/pci/"
+        others = (*bench.target.containers, "/general/high/", "/conformance/")
+        self.outside = next(path for path in others if not path.startswith(self.inside))
+        self.near = self.inside.rstrip("/") + "-other/"
+        self.token_is_outside = not tokens.container_default_token.startswith(self.inside)
+        self.card_is_inside = tokens.container_default_card.startswith(self.inside)
+
+
+@check(
+    "authentication.containers",
+    "AUTH-CREATE",
+    "TOK-CONTAINER",
+    accepts="2xx where the key holds token:create on every destination, else any 4xx",
+    roles=("private_one_container",),
+    requests=16,
+)
+def containers(bench: Bench) -> Iterator[Finding]:
+    """token:create is asked for on every destination container of a request, named or default."""
+    key = spread_key(bench, "private_one_container")
+    places = _Places(bench, key)
+    inside = container_of(bench, places.inside)
+    first = tokenize(bench, token(bench, "named inside", **inside), key)
+    if not first.ok:
+        says = f"no token in {places.inside} by the key that may: {first.status}"
+        raise Inconclusive(f"{says}; name the key's container, and the profile its field")
+    for clause in ("AUTH-CREATE", "TOK-CONTAINER"):
+        yield bench.passes(clause, "the container that the key may write to", first)
+    good = token(bench, "beside", **inside)
+    for what, body in _forbidden(bench, places, good):
+        exchange = tokenize(bench, body, key)
+        if is_refused(exchange):
+            says = f"{what}: refused with {exchange.status}"
+            yield bench.passes("AUTH-CREATE", says, exchange)
+        else:
+            says = f"{what}: the key may not write there, got {exchange.status}"
+            yield bench.fails("AUTH-CREATE", says, exchange)
+    if places.card_is_inside:
+        exchange = tokenize(bench, card(bench, "default inside"), key)
+        yield _with_right(bench, "a card, by default inside", exchange)
+    yield from _nothing_made(bench, good, key, first)
+
+
+def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[tuple[str, Json]]:
+    """Yield requests that name a container outside, each with one place for it."""
+    outside = token(bench, "outside", **container_of(bench, places.outside))
+    near = token(bench, "near", **container_of(bench, places.near))
+    yield f"a token in {places.outside}", outside
+    yield f"a token in {places.near}, which begins alike", near
+    yield "the second container of a request", [good, outside]
+    yield "the first container of a request", [outside, good]
+    yield "the last of three, deep inside", {"a": good, "b": [good, {"c": outside}]}
+    if places.token_is_outside:
+        yield "a string, which goes to the default container", {"a": value(bench, "default")}
+        yield "a token without container", token(bench, "default")
+        yield "a string beside a token inside", [good, value(bench, "default beside")]
+
+
+# --- rights of one's own making -----------------------------------------------------------------
+
+
+@check(
+    "authentication.grants",
+    "AUTH-CREATE",
+    "AUTH-READ",
+    accepts="what the grants of an application say, container by container",
+    roles=("management", "private_prod"),
+    requests=16,
+)
+def grants(bench: Bench) -> Iterator[Finding]:
+    """An application is held to its grants: the right on one container is none on another."""
+    manager, asker = spread_key(bench, "management"), spread_key(bench, "private_prod")
+    ready(bench, asker)
+    paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
+    if len(paths) < 2:  # reason: a right on one, none on the other
+        yield informs(bench, "AUTH-READ", "one container is too few to tell rights apart")
+        return
+    open_path, closed_path = paths[0], paths[1]
+    create_on = [{"container": path, "permissions": ["token:create"]} for path in paths[:2]]
+    read_on = {"container": open_path, "permissions": ["token:create", "token:read"]}
+    reader = _application(bench, manager, "reader", [read_on, create_on[1]])
+    one = _application(bench, manager, "one", [create_on[0]])
+    if reader is None or one is None:
+        for clause in ("AUTH-CREATE", "AUTH-READ"):
+            says = "applications cannot be made over HTTP; only the target's own keys were used"
+            yield informs(bench, clause, says)
+        return
+    yield from _reads_by_container(bench, asker, reader, open_path, closed_path)
+    inside = token(bench, "one inside", **container_of(bench, open_path))
+    exchange = tokenize(bench, inside, one)
+    yield _with_right(bench, f"token:create on {open_path} alone", exchange)
+    if exchange.ok:
+        outside = token(bench, "one outside", **container_of(bench, closed_path))
+        for what, body in (("alone", outside), ("second", [inside, outside])):
+            refused = tokenize(bench, body, one)
+            yield _without_right(bench, f"{closed_path}, {what}, no grant", refused)
+
+
+def _application(
+    bench: Bench, manager: KeyLabel, name: str, granted: list[dict[str, Any]]
+) -> KeyLabel | None:
+    """Make an application with a key; returns the key's label, None where that is not offered."""
+    body: Json = {
+        "name": value(bench, f"conformance {name}"),
+        "kind": "private",
+        "grants": list(granted),
+    }
+    made = bench.call("create_application", body=body, key=manager)
+    try:
+        made_id = made.json["id"] if made.ok else None
+        if made_id is None:
+            return None
+        answer = bench.call("create_application_key", {"id": made_id}, body={}, key=manager)
+        text = answer.json["key"] if answer.ok else None
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not isinstance(text, str):
+        return None
+    label = f"made.{name}"
+    bench.learn_key(label, text)
+    return label
+
+
+def _reads_by_container(
+    bench: Bench, asker: KeyLabel, reader: KeyLabel, open_path: str, closed_path: str
+) -> Iterator[Finding]:
+    flag = {bench.profile.dedup.flag_name: True}
+    for path, may_read in ((open_path, True), (closed_path, False)):
+        made = token(bench, f"read {path}", metadata={"o": "1"}, **container_of(bench, path))
+        first = tokenize(bench, made, asker)
+        if not first.ok:
+            yield informs(bench, "AUTH-READ", f"no token can be put into {path}", first)
+            return
+        again = tokenize(bench, {**made, **flag}, reader)
+        record = record_of(again)
+        if (record.get("_extras") or {}).get("deduplicated") is not True:
+            yield unsettled(bench, "AUTH-READ", "the token was not deduplicated", first, again)
+            return
+        if ("metadata" in record) is may_read:
+            says = f"{'with' if may_read else 'without'} token:read on {path}"
+            yield bench.passes("AUTH-READ", says, first, again)
+        elif may_read:
+            yield bench.fails("AUTH-READ", f"token:read on {path} must show metadata", again)
+        else:
+            says = f"token:read on {open_path} must show nothing of {closed_path}"
+            yield bench.fails("AUTH-READ", says, again)

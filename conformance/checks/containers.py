@@ -1,0 +1,141 @@
+"""Seed 1: a token is created inside a destination container, which the request determines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    informs,
+    is_refused,
+    reads,
+    ready,
+    record_of,
+    spread_key,
+    token,
+    tokenize,
+    unsettled,
+)
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+
+@check(
+    "containers.named",
+    "TOK-CONTAINER",
+    accepts="2xx for a named container, and the token is found there",
+    roles=("private_reader",),
+    requests=9,
+)
+def named(bench: Bench) -> Iterator[Finding]:
+    """A container that the request names is where the token goes."""
+    key = spread_key(bench, "private_reader")
+    ready(bench, key)
+    paths = bench.target.containers or ("/conformance/named/", "/conformance/other/")
+    form, shown = _form(bench, key, paths[0])
+    if form is None:
+        field = bench.profile.tokens.container_field
+        says = f"`{field}` names no container here; name the field in the profile"
+        yield unsettled(bench, "TOK-CONTAINER", says, shown)
+        return
+    yield reads(bench, "TOK-CONTAINER", "tokens.container_form", form, shown)
+    for path in paths[:2]:
+        exchange = tokenize(bench, token(bench, path, **_named(bench, form, path)), key)
+        found, where = _found_in(bench, exchange, key)
+        if found is None:
+            says = "a container is accepted, and no record shows it"
+            yield informs(bench, "TOK-CONTAINER", says, exchange)
+        elif found == path:
+            yield bench.passes("TOK-CONTAINER", f"the token is in {path}", exchange, where)
+        else:
+            says = f"the token must be in {path}, not in {found}"
+            yield bench.fails("TOK-CONTAINER", says, exchange, where)
+
+
+def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:
+    """Return which form of the field is accepted: the other one is tried when the first is not."""
+    known = bench.profile.tokens.container_form
+    for form in (known, "string" if known == "array" else "array"):
+        exchange = tokenize(bench, token(bench, f"form {form}", **_named(bench, form, path)), key)
+        if exchange.ok:
+            return form, exchange
+    return None, exchange
+
+
+def _named(bench: Bench, form: str, path: str) -> dict[str, Json]:
+    return {bench.profile.tokens.container_field: path if form == "string" else [path]}
+
+
+def _found_in(bench: Bench, exchange: Exchange, key: KeyLabel) -> tuple[str | None, Exchange]:
+    """Return the container that a record shows: tokenize's own, or that of a read."""
+    record = record_of(exchange)
+    path = _shown(bench, record)
+    if path is not None:
+        return path, exchange
+    read = bench.call("get", {"id": record["id"]}, key=key)
+    return (_shown(bench, record_of(read)) if read.ok else None), read
+
+
+def _shown(bench: Bench, record: dict[str, Any]) -> str | None:
+    for name in (bench.profile.tokens.container_field, "containers", "container"):
+        found = record.get(name)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        if isinstance(found, str):
+            return found
+    return None
+
+
+@check(
+    "containers.default",
+    "TOK-CONTAINER",
+    accepts="a container of the deployment's choice where none is named",
+    roles=("private_reader",),
+    requests=6,
+)
+def default(bench: Bench) -> Iterator[Finding]:
+    """Where a token goes that names no container (D-CONTAINER-DEFAULT)."""
+    key = spread_key(bench, "private_reader")
+    ready(bench, key)
+    for made, choice in (
+        (token(bench, "default"), "tokens.container_default_token"),
+        (card(bench, "default"), "tokens.container_default_card"),
+    ):
+        exchange = tokenize(bench, made, key)
+        found, where = _found_in(bench, exchange, key)
+        if found is None:
+            says = f"no record shows the container of a {made['type']}"
+            yield informs(bench, "TOK-CONTAINER", says, exchange)
+        else:
+            yield reads(bench, "TOK-CONTAINER", choice, found, where)
+
+
+@check(
+    "containers.form",
+    "TOK-CONTAINER",
+    accepts="any 4xx for what is no container path",
+    roles=("private_reader",),
+    requests=5,
+)
+def form(bench: Bench) -> Iterator[Finding]:
+    """What is no container at all is refused: no token goes to a place that cannot be."""
+    key = spread_key(bench, "private_reader")
+    ready(bench, key)
+    field = bench.profile.tokens.container_field
+    for what, given in (("a number", 5), ("an object", {"a": "b"}), ("an array of numbers", [5])):
+        exchange = tokenize(bench, token(bench, what, **{field: given}), key)
+        if is_refused(exchange):
+            says = f"{what} as container: refused with {exchange.status}"
+            yield bench.passes("TOK-CONTAINER", says, exchange)
+        elif exchange.ok:
+            says = f"`{field}` is ignored: {what} is accepted as container"
+            yield informs(bench, "TOK-CONTAINER", says, exchange)
+        else:
+            says = f"{what} as container must be refused, got {exchange.status}"
+            yield bench.fails("TOK-CONTAINER", says, exchange)

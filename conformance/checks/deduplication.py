@@ -1,0 +1,240 @@
+"""Seed 1 and 2.1: deduplication, and what a deduplicated record leaves out (also seed 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    accepted,
+    card,
+    container_of,
+    identifiers,
+    informs,
+    reads,
+    ready,
+    record_of,
+    records_of,
+    spread_key,
+    token,
+    tokenize,
+    unsettled,
+    value,
+)
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+_REDACTED: Final = ("data", "metadata")
+_NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "containers", "_extras"})
+
+
+def _flagged(record: dict[str, Any]) -> bool | None:
+    extras = record.get("_extras")
+    found = extras.get("deduplicated") if isinstance(extras, dict) else None
+    return found if isinstance(found, bool) else None
+
+
+# --- equal values -------------------------------------------------------------------------------
+
+
+@check(
+    "deduplication.equal",
+    "TOK-DEDUP",
+    accepts="the existing token's id with `_extras.deduplicated` true; no second token",
+    roles=("dedup",),
+    requests=9,
+)
+def equal(bench: Bench) -> Iterator[Finding]:
+    """Where deduplication is on an equal value gives the existing token, and no other does."""
+    key = spread_key(bench, "dedup")
+    ready(bench, key)
+    one, both = token(bench, "equal"), card(bench, "equal")
+    for what, body in (("a token", one), ("a card", both)):
+        first = tokenize(bench, body, key)
+        before = record_of(first)
+        if _flagged(before) is not False:
+            yield bench.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
+        second = tokenize(bench, body, key)
+        yield _is_equal(bench, f"{what}, asked again", before, record_of(second), first, second)
+    fresh = card(bench, "twice")
+    inside = tokenize(bench, [fresh, token(bench, "between"), fresh], key)
+    pair = records_of(inside, 3)
+    if _flagged(pair[0]) is not False:
+        yield bench.fails("TOK-DEDUP", "the first of a request must create", inside)
+    yield _is_equal(bench, "a card twice in one request", pair[0], pair[2], inside)
+    text = value(bench, "leaf")
+    leaves = tokenize(bench, [text, text], key)
+    ids = identifiers(leaves, 2)
+    if ids[0] == ids[1]:
+        yield bench.passes("TOK-DEDUP", "equal strings of one request have one token", leaves)
+    else:
+        yield bench.fails("TOK-DEDUP", "equal strings of one request must have one token", leaves)
+    near = [value(bench, "near"), value(bench, "near") + " ", value(bench, "near").upper()]
+    others = tokenize(bench, near, key)
+    if len(set(identifiers(others, 3))) == 3:  # reason: as many as were asked for
+        yield bench.passes("TOK-DEDUP", "values that differ little are other tokens", others)
+    else:
+        yield bench.fails("TOK-DEDUP", "values that differ must have tokens of their own", others)
+
+
+def _is_equal(
+    bench: Bench,
+    what: str,
+    first: dict[str, Any],
+    later: dict[str, Any],
+    *shown: Exchange,
+) -> Finding:
+    if later.get("id") != first.get("id"):
+        return bench.fails("TOK-DEDUP", f"{what}: must give the existing id", *shown)
+    if _flagged(later) is not True:
+        return bench.fails("TOK-DEDUP", f"{what}: `_extras.deduplicated` must be true", *shown)
+    return bench.passes("TOK-DEDUP", f"{what}: gave the existing token", *shown)
+
+
+@check(
+    "deduplication.kept",
+    "TOK-DEDUP",
+    accepts="the stored token's record, or one merged with what was sent",
+    roles=("dedup_reader",),
+    requests=6,
+)
+def kept(bench: Bench) -> Iterator[Finding]:
+    """Whose metadata a deduplicated record shows, and whether containers count (readings)."""
+    key = spread_key(bench, "dedup_reader")
+    ready(bench, key)
+    first = tokenize(bench, token(bench, "kept", metadata={"o": "1"}), key)
+    second = tokenize(bench, token(bench, "kept", metadata={"o": "2"}), key)
+    before, after = record_of(first), record_of(second)
+    yield _is_equal(bench, "a value with other metadata", before, after, first, second)
+    if _flagged(after) is True and "metadata" in after:
+        seen = {"1": "read_existing", "2": "update_existing"}.get(
+            str((after["metadata"] or {}).get("o"))
+        )
+        if seen is None:
+            says = "the metadata of a deduplicated token must be the old or the new"
+            yield bench.fails("TOK-DEDUP", says, first, second)
+        else:
+            yield reads(bench, "TOK-DEDUP", "dedup.record", seen, first, second)
+    yield from _containers(bench, key)
+
+
+def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    """D-DEDUP-KEY: is the same value in another container another token?"""
+    paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
+    if len(paths) < 2:  # reason: two containers are compared
+        return
+    shown = [
+        tokenize(bench, token(bench, "where", **container_of(bench, path)), key)
+        for path in paths[:2]
+    ]
+    if not all(exchange.ok for exchange in shown):
+        yield informs(bench, "TOK-DEDUP", "containers of one's own cannot be named here", *shown)
+        return
+    flags = [_flagged(record_of(exchange)) for exchange in shown]
+    if flags in ([False, False], [False, True]):
+        seen = flags[1] is False
+        yield reads(bench, "TOK-DEDUP", "dedup.container_in_key", seen, *shown)
+
+
+# --- redaction ----------------------------------------------------------------------------------
+
+
+@check(
+    "deduplication.redaction",
+    "REC-DEDUP-REDACT",
+    "AUTH-READ",
+    accepts="`data` and `metadata` only for a key that holds token:read in the container",
+    roles=("dedup", "dedup_reader"),
+    requests=10,
+)
+def redaction(bench: Bench) -> Iterator[Finding]:
+    """A deduplicated record leaves out data and metadata unless the key may read (E9)."""
+    blind, reader = spread_key(bench, "dedup"), spread_key(bench, "dedup_reader")
+    ready(bench, blind)
+    ready(bench, reader)
+    for what, made in (
+        ("a card", card(bench, "redacted", metadata={"o": "1"})),
+        ("a token", token(bench, "redacted", metadata={"o": "1"})),
+    ):
+        fresh = tokenize(bench, made, reader)
+        stored = record_of(fresh)
+        if _flagged(stored) is not False or "metadata" not in stored:
+            raise Inconclusive(f"{what} that is new must show its metadata first")
+        asked = {**made, "metadata": {"o": "2"}}
+        hidden = tokenize(bench, asked, blind)
+        shown = tokenize(bench, asked, reader)
+        for exchange in (hidden, shown):
+            if record_of(exchange).get("id") != stored["id"]:
+                raise Inconclusive(f"{what} is not deduplicated between the two keys")
+        yield from _blind(bench, what, record_of(hidden), stored, fresh, hidden)
+        yield from _reader(bench, what, record_of(shown), stored, fresh, shown)
+
+
+def _blind(
+    bench: Bench,
+    what: str,
+    record: dict[str, Any],
+    stored: dict[str, Any],
+    *shown: Exchange,
+) -> Iterator[Finding]:
+    leaked = [name for name in _REDACTED if name in record]
+    for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
+        if leaked:
+            says = f"{what}: without token:read {' and '.join(leaked)} must be left out"
+            yield bench.fails(clause, says, *shown)
+        elif clause == "REC-DEDUP-REDACT" and what == "a card" and "data" not in stored:
+            says = f"{what}: metadata was left out; a fresh record shows no data anyway"
+            yield bench.passes(clause, says, *shown)
+        else:
+            yield bench.passes(clause, f"{what}: without token:read nothing of it", *shown)
+    if not leaked and stored.keys() - _NARROW - set(_REDACTED):
+        narrow = record.keys() <= _NARROW
+        seen = "narrow" if narrow else "data_metadata"
+        yield reads(bench, "REC-DEDUP-REDACT", "dedup.redact", seen, *shown)
+
+
+def _reader(
+    bench: Bench,
+    what: str,
+    record: dict[str, Any],
+    stored: dict[str, Any],
+    *shown: Exchange,
+) -> Iterator[Finding]:
+    missing = [name for name in _REDACTED if name in stored and name not in record]
+    for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
+        if missing:
+            says = f"{what}: with token:read {' and '.join(missing)} must be there"
+            yield bench.fails(clause, says, *shown)
+        else:
+            yield bench.passes(clause, f"{what}: with token:read all of it", *shown)
+
+
+@check(
+    "deduplication.leaves",
+    "TOK-DEDUP",
+    accepts="a string that exists already comes back as the same identifier",
+    roles=("dedup",),
+    requests=4,
+)
+def leaves(bench: Bench) -> Iterator[Finding]:
+    """A plain string that exists already gives the existing token's identifier."""
+    key = spread_key(bench, "dedup")
+    text = value(bench, "string")
+    first = tokenize(bench, {"a": text}, key)
+    second = tokenize(bench, {"b": [text]}, key)
+    before, after = accepted(first), accepted(second)
+    try:
+        one: Json = before["a"]  # type: ignore[index,call-overload] # reason: judged right here
+        two: Json = after["b"][0]  # type: ignore[index,call-overload] # reason: likewise
+    except (LookupError, TypeError):
+        yield unsettled(bench, "TOK-DEDUP", "the answers mirror nothing", first, second)
+        return
+    if one == two:
+        yield bench.passes("TOK-DEDUP", "the same identifier came back", first, second)
+    else:
+        yield bench.fails("TOK-DEDUP", "the existing identifier must come back", first, second)

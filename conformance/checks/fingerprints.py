@@ -1,0 +1,129 @@
+"""Seed 2.1: the fingerprint of a token, and the expression that it follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    reads,
+    ready,
+    record_of,
+    records_of,
+    says_whether,
+    spread_key,
+    token,
+    tokenize,
+    value,
+)
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+
+@check(
+    "record.expression",
+    "REC-FPEXPR",
+    accepts="the expression supplied; `{{ data.number }}` for a card without one",
+    roles=("private_prod",),
+    requests=6,
+)
+def expression(bench: Bench) -> Iterator[Finding]:
+    """`fingerprint_expression` is the expression in force."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    number: Json = "{{ data.number }}"
+    for what, body, wanted in (
+        ("a card without one", card(bench, "none"), number),
+        ("a card with its number", card(bench, "own", fingerprint_expression=number), number),
+        ("a token with the whole", token(bench, "t", fingerprint_expression="{{ data }}"), None),
+    ):
+        exchange = tokenize(bench, body, key)
+        found = record_of(exchange).get("fingerprint_expression")
+        expected = wanted or "{{ data }}"
+        says = f"{what}: `fingerprint_expression` must be {expected}"
+        yield says_whether(bench, "REC-FPEXPR", says, exchange, is_so=found == expected)
+    yield from _expression_readings(bench, key)
+
+
+def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    """D-FPEXPR-DEFAULT and D-CARD-FPEXPR."""
+    bare = tokenize(bench, token(bench, "bare"), key)
+    record = record_of(bare)
+    found = record.get("fingerprint_expression")
+    if found is None:
+        yield reads(bench, "REC-FPEXPR", "tokens.fpexpr_default", "hidden", bare)
+    elif found == "{{ data }}":
+        yield reads(bench, "REC-FPEXPR", "tokens.fpexpr_default", "shown", bare)
+    else:
+        yield bench.fails("REC-FPEXPR", "a token's own expression must be {{ data }}", bare)
+    year: Json = "{{ data.expiration_year }}"
+    other = tokenize(bench, card(bench, "year", fingerprint_expression=year), key)
+    if not other.ok:
+        return
+    found = record_of(other).get("fingerprint_expression")
+    seen = {year: "supplied", "{{ data.number }}": "number"}.get(found)
+    if seen is None:
+        says = "a card's expression must be the one supplied or {{ data.number }}"
+        yield bench.fails("REC-FPEXPR", says, other)
+    else:
+        yield reads(bench, "REC-FPEXPR", "tokens.card_fpexpr", seen, other)
+
+
+@check(
+    "record.fingerprint",
+    "REC-FINGERPRINT",
+    accepts="equal for equal selected values, different for different ones",
+    roles=("private_prod",),
+    requests=6,
+)
+def fingerprint(bench: Bench) -> Iterator[Finding]:
+    """A fingerprint follows from the value that the expression selects, and from nothing else."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    one, other = card(bench, "printed"), card(bench, "printed otherwise")
+    later = {**one, "data": {**one["data"], "expiration_year": 2040, "cvc": "111"}}
+    cards = tokenize(bench, [one, later, other], key)
+    yield from _prints(bench, "a card's number", cards)
+    whole: dict[str, Json] = {"fingerprint_expression": "{{ data }}"}
+    same = token(bench, "printed", **whole)
+    strings = tokenize(
+        bench,
+        [same, {**same, "metadata": {"a": "b"}}, token(bench, "printed otherwise", **whole)],
+        key,
+    )
+    yield from _prints(bench, "a token's string", strings)
+
+
+def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
+    """Judge three records: the first two of equal selected values, the third of another."""
+    found = [record.get("fingerprint") for record in records_of(exchange, 3)]
+    if not all(isinstance(one, str) and one for one in found):
+        yield bench.fails("REC-FINGERPRINT", f"{what}: `fingerprint` must be a string", exchange)
+        return
+    says = f"{what}: equal values must have equal fingerprints"
+    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=found[0] == found[1])
+    says = f"{what}: different values must have different fingerprints"
+    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=found[0] != found[2])
+
+
+@check(
+    "record.value",
+    "REC-FINGERPRINT",
+    accepts="no fingerprint that is the value itself",
+    roles=("private_prod",),
+    requests=3,
+)
+def not_the_value(bench: Bench) -> Iterator[Finding]:
+    """A fingerprint is derived: it is not the value, nor holds it."""
+    key = spread_key(bench, "private_prod")
+    secret = value(bench, "derived")
+    body: Json = {"type": "token", "data": secret, "fingerprint_expression": "{{ data }}"}
+    exchange = tokenize(bench, body, key)
+    found = record_of(exchange).get("fingerprint")
+    says = "`fingerprint` must be derived from the value, not hold it"
+    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=secret not in str(found))

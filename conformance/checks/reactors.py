@@ -1,0 +1,183 @@
+"""Seed 8.9: how long a reactor's code and how large an invocation's payload may be.
+
+Units are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more than
+51 200 characters and more than 2²⁰ bytes refused, and nothing is said about what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import informs, is_refused, reads, refusal, spread_key, value
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+from engine.tokens import dumps
+
+__all__: list[str] = []
+
+_CODE: Final = "module.exports = async function (req) { return req.args; };\n//"
+_CODE_LIMITS: Final = (50_000, 51_200)
+_PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
+_ENVELOPE: Final = len(dumps({"args": ""}))
+_ANYWHERE: Final = "https://destination.example"
+
+
+def _code(characters: int, filler: str = "x") -> str:
+    return _CODE + filler * (characters - len(_CODE))
+
+
+def _limit_of(
+    bench: Bench,
+    clause: str,
+    field: str,
+    limits: tuple[int, int],
+    ask: Callable[[int], Exchange],
+) -> Iterator[Finding]:
+    """Judge a bound of either unit: what must pass, what must fail, and which it is."""
+    least, most = limits
+    small = ask(100)
+    if not small.ok:
+        raise Inconclusive(
+            f"a small one is not accepted ({small.status}); name its shape in [requests]"
+        )
+    below = ask(least)
+    if below.ok:
+        yield bench.passes(clause, f"{least} are accepted", below)
+    else:
+        yield bench.fails(clause, f"{least} must be accepted, got {below.status}", below)
+    yield refusal(bench, clause, f"{most + 1}", ask(most + 1))
+    between = ask(least + 1)
+    if is_refused(between):
+        yield reads(bench, clause, field, least, between)
+    elif between.ok:
+        last = ask(most)
+        if last.ok:
+            yield reads(bench, clause, field, most, last)
+
+
+@check(
+    "reactors.code",
+    "RCT-CODE",
+    accepts="2xx for 50 000 characters, any 4xx for more than 51 200",
+    roles=("management",),
+    requests=12,
+)
+def code(bench: Bench) -> Iterator[Finding]:
+    """A reactor's code, and a transform's, holds at most 50 000 characters."""
+    key = spread_key(bench, "management")
+
+    def reactor(characters: int, filler: str = "x") -> Exchange:
+        values: dict[str, Json] = {
+            "value": value(bench, f"code {characters}"),
+            "code": _code(characters, filler),
+        }
+        return bench.call("create_reactor", values, key=key)
+
+    yield from _limit_of(bench, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
+    wide = reactor(_CODE_LIMITS[0], "\u00e9")
+    if wide.ok:
+        yield bench.passes("RCT-CODE", "characters are counted, not bytes", wide)
+    else:
+        says = f"50 000 characters of two bytes must be accepted, got {wide.status}"
+        yield bench.fails("RCT-CODE", says, wide)
+    yield from _transforms(bench, key)
+
+
+def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    """The bound holds for the transforms of a proxy too."""
+    for name in ("request_transform", "response_transform"):
+        small = _proxy(bench, key, {name: {"code": _code(100)}})
+        if not small.ok:
+            says = f"a proxy with a {name} is not accepted here: {small.status}"
+            yield informs(bench, "RCT-CODE", says, small)
+            return
+        below = _proxy(bench, key, {name: {"code": _code(_CODE_LIMITS[0])}})
+        if below.ok:
+            yield bench.passes("RCT-CODE", f"a {name} of 50 000 characters", below)
+        else:
+            says = f"a {name} of 50 000 characters must be accepted, got {below.status}"
+            yield bench.fails("RCT-CODE", says, below)
+        above = _proxy(bench, key, {name: {"code": _code(_CODE_LIMITS[1] + 1)}})
+        yield refusal(bench, "RCT-CODE", f"a {name} of 51 201 characters", above)
+
+
+def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
+    body: Json = {
+        "name": value(bench, "proxy"),
+        "destination_url": bench.target.destination_url or _ANYWHERE,
+        **fields,
+    }
+    return bench.call("create_proxy", body=body, key=key)
+
+
+@check(
+    "reactors.payload",
+    "RCT-PAYLOAD",
+    accepts="2xx for a payload of 10^6 bytes, any 4xx for one of more than 2^20",
+    roles=("management",),
+    requests=10,
+)
+def payload(bench: Bench) -> Iterator[Finding]:
+    """The payload of an invocation holds at most 1 MB, a reactor's and a transformed proxy's."""
+    key = spread_key(bench, "management")
+    values: dict[str, Json] = {"value": value(bench, "invoked"), "code": _code(100)}
+    made = bench.call("create_reactor", values, key=key)
+    reactor_id = _field(made, "id")
+    if reactor_id is None:
+        raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
+
+    def invoke(size_bytes: int) -> Exchange:
+        # Up to 10⁶ the envelope counts, above it does not: the body, or `args` alone, is meant.
+        letters = size_bytes - (_ENVELOPE if size_bytes <= _PAYLOAD_LIMITS[0] else 2)
+        args: dict[str, Json] = {"id": reactor_id, "args": "x" * letters}
+        return bench.call("invoke_reactor", args, key=key)
+
+    yield from _limit_of(
+        bench, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
+    )
+    yield from _proxy_payload(bench, key)
+
+
+def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    if bench.target.destination_url is None:
+        says = "no destination_url in the target: proxies with a transform were not asked"
+        yield informs(bench, "RCT-PAYLOAD", says)
+        return
+    made = _proxy(bench, key, {"request_transform": {"code": _code(100)}, "require_auth": False})
+    text = _field(made, "key")
+    if text is None:
+        says = f"a proxy with a transform is not accepted here: {made.status}"
+        yield informs(bench, "RCT-PAYLOAD", says, made)
+        return
+    bench.learn_key("made.proxy", text)
+    headers = {"Content-Type": "application/octet-stream"}
+    for size_bytes, is_fine in ((100, True), (_PAYLOAD_LIMITS[0], True)):
+        exchange = bench.ask(
+            "POST", "/proxy", b"x" * size_bytes, proxy_key="made.proxy", headers=headers
+        )
+        if not exchange.ok and size_bytes < _PAYLOAD_LIMITS[0]:
+            says = f"the destination does not answer through a proxy: {exchange.status}"
+            yield informs(bench, "RCT-PAYLOAD", says, exchange)
+            return
+        what = f"{size_bytes} bytes through a proxy with a transform"
+        if exchange.ok is is_fine:
+            yield bench.passes("RCT-PAYLOAD", f"{what} are accepted", exchange)
+        else:
+            says = f"{what} must be accepted, got {exchange.status}"
+            yield bench.fails("RCT-PAYLOAD", says, exchange)
+    body = b"x" * (_PAYLOAD_LIMITS[1] + 1)
+    above = bench.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
+    what = f"{len(body)} bytes through a proxy with a transform"
+    yield refusal(bench, "RCT-PAYLOAD", what, above)
+
+
+def _field(exchange: Exchange, name: str) -> str | None:
+    try:
+        found = exchange.json[name] if exchange.ok else None
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) else None

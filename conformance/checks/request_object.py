@@ -1,0 +1,299 @@
+"""Seed 2.2 and rule 5 of 4.1: what a token request object holds, and that one fault fails all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    card_number,
+    ok_or_unsettled,
+    ready,
+    record_of,
+    records_of,
+    refusal,
+    spread_key,
+    token,
+    tokenize,
+    unsettled,
+    value,
+)
+from conformance.checks._witness import Witness
+from conformance.exchanges import Exchange
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+from engine.tokens import dumps
+from engine.vault import jwe
+
+__all__: list[str] = []
+
+_VISA: Final = "4242424242424242"
+
+
+# --- what is accepted ---------------------------------------------------------------------------
+
+
+@check(
+    "request.valid",
+    "TOK-TYPES",
+    "TOK-TOKEN-DATA",
+    "TOK-CARD-DATA",
+    "TOK-METADATA",
+    "TOK-INDEXES",
+    "TOK-FPEXPR",
+    accepts="2xx and records of the types that were asked for",
+    roles=("private_prod",),
+    requests=10,
+)
+def valid(bench: Bench) -> Iterator[Finding]:
+    """A token request object with each field that the specification names is accepted."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    mixed = tokenize(bench, [token(bench, "mixed"), card(bench, "mixed")], key)
+    yield _types(bench, mixed)
+    cases: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("TOK-TOKEN-DATA", "a string", token(bench, "plain")),
+        (
+            "TOK-TOKEN-DATA",
+            "a string of many scripts",
+            {"type": "token", "data": '\u00e9\u00df \u6c34 \U0001f512 \\ " ' + value(bench, "odd")},
+        ),
+        ("TOK-CARD-DATA", "number, month, year and cvc", card(bench, "whole")),
+        ("TOK-METADATA", "two entries", token(bench, "m", metadata={"a": "1", "B": "\u00e9"})),
+        ("TOK-METADATA", "no entry", token(bench, "empty metadata", metadata={})),
+        ("TOK-INDEXES", "an expression", token(bench, "i", search_indexes=["{{ data }}"])),
+        (
+            "TOK-INDEXES",
+            "expressions over a card",
+            card(bench, "ci", search_indexes=["{{ data.number }}", "{{ data.expiration_year }}"]),
+        ),
+        ("TOK-FPEXPR", "over a string", token(bench, "f", fingerprint_expression="{{ data }}")),
+        (
+            "TOK-FPEXPR",
+            "over a card",
+            card(bench, "cf", fingerprint_expression="{{ data.number }}"),
+        ),
+    )
+    for clause, what, body in cases:
+        yield ok_or_unsettled(bench, clause, what, tokenize(bench, body, key))
+
+
+def _types(bench: Bench, mixed: Exchange) -> Finding:
+    if not mixed.ok:
+        return ok_or_unsettled(bench, "TOK-TYPES", "a token and a card in one request", mixed)
+    found = [record.get("type") for record in records_of(mixed, 2)]
+    if found == ["token", "card"]:
+        return bench.passes("TOK-TYPES", "a token and a card in one request", mixed)
+    return bench.fails("TOK-TYPES", f"types must be token and card, got {found}", mixed)
+
+
+# --- what is refused, and creates nothing -------------------------------------------------------
+
+
+def _object(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: fields of a request
+    return {"type": "token", "data": "x", **fields}
+
+
+def _card(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: fields of card data
+    return {"type": "card", "data": {"number": _VISA, **fields}}
+
+
+_INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
+    ("TOK-ONE-OF", "neither `data` nor `encrypted`", {"type": "token"}),
+    ("TOK-ONE-OF", "a card with neither", {"type": "card", "metadata": {"a": "b"}}),
+    ("TOK-TYPES", "an unknown type", {"type": "no-such-type", "data": "x"}),
+    ("TOK-TYPES", "an empty type", {"type": "", "data": "x"}),
+    ("TOK-CARD-DATA", "a number with letters", _card(number="4242x24242424242")),
+    ("TOK-CARD-DATA", "a number that is an integer", _card(number=4242424242424242)),
+    ("TOK-CARD-DATA", "an empty number", _card(number="")),
+    ("TOK-CARD-DATA", "no number", {"type": "card", "data": {"expiration_month": 12}}),
+    ("TOK-CARD-DATA", "data that is a string", {"type": "card", "data": _VISA}),
+    ("TOK-CARD-DATA", "a month that is a string", _card(expiration_month="12")),
+    ("TOK-CARD-DATA", "a year that is a string", _card(expiration_year="2031")),
+    ("TOK-CARD-DATA", "a month of 12.5", _card(expiration_month=12.5)),
+    ("TOK-CARD-DATA", "a cvc that is a number", _card(cvc=731)),
+    ("TOK-METADATA", "a value that is a number", _object(metadata={"a": 1})),
+    ("TOK-METADATA", "a value that is an object", _object(metadata={"a": {"b": "c"}})),
+    ("TOK-METADATA", "an array", _object(metadata=["a"])),
+    ("TOK-METADATA", "a string", _object(metadata="a")),
+    ("TOK-INDEXES", "a string", _object(search_indexes="{{ data }}")),
+    ("TOK-INDEXES", "an element that is a number", _object(search_indexes=[5])),
+    ("TOK-FPEXPR", "a number", _object(fingerprint_expression=5)),
+    ("TOK-FPEXPR", "an array", _object(fingerprint_expression=["{{ data }}"])),
+    ("TOK-ENCRYPTED", "a number", {"type": "token", "encrypted": 5}),
+    ("TOK-ENCRYPTED", "a string that is no message", {"type": "token", "encrypted": "hello"}),
+)
+"""Clause, what is wrong, and the invalid token request object."""
+
+
+@check(
+    "request.atomic",
+    "TOK-ATOMIC",
+    "TOK-ONE-OF",
+    "TOK-TYPES",
+    "TOK-CARD-DATA",
+    "TOK-METADATA",
+    "TOK-INDEXES",
+    "TOK-FPEXPR",
+    "TOK-ENCRYPTED",
+    accepts="any 4xx, and no valid token of the request is there afterwards",
+    roles=("private_prod",),
+    requests=3 * len(_INVALID) + 6,
+)
+def atomic(bench: Bench) -> Iterator[Finding]:
+    """One invalid token fails the whole request, wherever it stands, and none of it is created."""
+    witness = Witness.of(bench)
+    for place, (clause, what, invalid) in enumerate(_INVALID):
+        name, is_card = f"atomic {place}", place % 3 == 0
+        good = witness.request(name, is_card=is_card)
+        shapes: tuple[Json, ...] = (
+            [good, invalid],
+            {"deep": [{"good": good}], "last": [invalid]},
+            [invalid, good],
+        )
+        exchange = tokenize(bench, shapes[place % len(shapes)], witness.key)
+        yield refusal(bench, clause, what, exchange)
+        there, shown = witness.exists(name, is_card=is_card)
+        if not there:
+            yield bench.passes("TOK-ATOMIC", f"{what}: nothing was created", exchange, shown)
+        else:
+            says = f"{what}: a valid token of the request was created all the same"
+            yield bench.fails("TOK-ATOMIC", says, exchange, shown)
+
+
+@check(
+    "request.atomic-leaf",
+    "TOK-ATOMIC",
+    accepts="any 4xx, and the strings of the request are not there afterwards",
+    roles=("private_prod",),
+    requests=10,
+)
+def atomic_leaf(bench: Bench) -> Iterator[Finding]:
+    """Plain strings beside an invalid token are not created either, before it or after it."""
+    witness = Witness.of(bench)
+    before, after = value(bench, "before"), value(bench, "after")
+    body: Json = {"a": before, "b": {"type": "card", "data": {"number": "12ab"}}, "c": [after]}
+    exchange = tokenize(bench, body, witness.key)
+    yield refusal(bench, "TOK-ATOMIC", "strings around an invalid card", exchange)
+    for where, text in (("before", before), ("after", after)):
+        there, shown = witness.exists_leaf(text)
+        if there:
+            says = f"the string {where} the invalid token was created all the same"
+            yield bench.fails("TOK-ATOMIC", says, exchange, shown)
+        else:
+            says = f"the string {where} the invalid token was not created"
+            yield bench.passes("TOK-ATOMIC", says, exchange, shown)
+
+
+# --- the body is JSON ---------------------------------------------------------------------------
+
+
+@check(
+    "request.json",
+    "TOK-JSON",
+    accepts="2xx for JSON with its media type, any 4xx for a body that is no JSON",
+    roles=("private_prod",),
+    requests=8,
+)
+def json_body(bench: Bench) -> Iterator[Finding]:
+    """The body is JSON, `Content-Type: application/json`."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    text = value(bench, "json")
+    for what, media in (
+        ("application/json", "application/json"),
+        ("application/json with a charset", "application/json; charset=utf-8"),
+    ):
+        raw = dumps({"a": f"{text} {what}"})
+        exchange = tokenize(bench, raw, key, headers={"Content-Type": media})
+        yield ok_or_unsettled(bench, "TOK-JSON", what, exchange)
+    headers = {"Content-Type": "application/json"}
+    for what, raw in (
+        ("an open brace", b'{"a": "x"'),
+        ("an empty body", b""),
+        ("plain text", b"hello"),
+        ("two values", b'{"a": "x"} {"b": "y"}'),
+        ("a form", b"a=x&b=y"),
+    ):
+        exchange = tokenize(bench, raw, key, headers=headers)
+        yield refusal(bench, "TOK-JSON", what, exchange)
+
+
+# --- client-side encryption ---------------------------------------------------------------------
+
+
+@check(
+    "request.encrypted",
+    "TOK-ENCRYPTED",
+    accepts="2xx for `encrypted` in place of `data`, alone and in arrays; 4xx for a broken one",
+    roles=("private_prod",),
+    needs=("encryption_jwk",),
+    requests=8,
+)
+def encrypted(bench: Bench) -> Iterator[Finding]:
+    """`encrypted` stands in for `data`, and what is inside becomes the token."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    jwk = bench.target.encryption_jwk
+    assert jwk is not None, "the plan has seen to it"
+    text, number = value(bench, "sealed"), card_number(bench, "sealed")
+
+    def sealed(data: Json) -> str:
+        return jwe.encrypt(jwk, dumps(data))
+
+    card_data: Json = {"number": number, "expiration_month": 1, "expiration_year": 2032}
+    alone = tokenize(bench, {"type": "token", "encrypted": sealed(text)}, key)
+    yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "a single object", alone)
+    several: Json = [
+        {"type": "token", "encrypted": sealed(f"{text} 2")},
+        value(bench, "beside"),
+        {"type": "card", "encrypted": sealed(card_data)},
+    ]
+    array = tokenize(bench, several, key)
+    yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "inside an array", array)
+    if array.ok:
+        yield from _sealed_card(bench, array, number)
+    if alone.ok:
+        yield from _same_as_plain(bench, alone, text)
+    broken = sealed(text)
+    changed = broken[:-2] + ("AA" if broken[-2:] != "AA" else "BB")
+    exchange = tokenize(bench, {"type": "token", "encrypted": changed}, key)
+    yield refusal(bench, "TOK-ENCRYPTED", "a message with a changed tag", exchange)
+
+
+def _sealed_card(bench: Bench, array: Exchange, number: str) -> Iterator[Finding]:
+    try:
+        record = array.json[2]
+        masks = [record.get(name) for name in ("mask", "data")]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        yield bench.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
+        return
+    numbers = [mask.get("number") for mask in masks if isinstance(mask, dict)]
+    if numbers and all(one == "X" * 12 + number[-4:] for one in numbers):
+        yield bench.passes("TOK-ENCRYPTED", "the card inside the message was masked", array)
+    else:
+        says = "the record must be that of the card inside the message"
+        yield bench.fails("TOK-ENCRYPTED", says, array)
+
+
+def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding]:
+    """The plaintext decides what is equal: the same value in the clear finds the token."""
+    flag = bench.profile.dedup.flag_name
+    body: Json = {"type": "token", "data": text, flag: True}
+    exchange = tokenize(bench, body, alone.ask.key)
+    if not exchange.ok:
+        yield unsettled(bench, "TOK-ENCRYPTED", "no deduplication: value not compared", exchange)
+        return
+    try:
+        is_same = record_of(exchange)["id"] == record_of(alone)["id"]
+    except Inconclusive as why:
+        yield unsettled(bench, "TOK-ENCRYPTED", str(why), alone, exchange)
+        return
+    if is_same:
+        yield bench.passes("TOK-ENCRYPTED", "the value inside is the token's", alone, exchange)
+    elif (record_of(exchange).get("_extras") or {}).get("deduplicated") is False:
+        says = "the value inside the message must be the token's: an equal one was not found"
+        yield bench.fails("TOK-ENCRYPTED", says, alone, exchange)

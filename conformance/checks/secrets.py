@@ -1,0 +1,215 @@
+"""Seed 2.1: the sensitive input is never returned in the clear, in any byte of any answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    card_number,
+    reads,
+    ready,
+    record_of,
+    spread_key,
+    token,
+    tokenize,
+    value,
+)
+from conformance.checks._drawing import Broken, smallest, texts
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import check
+from conformance.verdicts import Finding, Verdict
+from engine.messages import Json
+
+__all__ = ["secrets_found"]
+
+_EXAMPLES: Final = 15
+_LEAST: Final = 6
+"""Shorter texts stand in answers by chance, a cvc among them: those are looked for by field."""
+
+
+def secrets_found(exchange: Exchange, secrets: list[str]) -> list[str]:
+    """Return which secrets stand in an answer: in its body, decoded or not, or in a header.
+
+    Looked for as they are, in JSON's escapes and in base64.
+    """
+    raw = exchange.body.decode(errors="replace")
+    heads = "\n".join(f"{name}: {text}" for name, text in exchange.headers.items())
+    try:
+        strings = "\n".join(_strings(exchange.json))
+    except ValueError:
+        strings = ""
+    seen = f"{raw}\n{heads}\n{strings}"
+    found = []
+    for secret in secrets:
+        encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
+        if secret in seen or (len(secret) >= _LEAST and encoded in seen):
+            found.append(secret)
+    return found
+
+
+def _strings(answer: Any) -> Iterator[str]:  # noqa: ANN401 # reason: any JSON
+    if isinstance(answer, str):
+        yield answer
+    elif isinstance(answer, dict):
+        for name, one in answer.items():
+            yield name
+            yield from _strings(one)
+    elif isinstance(answer, list):
+        for one in answer:
+            yield from _strings(one)
+
+
+def _cvcs(answer: Any) -> Iterator[Any]:  # noqa: ANN401 # reason: any JSON
+    """Yield what stands under `cvc` anywhere in an answer."""
+    if isinstance(answer, dict):
+        for name, one in answer.items():
+            if name == "cvc":
+                yield one
+            yield from _cvcs(one)
+    elif isinstance(answer, list):
+        for one in answer:
+            yield from _cvcs(one)
+
+
+def _shows_cvc(exchange: Exchange, cvc: str) -> bool:
+    try:
+        return any(cvc in str(one) for one in _cvcs(exchange.json))
+    except ValueError:
+        return False
+
+
+@check(
+    "secrets.answers",
+    "REC-SECRET",
+    accepts="no sensitive value in any byte of an answer, headers included",
+    roles=("private_prod",),
+    requests=_EXAMPLES + 12,
+)
+def answers(bench: Bench) -> Iterator[Finding]:
+    """No answer to tokenize holds the sensitive input in the clear, accepted or refused."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    failed = False
+    for what, body, secrets, cvc in _cases(bench):
+        exchange = tokenize(bench, body, key)
+        found = secrets_found(exchange, secrets)
+        if found or (cvc is not None and _shows_cvc(exchange, cvc)):
+            failed = True
+            says = f"{what}: a sensitive value stands in the answer ({exchange.status})"
+            yield bench.fails("REC-SECRET", says, exchange)
+        else:
+            says = f"{what}: nothing sensitive in the answer ({exchange.status})"
+            yield bench.passes("REC-SECRET", says, exchange)
+    if not failed:
+        yield from _drawn(bench, key)
+
+
+def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
+    """Yield what is sent, the body, the secrets in it, and a cvc to look for by its field."""
+    text, number, cvc = value(bench, "secret"), card_number(bench, "secret"), "7319"
+    data: dict[str, Json] = {
+        "number": number,
+        "expiration_month": 3,
+        "expiration_year": 2033,
+        "cvc": cvc,
+    }
+    one: dict[str, Json] = {"type": "token", "data": text}
+    both: dict[str, Json] = {"type": "card", "data": data}
+    extra: dict[str, Json] = {
+        "metadata": {"a": "b"},
+        "search_indexes": ["{{ data }}"],
+        "fingerprint_expression": "{{ data }}",
+    }
+    wrong: Json = {"type": "no-such-type", "data": text}
+    long = value(bench, "long cvc") + "x"
+    yield "a token", one, [text], None
+    yield "a token with all its fields", {**one, **extra}, [text], None
+    yield "a card", both, [number, number[:12]], cvc
+    yield "a string", {"a": text}, [text], None
+    yield "an array of everything", [text, one, both], [text, number], cvc
+    yield "an unknown type", wrong, [text], None
+    yield (
+        "a card with a bad month",
+        {**both, "data": {**data, "expiration_month": "x"}},
+        [number],
+        cvc,
+    )
+    yield "a card with a cvc of text", {**both, "data": {**data, "cvc": long}}, [number, long], cvc
+    yield "bad metadata beside data", {**one, "metadata": {"a": 5}}, [text], None
+    bad = card_number(bench, "bad digit")
+    bad = bad[:-1] + str((int(bad[-1]) + 1) % 10)
+    yield "a number with a wrong digit", {"type": "card", "data": {"number": bad}}, [bad], None
+
+
+def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    """Draw values of many scripts: an escape must not hide a leak."""
+    seen = 0
+
+    def judge(drawn: tuple[str, bool]) -> Broken | None:
+        nonlocal seen
+        text, as_object = f"s3cret-{drawn[0]}-s3cret", drawn[1]
+        body: Json = {"type": "token", "data": text} if as_object else [text]
+        exchange = tokenize(bench, body, key)
+        seen += exchange.ok
+        if secrets_found(exchange, [text]):
+            return Broken(body, [("REC-SECRET", "the value stands in the answer")], (exchange,))
+        return None
+
+    broken = smallest(bench, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
+    if broken is not None:
+        yield bench.fails("REC-SECRET", broken.faults[0][1], *broken.shown)
+    elif seen < _EXAMPLES // 3:
+        says = f"only {seen} drawn values were accepted"
+        yield bench.finding("REC-SECRET", Verdict.INCONCLUSIVE, says)
+
+
+@check(
+    "secrets.reads",
+    "REC-SECRET",
+    accepts="a record without the value, or with it for a key that holds token:read",
+    roles=("private_reader",),
+    requests=6,
+)
+def reading(bench: Bench) -> Iterator[Finding]:
+    """Whether reads of a token show its plaintext to a key with token:read (D-READ)."""
+    key = spread_key(bench, "private_reader")
+    ready(bench, key)
+    made = token(bench, "read back")
+    token_id = record_of(tokenize(bench, made, key))["id"]
+    exchange = bench.call("get", {"id": token_id}, key=key)
+    if not exchange.ok:
+        says = f"a token cannot be read back: {exchange.status}"
+        yield bench.finding("REC-SECRET", Verdict.INFORMATIONAL, says, exchange)
+        return
+    is_plain = bool(secrets_found(exchange, [made["data"]]))
+    yield reads(bench, "REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
+
+
+@check(
+    "secrets.deduplicated",
+    "REC-SECRET",
+    accepts="no sensitive value in the record of a deduplicated token",
+    roles=("dedup_reader",),
+    requests=5,
+)
+def deduplicated_record(bench: Bench) -> Iterator[Finding]:
+    """A deduplicated record holds no plaintext either, whatever the key may read."""
+    key = spread_key(bench, "dedup_reader")
+    ready(bench, key)
+    for what, body in (("a token", token(bench, "again")), ("a card", card(bench, "again"))):
+        tokenize(bench, body, key)
+        exchange = tokenize(bench, body, key)
+        record_of(exchange)
+        secret = body["data"] if isinstance(body["data"], str) else body["data"]["number"]
+        cvc = None if isinstance(body["data"], str) else body["data"]["cvc"]
+        if secrets_found(exchange, [secret]) or (cvc and _shows_cvc(exchange, cvc)):
+            says = f"{what}, deduplicated: a sensitive value stands in the answer"
+            yield bench.fails("REC-SECRET", says, exchange)
+        else:
+            yield bench.passes("REC-SECRET", f"{what}, deduplicated: nothing sensitive", exchange)

@@ -1,0 +1,311 @@
+"""Seed 2.1: the fields of a token record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    card,
+    card_number,
+    is_uuid,
+    reads,
+    ready,
+    record_of,
+    records_of,
+    says_whether,
+    spread_key,
+    token,
+    tokenize,
+    unsettled,
+)
+from conformance.exchanges import Exchange
+from conformance.registry import check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+_SECOND_NS: Final = 1_000_000_000
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+_ROUNDING_S: Final = 2
+_FORMER: Final = ("REC-ID", "REC-TENANT", "REC-TYPE", "REC-CREATED", "REC-EXTRAS")
+
+
+# --- the fields of every record -----------------------------------------------------------------
+
+
+@check(
+    "record.fields",
+    *_FORMER,
+    "REC-TOKEN-DATA",
+    accepts="each field of its form; more fields are fine",
+    roles=("private_prod",),
+    requests=8,
+)
+def fields(bench: Bench) -> Iterator[Finding]:
+    """Every record has its identifier, tenant, type, creator, time and flag."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    seen: list[tuple[dict[str, Any], Exchange]] = []
+    for number in range(2):
+        both: list[Json] = [token(bench, f"both {number}"), card(bench, f"both {number}")]
+        exchange = tokenize(bench, both, key)
+        seen += [(record, exchange) for record in records_of(exchange, 2)]
+    single = tokenize(bench, token(bench, "single", metadata={"a": "b"}), key)
+    seen.append((record_of(single), single))
+    asked = ("token", "card", "token", "card", "token")
+    for (record, exchange), type_ in zip(seen, asked, strict=True):
+        yield from _one_record(bench, record, type_, exchange)
+    yield from _together(bench, seen)
+    yield from _elapsed(bench, seen[0], seen[-1])
+
+
+def _one_record(
+    bench: Bench, record: dict[str, Any], type_: str, exchange: Exchange
+) -> Iterator[Finding]:
+    created = record.get("created_at")
+    extras = record.get("_extras")
+    flag = extras.get("deduplicated") if isinstance(extras, dict) else None
+    for clause, says, holds in (
+        ("REC-ID", "`id` must be a UUID string", is_uuid(record.get("id"))),
+        ("REC-TENANT", "`tenant_id` must be a UUID string", is_uuid(record.get("tenant_id"))),
+        ("REC-TYPE", f"`type` must be {type_}", record.get("type") == type_),
+        ("REC-CREATED", "`created_by` must be a UUID string", is_uuid(record.get("created_by"))),
+        (
+            "REC-CREATED",
+            "`created_at` must be an ISO 8601 time with UTC offset",
+            _instant(created) is not None,
+        ),
+        ("REC-CREATED", "`created_at` must be the present", _is_now(created, exchange)),
+        ("REC-EXTRAS", "`_extras.deduplicated` must be a boolean", isinstance(flag, bool)),
+    ):
+        yield says_whether(bench, clause, says, exchange, is_so=holds)
+    if type_ == "token":
+        says = "the record of a `token` must have no `data`"
+        yield says_whether(bench, "REC-TOKEN-DATA", says, exchange, is_so="data" not in record)
+
+
+def _instant(text: object) -> datetime | None:
+    """Return an ISO 8601 time with an offset, None for anything else."""
+    if not isinstance(text, str) or "T" not in text.upper():
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found
+
+
+def _is_now(created: object, exchange: Exchange) -> bool:
+    """Whether a time is near the answer's `Date`; a deployment without that header may differ."""
+    instant = _instant(created)
+    date = exchange.header("Date")
+    if instant is None or date is None:
+        return True
+    try:
+        answered = parsedate_to_datetime(date)
+    except ValueError:
+        return True
+    if answered.tzinfo is None:
+        return True
+    return abs(answered - instant) < _CLOCKS_DIFFER
+
+
+def _together(bench: Bench, seen: list[tuple[dict[str, Any], Exchange]]) -> Iterator[Finding]:
+    shown = tuple(dict.fromkeys(exchange for _, exchange in seen))
+    ids = [record.get("id") for record, _ in seen]
+    says = "each token must have an identifier of its own"
+    yield says_whether(bench, "REC-ID", says, *shown, is_so=len(set(ids)) == len(ids))
+    for clause, name in (("REC-TENANT", "tenant_id"), ("REC-CREATED", "created_by")):
+        found = {str(record.get(name)) for record, _ in seen}
+        says = f"`{name}` must be the same for one key"
+        yield says_whether(bench, clause, says, *shown, is_so=len(found) == 1)
+
+
+def _elapsed(
+    bench: Bench,
+    first: tuple[dict[str, Any], Exchange],
+    last: tuple[dict[str, Any], Exchange],
+) -> Iterator[Finding]:
+    """The times of two records must be as far apart as the requests were."""
+    one, two = _instant(first[0].get("created_at")), _instant(last[0].get("created_at"))
+    if one is None or two is None:
+        return
+    apart = two - one
+    least_ns = last[1].sent_ns - first[1].received_ns
+    most_ns = last[1].received_ns - first[1].sent_ns
+    slack = timedelta(seconds=_ROUNDING_S)
+    holds = (
+        timedelta(microseconds=least_ns // 1000) - slack
+        <= apart
+        <= timedelta(microseconds=most_ns // 1000) + slack
+    )
+    says = "`created_at` must be the time of the request"
+    yield says_whether(bench, "REC-CREATED", says, first[1], last[1], is_so=holds)
+
+
+@check(
+    "record.tenants",
+    "REC-TENANT",
+    "REC-CREATED",
+    accepts="the same tenant for its keys, another for the keys of another",
+    roles=("private_prod", "private_test"),
+    requests=6,
+)
+def tenants(bench: Bench) -> Iterator[Finding]:
+    """Records name the tenant of the key: one tenant's keys agree, two tenants' differ."""
+    found: dict[str, tuple[str, str, Exchange]] = {}
+    for role in ("private_prod", "private_test", "private_reader"):
+        if not bench.keys(role):
+            continue
+        key = bench.key(role)
+        ready(bench, key, role)
+        exchange = tokenize(bench, token(bench, role), key)
+        record = record_of(exchange)
+        tenant, creator = str(record.get("tenant_id")), str(record.get("created_by"))
+        found[key] = (tenant, creator, exchange)
+    names = {label: bench.target.key_labels[label].tenant for label in found}
+    for one in found:
+        for two in list(found)[: list(found).index(one)]:
+            if names[one] is None or names[two] is None:
+                continue
+            is_same = found[one][0] == found[two][0]
+            shown = (found[one][2], found[two][2])
+            if is_same == (names[one] == names[two]):
+                says = f"{one} and {two} name {'one tenant' if is_same else 'two tenants'}"
+                yield bench.passes("REC-TENANT", says, *shown)
+            else:
+                says = f"{one} and {two} must name {'two tenants' if is_same else 'one tenant'}"
+                yield bench.fails("REC-TENANT", says, *shown)
+            says = f"{one} and {two} must name creators of their own"
+            apart = found[one][1] != found[two][1]
+            yield says_whether(bench, "REC-CREATED", says, *shown, is_so=apart)
+    if all(name is None for name in names.values()):
+        yield unsettled(bench, "REC-TENANT", "the target does not say whose keys these are")
+
+
+# --- the mask -----------------------------------------------------------------------------------
+
+_MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
+
+
+@check(
+    "record.mask",
+    "REC-CARD-MASK",
+    accepts="`mask`, `data` or both hold the masked card and nothing else",
+    roles=("private_prod",),
+    requests=10,
+)
+def mask(bench: Bench) -> Iterator[Finding]:
+    """A card's record shows every digit as `X` but the last four, and its expiry, nothing more."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    views: set[str] = set()
+    last: Exchange | None = None
+    for digits in range(12, 20):
+        data = {
+            "number": card_number(bench, "mask", digits),
+            "expiration_month": 1 + digits % 12,
+            "expiration_year": 2020 + digits,
+            "cvc": "7319"[: 3 + digits % 2],
+        }
+        last = tokenize(bench, {"type": "card", "data": data}, key)
+        record = record_of(last)
+        found = [name for name in ("mask", "data") if name in record]
+        views.add("both" if len(found) > 1 else "".join(found))
+        if not found:
+            yield bench.fails("REC-CARD-MASK", "the record must hold `mask` or `data`", last)
+        for name in found:
+            yield _masked(bench, name, record[name], data, last)
+    if len(views) == 1 and last is not None and views <= {"both", "mask", "data"}:
+        yield reads(bench, "REC-CARD-MASK", "tokens.card_view", views.pop(), last)
+
+
+def _masked(
+    bench: Bench,
+    name: str,
+    seen: Any,  # noqa: ANN401 # reason: any JSON
+    data: dict[str, Any],
+    exchange: Exchange,
+) -> Finding:
+    number: str = data["number"]
+    wanted = {
+        "number": "X" * (len(number) - 4) + number[-4:],
+        "expiration_month": data["expiration_month"],
+        "expiration_year": data["expiration_year"],
+    }
+    if seen == wanted and all(type(seen[key]) is type(wanted[key]) for key in wanted):
+        says = f"`{name}` of {len(number)} digits shows the last four"
+        return bench.passes("REC-CARD-MASK", says, exchange)
+    if isinstance(seen, dict) and seen.keys() - _MASK_KEYS:
+        says = f"`{name}` must hold the masked number and the expiry, nothing else"
+    elif isinstance(seen, dict) and seen.get("number") != wanted["number"]:
+        says = f"`{name}.number` of {len(number)} digits must be `X` but for the last four"
+    else:
+        says = f"`{name}` must hold number, expiration_month and expiration_year (integers)"
+    return bench.fails("REC-CARD-MASK", says, exchange)
+
+
+# --- what was supplied comes back ---------------------------------------------------------------
+
+_METADATA: Final[tuple[dict[str, str], ...]] = (
+    {"a": "1"},
+    {"Order": "42", "order": "43"},
+    {"\u043a\u043b\u044e\u0447": "\u00e9\u00df \U0001f511", "type": "card", "quote": '"\\/'},
+    {"empty": "", "space": " ", "long": "x" * 200, "lines": "a\nb"},
+)
+_INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
+    ("token", ["{{ data }}"]),
+    ("card", ["{{ data.number }}", "{{ data.expiration_year }}", "{{ data.expiration_month }}"]),
+)
+
+
+@check(
+    "record.echo",
+    "REC-METADATA",
+    "REC-INDEXES",
+    accepts="exactly what was supplied, in its order for indexes; absent when nothing was",
+    roles=("private_prod",),
+    requests=12,
+)
+def echo(bench: Bench) -> Iterator[Finding]:
+    """Metadata and search indexes come back exactly, and only if supplied."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    for place, supplied in enumerate(_METADATA):
+        made = card if place % 2 else token
+        given: dict[str, Json] = dict(supplied)
+        body = made(bench, f"metadata {place}", metadata=given)
+        exchange = tokenize(bench, body, key)
+        yield _echoed(bench, "REC-METADATA", "metadata", supplied, exchange)
+    for place, (type_, expressions) in enumerate(_INDEXES):
+        made = card if type_ == "card" else token
+        listed: list[Json] = list(expressions)
+        body = made(bench, f"indexes {place}", search_indexes=listed)
+        exchange = tokenize(bench, body, key)
+        yield _echoed(bench, "REC-INDEXES", "search_indexes", expressions, exchange)
+    for body in (token(bench, "nothing"), card(bench, "nothing")):
+        exchange = tokenize(bench, body, key)
+        record = record_of(exchange)
+        for clause, name in (("REC-METADATA", "metadata"), ("REC-INDEXES", "search_indexes")):
+            if clause == "REC-INDEXES" and not record.get(name):
+                yield bench.passes(clause, f"no `{name}` where none was supplied", exchange)
+                continue
+            says = f"`{name}` must be absent where none was supplied"
+            yield says_whether(bench, clause, says, exchange, is_so=name not in record)
+
+
+def _echoed(
+    bench: Bench,
+    clause: str,
+    name: str,
+    supplied: Any,  # noqa: ANN401 # reason: any JSON
+    exchange: Exchange,
+) -> Finding:
+    if record_of(exchange).get(name) == supplied:
+        return bench.passes(clause, f"`{name}` came back as supplied", exchange)
+    return bench.fails(clause, f"`{name}` must come back exactly as supplied", exchange)

@@ -1,0 +1,250 @@
+"""Seed 4.1: the body shapes of POST /tokenize, and that the answer mirrors them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from conformance.bench import Bench
+from conformance.checks._common import (
+    accepted,
+    card,
+    is_uuid,
+    quota,
+    reads,
+    ready,
+    records_of,
+    spread_key,
+    tokenize,
+    unsettled,
+    value,
+)
+from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
+from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__: list[str] = []
+
+_EXAMPLES: Final = 40
+_SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
+_NO_ACCESS: Final = frozenset({401, 403, 404, 405})
+
+
+# --- the mirror ---------------------------------------------------------------------------------
+
+
+class _Mirror:
+    """Asks for bodies, compares with the oracle, and remembers every identifier."""
+
+    def __init__(self, bench: Bench, key: KeyLabel) -> None:
+        self.bench = bench
+        self.key = key
+        self.limit = quota(bench, "Tokenize Limit", key)
+        self.oracle = Oracle(bench.profile, self.limit)
+        self.accepted: dict[str, Exchange] = {}
+        self.count = 0
+        self._owners: dict[str, str] = {}
+
+    def judge(self, body: Json) -> Broken | None:
+        """Return what is broken about the answer to a body, None when nothing is."""
+        is_valid, expected = self.oracle.answer(body)
+        assert is_valid, "the strategies draw what the specification says is accepted"
+        exchange = tokenize(self.bench, body, self.key)
+        if exchange.status in _NO_ACCESS:
+            raise Inconclusive(f"no access to tokenize: {exchange.status}")
+        if not exchange.ok:
+            says = f"a valid body must be accepted, got {exchange.status}"
+            return Broken(body, [(shape_clause(body), says)], (exchange,))
+        try:
+            answer = exchange.json
+        except ValueError:
+            return Broken(body, [(shape_clause(body), "the answer must be JSON")], (exchange,))
+        faults = [*mirror_faults(body, expected, answer), *self._shared(body, answer)]
+        if faults:
+            return Broken(body, faults, (exchange,))
+        self.count += 1
+        for clause in _clauses_in(body):
+            self.accepted[clause] = exchange
+        return None
+
+    def _shared(self, body: Json, answer: Json) -> Iterator[tuple[str, str]]:
+        """Yield a fault for each identifier that stands for two values, in all requests so far."""
+        for clause, asked, token_id in _pairs(body, answer):
+            if self._owners.setdefault(token_id, asked) != asked:
+                yield clause, "different values must have different identifiers"
+
+
+def _clauses_in(body: Json) -> Iterator[str]:
+    yield shape_clause(body)
+    if isinstance(body, dict) and "type" not in body:
+        for one in body.values():
+            yield from _clauses_in(one)
+    elif isinstance(body, list):
+        for one in body:
+            yield from _clauses_in(one)
+
+
+def _pairs(body: Json, answer: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ANN401 # reason: any JSON
+    """Yield (clause, value asked for, identifier) of a mirrored answer."""
+    clause = shape_clause(body)
+    if isinstance(body, str):
+        if isinstance(answer, str):
+            yield clause, f"token {body}", answer
+    elif clause == "TOK-OBJECT":
+        assert isinstance(body, dict)
+        if isinstance(answer, dict) and isinstance(answer.get("id"), str):
+            yield clause, f"{body['type']} {body['data']}", answer["id"]
+    elif isinstance(body, dict) and isinstance(answer, dict):
+        for key in body.keys() & answer.keys():
+            yield from _pairs(body[key], answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=False):
+            yield from _pairs(one, given)
+
+
+def _plain_cases(bench: Bench) -> list[Json]:
+    """Return one body of every shape, so that none is left to chance."""
+    one, two, three = (value(bench, name) for name in ("one", "two", "three"))
+    both = card(bench, "plain")
+    return [
+        {"type": "token", "data": one},
+        both,
+        {"first_name": one, "LastName": two, "": three},
+        [one, two, three],
+        [one, {"type": "token", "data": two}, one, both],
+        {"Name": one, "cards": [both, {"Type": "visa", "deep": [[two], {"x": {"y": three}}]}]},
+        [[[[[[{"last": one}]]]]]],
+    ]
+
+
+@check(
+    "tokenize.mirror",
+    *_SHAPES,
+    accepts="2xx with the body's structure: identifier strings for leaves, records for objects",
+    roles=("private_prod",),
+    requests=_EXAMPLES + 8,
+)
+def mirror(bench: Bench) -> Iterator[Finding]:
+    """The answer mirrors the body, whatever its shape."""
+    mirrored = _Mirror(bench, spread_key(bench, "private_prod"))
+    cases = [body for body in _plain_cases(bench) if tokens_in(body) <= mirrored.limit]
+    found = [broken for broken in map(mirrored.judge, cases) if broken is not None]
+    if not found:
+        cards = [card(bench, "drawn one"), card(bench, "drawn two")]
+        drawn = smallest(bench, bodies(mirrored.limit, cards), mirrored.judge, _EXAMPLES)
+        found = [] if drawn is None else [drawn]
+    for broken in found:
+        for clause, fault in dict.fromkeys(broken.faults):
+            yield bench.fails(clause, fault, *broken.shown)
+    failed = {clause for broken in found for clause, _ in broken.faults}
+    for clause in _SHAPES:
+        if clause not in failed and clause in mirrored.accepted:
+            says = f"{mirrored.count} bodies came back mirrored, this shape among them"
+            yield bench.passes(clause, says, mirrored.accepted[clause])
+    statuses = {exchange.status for exchange in mirrored.accepted.values()}
+    if not found and statuses <= {200, 201} and len(statuses) == 1:
+        shown = mirrored.accepted["TOK-OBJECT"]
+        yield reads(bench, "TOK-OBJECT", "http.tokenize_status", statuses.pop(), shown)
+
+
+# --- each at its own place ----------------------------------------------------------------------
+
+
+_Place: TypeAlias = tuple[str | int, ...]
+_ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json], tuple[_Place, ...]], ...]] = (
+    ("TOK-ARRAY", lambda a, b, c: [a, b, c], ((0,), (1,), (2,))),
+    ("TOK-PLAIN", lambda a, b, c: {"z": b, "a": c, "M": a}, (("M",), ("z",), ("a",))),
+    (
+        "TOK-COMPOSITE",
+        lambda a, b, c: {"q": [[c, a]], "b": {"z": [b]}},
+        (("q", 0, 1), ("b", "z", 0), ("q", 0, 0)),
+    ),
+)
+"""Clause, a body of three values, and where each of the three stands."""
+
+
+@check(
+    "tokenize.order",
+    "TOK-LEAF",
+    "TOK-ARRAY",
+    "TOK-PLAIN",
+    "TOK-COMPOSITE",
+    accepts="each identifier stands where its value stood, each value has its own",
+    roles=("private_prod",),
+    requests=8,
+)
+def order(bench: Bench) -> Iterator[Finding]:
+    """Each value has a token of its own, at the value's own place."""
+    key = spread_key(bench, "private_prod")
+    ready(bench, key)
+    yield from _card_order(bench, key)
+    for clause, shape, places in _ORDERED:
+        values = [value(bench, f"{clause} {name}") for name in "abc"]
+        exchange = tokenize(bench, shape(*values), key)
+        answer = accepted(exchange)
+        found = [_at(answer, place) for place in places]
+        if not all(map(is_uuid, found)):
+            yield bench.fails(clause, "each value must come back as an identifier", exchange)
+        elif len(set(map(str, found))) != len(found):
+            says = "different values must have different identifiers"
+            yield bench.fails(clause, says, exchange)
+            yield bench.fails("TOK-LEAF", says, exchange)
+        else:
+            yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
+            yield _looked_up(bench, key, clause, values, found, exchange)
+
+
+def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+    """Cards show their place by their last four digits; no deduplication is needed."""
+    asked = [card(bench, f"order {number}") for number in range(3)]
+    exchange = tokenize(bench, asked, key)
+    records = records_of(exchange, len(asked))
+    shown = [_last_four(record) for record in records]
+    if None in shown:
+        return
+    if shown == [request["data"]["number"][-4:] for request in asked]:
+        yield bench.passes("TOK-ARRAY", "each card's record stands at its place", exchange)
+    else:
+        yield bench.fails("TOK-ARRAY", "the records must be in the body's order", exchange)
+
+
+def _last_four(record: dict[str, Any]) -> str | None:
+    for name in ("mask", "data"):
+        masked = record.get(name)
+        if isinstance(masked, dict) and isinstance(masked.get("number"), str):
+            return str(masked["number"])[-4:]
+    return None
+
+
+def _at(answer: Any, place: _Place) -> Any:  # noqa: ANN401 # reason: any JSON
+    for step in place:
+        try:
+            answer = answer[step]
+        except (LookupError, TypeError):
+            return None
+    return answer
+
+
+def _looked_up(
+    bench: Bench,
+    key: KeyLabel,
+    clause: str,
+    values: list[str],
+    found: list[str],
+    shown: Exchange,
+) -> Finding:
+    """Look the values up by deduplication: every identifier must be its own value's."""
+    flag = bench.profile.dedup.flag_name
+    again: list[Json] = [{"type": "token", "data": one, flag: True} for one in values]
+    exchange = tokenize(bench, again, key)
+    if not exchange.ok:
+        return unsettled(bench, clause, "no deduplication: places of strings not seen", exchange)
+    records = records_of(exchange, len(again))
+    if not all((record.get("_extras") or {}).get("deduplicated") is True for record in records):
+        return unsettled(bench, clause, "no deduplication: places of strings not seen", exchange)
+    if [record["id"] for record in records] == found:
+        return bench.passes(clause, "each identifier stands where its value stood", shown, exchange)
+    return bench.fails(clause, "each identifier must stand at its value's place", shown, exchange)

@@ -165,6 +165,8 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
     profile = _profile(args)
     path = args.store or (None if config.store == "memory" else config.store)
     master_key = _master_key(config, path)
+    if path is not None:
+        _claim(path)
     if demo_url:
         destinations = Destinations([demo_url], ["127.0.0.1"])
     else:
@@ -209,6 +211,28 @@ def _master_key(config: ServeConfig, path: str | None) -> bytes:
     if found is None:
         raise InputError(f"{_VARIABLE} must be 32 bytes in base64 or hex")
     return found
+
+
+def _claim(path: str) -> None:
+    """Be the one server of a store, until this process ends.
+
+    A second one would count anew, and every caller would have each rate twice.
+    """
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        handle = os.open(f"{path}-serve", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            f"store = {path} must have one server: the limits' counters live in the process, and "
+            f"two of them would admit twice each rate; stop the other one first"
+        ) from None
+    except OSError as error:
+        reason = (error.strerror or "no reason given").lower()
+        raise InputError(f"store = {path} must be a file to write: {reason}") from None
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -6,6 +6,8 @@ plain text. Here each of these ends with a problem (RFC 9457) and a closed conne
 - a head that takes longer than 10 s (408), or holds more than 64 kB or 100 fields (431);
 - what is no HTTP (400), and more connections than the process can hold (503).
 
+Who takes nothing of an answer for 30 s is cut off.
+
 A body that nobody reads is let pass for a moment after the answer, 16 MB of it at most, so that
 the client finds the answer and not a reset connection. A method that the parser does not know is a
 method all the same: the service answers it, with 405.
@@ -29,6 +31,7 @@ __all__ = ["Connections", "HttpProtocol"]
 _HEAD_S: Final = 10.0
 _TAIL_S: Final = 10.0
 _LINGER_S: Final = 2.0
+_UNREAD_S: Final = 30.0
 _DISCARDED_BYTES: Final = 16_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
@@ -99,6 +102,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._feed_bytes = 0
         self._discarded_bytes = 0
+        self._unsent_bytes = 0
+        self._unsent_since_s = 0.0
         self._method: bytes | None = None
         self._direct: asyncio.Transport
 
@@ -141,6 +146,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def tick(self, now_s: float) -> None:
         """End the connection when it takes too long."""
+        if self._is_stuck(now_s):
+            self._direct.abort()
+            return
         waited_s = now_s - self._since_s
         if self.lingers:
             if waited_s > _LINGER_S:
@@ -152,6 +160,13 @@ class HttpProtocol(HttpToolsProtocol):
                 self._end(408, "The head of the request came too slowly.")
         elif waited_s > _TAIL_S and self._is_answered:
             self.transport.close()
+
+    def _is_stuck(self, now_s: float) -> bool:
+        """Whether the peer has taken nothing of what is written for a long time."""
+        unsent_bytes = self._direct.get_write_buffer_size()
+        if not unsent_bytes or unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes, self._unsent_since_s = unsent_bytes, now_s
+        return unsent_bytes > 0 and now_s - self._unsent_since_s > _UNREAD_S
 
     @property
     def _is_answered(self) -> bool:

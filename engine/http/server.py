@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import sys
@@ -20,7 +21,7 @@ from typing import Final
 
 import uvicorn
 
-from engine.errors import InputError
+from engine.errors import InputError, TollgateError
 from engine.http.addresses import Network
 from engine.http.app import Application
 from engine.http.pages import PAGE_PATHS, make_pages
@@ -30,6 +31,7 @@ from engine.service import Engine
 
 __all__ = ["bind", "make_application", "serve"]
 
+_log: Final = logging.getLogger("tollgate")
 _TICK_S: Final = 0.5
 _STOP_S: Final = 45  # longer than a destination and two transforms of a request may take by half
 _IDLE_S: Final = 75
@@ -142,7 +144,10 @@ async def _tick(engine: Engine, application: Application, connections: Connectio
     """Every half second: erase what its time has come for, give up who is too slow."""
     loop = asyncio.get_running_loop()
     while True:
-        engine.expire()
+        try:
+            engine.expire()
+        except TollgateError as error:  # a store that fails now may work in half a second
+            _log.error("erasing what its time has come for failed: %s", type(error).__name__)
         application.watch.tick(loop.time())
         connections.tick(loop.time())
         await asyncio.sleep(_TICK_S)

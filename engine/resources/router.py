@@ -78,7 +78,12 @@ class Router:
         return found, dict(zip(names, values, strict=True))
 
     def allowed(self, path: str) -> list[str]:
-        """Return the methods that the path answers to, none when there is nothing."""
+        """Return the methods that the path answers to, none when there is nothing.
+
+        `*` is the service as a whole (RFC 9110, 9.3.7).
+        """
+        if path == "*":
+            return sorted({*METHODS, "HEAD", "OPTIONS"})
         methods = set(self._at(path)[0])
         if not methods:
             return []

@@ -221,3 +221,15 @@ def test_a_key_that_is_not_the_stores_is_named(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as caught:
         Live(*flags, environment={"TOLLGATE_MASTER_KEY": "22" * 32})
     assert f"engine: master_key must be the one that {store} was made with" in str(caught.value)
+
+
+def test_a_store_has_one_server(tmp_path: Path) -> None:
+    # D-COUNTERS-LIFE: two would admit twice each rate
+    flags = ("--demo", "--demo-keys", "1", "--store", str(tmp_path / "demo.sqlite"))
+    environment = {"TOLLGATE_MASTER_KEY": MASTER_KEY}
+    with Live(*flags, environment=environment) as live:
+        with pytest.raises(AssertionError, match="must have one server"):
+            Live(*flags, environment=environment)
+        live.stop()
+    with Live(*flags, environment=environment) as again:
+        assert again.stop() == (0, "")

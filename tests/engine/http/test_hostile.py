@@ -159,6 +159,14 @@ def test_pipelined_requests_are_answered_in_order(live: Live) -> None:
     assert statuses == [b"200", b"404", b"404"]
 
 
+def test_the_service_as_a_whole_has_options(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = _everything(connection)
+    assert answer.startswith(b"HTTP/1.1 204")
+    assert b"allow: DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT" in answer
+
+
 def test_what_came_before_broken_bytes_is_answered(live: Live) -> None:
     with _connect(live) as connection:
         connection.sendall(HEAD + b"Content-Length: 5\r\n\r\n" + b'["a"]' + b"\x00\x00\x00\x00")

@@ -233,21 +233,20 @@ def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], 
     The oldest that counted at the last look is where the search goes on, when the charge before it
     still counts for nothing; each charge is passed once, so a look costs O(1) over time.
     """
-    limit = rule[LIMIT]
     place = line[PLACE]
     gone_ns = now_ns - rule[SPAN]
     if ring[place - 1] <= gone_ns or not (place or line[FULL]):
-        return limit  # not even the newest counts, or there is none
+        return rule[LIMIT]  # not even the newest counts, or there is none
     oldest = line[OLDEST]
     if ring[oldest - 1] > gone_ns:
+        limit = rule[LIMIT]
         oldest = bisect_right(ring, gone_ns, place, limit) % limit if line[FULL] else 0
     while ring[oldest] <= gone_ns:
         oldest += 1
-        if oldest == limit:
+        if oldest == rule[LIMIT]:
             oldest = 0
     line[OLDEST] = oldest
-    used = place - oldest
-    return limit - used if used > 0 else -used
+    return oldest - place if oldest >= place else rule[LIMIT] + oldest - place
 
 
 def remaining_fixed_window(

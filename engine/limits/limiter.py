@@ -43,7 +43,7 @@ _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
 
 
-_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], Counted]
+_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], int, Counted]
 
 
 class _Plan:
@@ -83,7 +83,10 @@ class _Lane:
 
     def measured(self) -> list[_Measure]:
         """Make what headroom walks, once it is asked for."""
-        self.measures = [(c.leg.remaining, c.line, c.ring, c.leg.row, c) for c in self.real]
+        self.measures = [
+            (c.leg.remaining, c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
+            for c in self.real
+        ]
         return self.measures
 
 
@@ -292,26 +295,25 @@ class Limiter:
         """
         lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
-        best_remaining, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
-        for remaining_of, line, ring, row, counted in lane.measures or lane.measured():
-            own_wait_ns = 0
-            if line[0] > now_ns:  # READY; a literal is faster. So is a block, when there is one
-                own_wait_ns = self._refuses_for_ns(now_ns, counted)
-                wait_ns = max(wait_ns, own_wait_ns)
-            remaining = 0 if line[1] > now_ns else remaining_of(line, ring, row, now_ns)  # BLOCK
-            share, best_share = remaining * best_limit, best_remaining * row[0]
-            if share < best_share or (own_wait_ns > best_wait_ns and share == best_share):
-                best, best_wait_ns = counted, own_wait_ns
-                best_remaining, best_limit = remaining, row[0]
+        best_left, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
+        for remaining_of, line, ring, row, limit, counted in lane.measures or lane.measured():
+            if line[0] <= now_ns:  # READY, as most are; a literal is faster
+                left = remaining_of(line, ring, row, now_ns)
+                if left * best_limit < best_left * limit:
+                    best, best_left, best_limit, best_wait_ns = counted, left, limit, 0
+                continue
+            left = 0 if line[BLOCK] > now_ns else remaining_of(line, ring, row, now_ns)
+            own_wait_ns = self._refuses_for_ns(now_ns, counted)
+            wait_ns = max(wait_ns, own_wait_ns)
+            if (left * best_limit, -own_wait_ns) < (best_left * limit, -best_wait_ns):
+                best, best_left, best_limit, best_wait_ns = counted, left, limit, own_wait_ns
         if best is None:
             return None
         leg = best.leg
         idle_at_ns = idle_ns(leg.algorithm, best.line, best.ring, leg.row)
         reset_ns = max(0, idle_at_ns - now_ns, best.line[BLOCK] - now_ns)
         rule = leg.rule
-        return Headroom(
-            leg.name, rule.limit_requests, best_remaining, rule.window_ns, reset_ns, wait_ns
-        )
+        return Headroom(leg.name, rule.limit_requests, best_left, rule.window_ns, reset_ns, wait_ns)
 
     def _refuses_for_ns(self, now_ns: int, counted: Counted) -> int:
         """Return how long a counter refuses from now on, 0 when it does not."""

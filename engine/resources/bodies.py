@@ -18,6 +18,8 @@ __all__ = ["MEDIA_TYPES", "header_value", "read_body", "read_raw", "too_large"]
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 
+_CONTAINERS: Final = frozenset({dict, list})
+
 
 def header_value(request: Request, name: str) -> str | None:
     """Return a request header, whatever its case."""
@@ -39,10 +41,12 @@ async def read_body(operation: Operation, request: Request, profile: Profile) ->
     form = operation.body
     if form == "none" or operation.reads_body:
         return None
+    body = request.body
+    if form == "json" and type(body) in _CONTAINERS:
+        return check_value(body)
     limit_bytes = operation.body_limit_bytes(profile)
     if form == "raw":
         return await read_raw(request, limit_bytes)
-    body = request.body
     if body is not None and not isinstance(body, (bytes, str, int, float, list, dict)):
         body = await _drain(body, limit_bytes)
     if isinstance(body, bytes):

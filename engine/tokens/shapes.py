@@ -185,6 +185,7 @@ def _elements(
     elements: list[Element] = []
     leaf_container = rules.containers[TOKEN]
     depth_limit = rules.tokens.depth_limit
+    # The way back: what is left of each container around, its mirror, and the way to it.
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
     items: Iterator[tuple[Any, Any]] = iter(((0, body),))
     hole: Any = root

@@ -1,0 +1,1 @@
+"""The course: every semantic of the service, shown by running it."""

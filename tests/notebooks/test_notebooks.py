@@ -1,0 +1,56 @@
+"""The course: every notebook runs, every claim holds, and what is committed is what it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from engine.clauses import CLAUSES
+from notebooks.rendering import render, sources, write_site
+
+CLAUSE = re.compile(r"\b(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC)-[A-Z0-9-]*[A-Z0-9]\b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
+def test_a_notebook_shows_what_is_committed(source: Path) -> None:
+    """Run top to bottom: every assertion holds, and the bytes are those of the committed file."""
+    committed = source.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert render(source) == committed, "run `make notebooks`"
+
+
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
+def test_a_notebook_teaches_with_claims_that_are_asserted(source: Path) -> None:
+    text = source.read_text(encoding="utf-8")
+    assert text.startswith("# %% [markdown]\n# # ")
+    assert text.count("assert ") >= 4
+    named = set(CLAUSE.findall(text))
+    assert named, "a notebook names the clauses that it shows"
+    assert named <= {clause.id for clause in CLAUSES}
+
+
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
+def test_a_committed_notebook_holds_nothing_of_the_machine(source: Path) -> None:
+    book = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    nbformat.validate(book)
+    assert len({cell["id"] for cell in book["cells"]}) == len(book["cells"])
+    outputs = json.dumps([cell.get("outputs") for cell in book["cells"]])
+    assert not re.search(r"127\.0\.0\.1:\d|/home/|/root/|/tmp/|Traceback", outputs)
+    assert book["metadata"]["kernelspec"]["name"] == "python3"
+
+
+def test_the_site_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+    index = write_site(tmp_path)
+    pages = sorted(tmp_path.glob("*.html"))
+    assert len(pages) == len(sources()) + 1
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"<(?:script|img|iframe)[^>]*\bsrc=\"?(?:https?:)?//", text), page
+        assert not re.search(r"<link[^>]*\bhref=\"?(?:https?:)?//", text), page
+        assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", text), page
+    listed = index.read_text(encoding="utf-8")
+    assert all(f'href="{source.stem}.html"' in listed for source in sources())

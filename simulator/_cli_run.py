@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,6 @@ __all__ = [
     "console",
     "count_of",
     "print_head",
-    "print_table",
     "progress_bar",
     "repeated_command",
     "run",
@@ -110,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         print(out / REPORT_FILE)
     else:
         screen = console()
-        print_table(result, screen)
+        screen.print(result)
         print_tail(result, screen, checked=args.check)
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
@@ -152,36 +151,6 @@ def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) ->
         f"seed {seed}, fidelity {fidelity}, duration {format_duration(scenario.duration_ns)}, "
         f"warm-up {format_duration(warm_up_ns)}, clients: {clients}"
     )
-
-
-def print_table(result: Result, screen: Console) -> None:
-    """Print the table by limit clause, of those that any request met."""
-    from rich.table import Table
-
-    table = Table(title=None, box=None, header_style="bold", pad_edge=False)
-    table.add_column("clause", no_wrap=True)
-    columns = ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs", "first")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in result.summary["clauses"]:
-        if line["offered"]:
-            table.add_row(line["clause"], *_cells(line))
-    screen.print(table)
-
-
-def _cells(line: dict[str, Any]) -> list[str]:
-    first_ns = line["first_refusal_ns"]
-    return [
-        f"{line['offered']:,}",
-        f"{line['admitted']:,}",
-        f"{line['refused']:,}"
-        + (f" ({line['shadow_refused']:,} shadow)" * bool(line["shadow_refused"])),
-        f"{line['delayed']:,}",
-        f"{line['blocked_ns'] / 1e9:,.1f}",
-        str(line["keys"]),
-        str(line["ips"]),
-        "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
-    ]
 
 
 def print_tail(result: Result, screen: Console, *, checked: bool) -> None:

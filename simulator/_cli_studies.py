@@ -40,7 +40,7 @@ def run_replications(
     args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
 ) -> int:
     """Play replications; the first one's rows and report are kept, of the others their metrics."""
-    from simulator._cli_run import console, print_head, print_table, repeated_command
+    from simulator._cli_run import console, print_head, repeated_command
     from simulator.report import REPORT_FILE
     from simulator.running import run_replicated
 
@@ -67,7 +67,7 @@ def run_replications(
     else:
         screen = console()
         screen.print(f"seed {seed} alone:")
-        print_table(result, screen)
+        screen.print(result)
         _print_intervals(found["intervals"], count)
         faults = found["faults"]
         print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")

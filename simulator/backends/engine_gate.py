@@ -30,6 +30,7 @@ from simulator.backends.driving import (
 )
 from simulator.backends.gates import Answer, Service, Verdicts, Waiting, drawn_ns
 from simulator.results import RunBook
+from simulator.results.checkers import Violation
 from simulator.scenario import Scenario
 from simulator.traffic.bodies import (
     NOTHING,
@@ -89,6 +90,8 @@ class EngineGate:
         self._reactor_ids = made.reactor_ids
         self._listener = _Listener(self._engine.limiter)
         self._engine.limiter = self._listener  # type: ignore[assignment] # reason: it is a limiter that tells
+        self._returned: set[str] = set()
+        self._deleted = 0
         self._values = {group.name: GroupValues() for group in scenario.clients}
         self._known: dict[str | None, Known] = {None: Known()}
         self._known |= {app.name: Known() for app in scenario.applications}
@@ -160,6 +163,19 @@ class EngineGate:
         self._learn(asked, content, response)
         return Answer(response.status, service_ns, wait_ns, body=_job(response))
 
+    def violations(self) -> list[Violation]:
+        """Hold the store against the answers: tokens created = distinct identifiers returned.
+
+        Deleted ones were created too. (TOK-ATOMIC: what failed has created nothing.)
+        """
+        store = self._engine.services.store
+        with store.transaction(write=False):
+            held = sum(store.count_tokens(tenant.id) for tenant in store.tenants())
+        created, returned = held + self._deleted, len(self._returned)
+        if created == returned:
+            return []
+        return [Violation("tokens", f"{created} tokens created, {returned} identifiers returned")]
+
     def _path(self, asked: Asked, known: Known, client: Client) -> str:
         """Return the path with what `{id}` stands for in its place."""
         ask = asked.ask
@@ -177,10 +193,15 @@ class EngineGate:
         known = self._known[asked.key.application if asked.key else None]
         if method == "POST" and response.ok and isinstance(response.body, dict | list):
             if path == "/tokenize":
-                known.add("tokens", ids_of(response.body))
+                ids = tuple(ids_of(response.body))
+                self._returned.update(ids)
+                known.add("tokens", iter(ids))
             elif isinstance(response.body, dict) and "id" in response.body and "{" not in path:
+                if path == "/tokens":
+                    self._returned.add(response.body["id"])
                 known.add(resource_of(path), iter((str(response.body["id"]),)))
         elif method == "DELETE" and response.status in {204, 404} and "/{id}" in path:
+            self._deleted += path.startswith("/tokens/") and response.status == 204
             known.forget(resource_of(path), content.path.rpartition("/")[2])
 
 

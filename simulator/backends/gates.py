@@ -24,6 +24,7 @@ from simulator.backends.asking import Asked
 from simulator.backends.driving import OutsideWorld, Plan, SimpyClock, go_on, step
 from simulator.backends.outside import outside_services, play_outside
 from simulator.results import RunBook
+from simulator.results.checkers import Violation
 from simulator.results.recorder import Recorder
 from simulator.results.rows import NO_STATUS
 from simulator.results.tally import Tally
@@ -69,6 +70,13 @@ class Gate(Protocol):
         self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
+        ...
+
+    def violations(self) -> list[Violation] | None:
+        """Return what of the service's own invariants does not hold at the run's end.
+
+        None where there is no service to look into.
+        """
         ...
 
 
@@ -148,6 +156,10 @@ class LimitsGate:
         if asked.follow is not None:
             return Answer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
         return latency_ns
+
+    def violations(self) -> list[Violation] | None:
+        """Return None: no body was run, so nothing was created."""
+        return None
 
     def _later(
         self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int

@@ -92,7 +92,7 @@ def simulate(  # reason: what a run is told
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
-    return book.close()
+    return book.close(gate.violations() if check else None)
 
 
 def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -105,14 +105,18 @@ class RunBook:
         watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
         self.recorder = Recorder(watchers, chunk_rows=chunk_rows)
 
-    def close(self) -> Result:
-        """Finish the run; returns its result, with the rows in memory or in the folder's file."""
+    def close(self, found: Sequence[Violation] | None = None) -> Result:
+        """Finish the run; returns its result, with the rows in memory or in the folder's file.
+
+        found: broken invariants of the service itself, which no row shows; None where nobody
+        looked at them.
+        """
         self.recorder.close()
         if isinstance(self._sink, FileSink):
             self._sink.close()
         violations = [v for checker in self._checkers for v in checker.violations]
-        violations += self._sums()
-        summary = self._summary(violations)
+        violations += [*self._sums(), *(found or ())]
+        summary = self._summary(violations, looked_inside=found is not None)
         table = self._sink.table() if isinstance(self._sink, MemorySink) else None
         return Result(
             summary,
@@ -121,6 +125,12 @@ class RunBook:
             violations=tuple(violations),
             check_s=sum(timed.spent_s for timed in self._timed),
         )
+
+    def _invariants(self, *, looked_inside: bool) -> list[str]:
+        if not self._checkers:
+            return []
+        names = [*(checker.invariant for checker in self._checkers), "sum"]
+        return [*names, "tokens"] if looked_inside else names
 
     def _sums(self) -> list[Violation]:
         """Hold the tally against the number of rows: offered = admitted + refused + pending."""
@@ -132,7 +142,7 @@ class RunBook:
             return [Violation("sum", f"{self._sink.rows} rows, offered {totals.offered} ≠ {parts}")]
         return []
 
-    def _summary(self, violations: list[Violation]) -> dict[str, Any]:
+    def _summary(self, violations: list[Violation], *, looked_inside: bool) -> dict[str, Any]:
         header = self.header
         totals = self.tally.totals()
         return {
@@ -161,11 +171,9 @@ class RunBook:
             ],
             "checks": {
                 "ran": bool(self._checkers),
-                "invariants": [*(c.invariant for c in self._checkers), "sum"]
-                if self._checkers
-                else [],
+                "invariants": self._invariants(looked_inside=looked_inside),
                 "faults": sum(checker.faults for checker in self._checkers)
-                + sum(v.invariant == "sum" for v in violations),
+                + sum(v.invariant in {"sum", "tokens"} for v in violations),
             },
         }
 

@@ -21,6 +21,8 @@ from simulator.results.storing import REQUESTS_FILE, write_table
 from simulator.results.tally import Tally
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from simulator.report.plots import Plots
 
 __all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
@@ -186,6 +188,20 @@ class Result:
             f"offered={totals['offered']} refused={totals['refused']}>"
         )
 
+    def __rich__(self) -> Table:
+        """Return the table by limit clause, of those that any request met, for a terminal."""
+        from rich.table import Table as _Table  # noqa: PLC0415 # reason: loads only where it is shown
+
+        table = _Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column("clause", no_wrap=True)
+        for name in ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("first", justify="right", no_wrap=True)
+        for line in self.summary["clauses"]:
+            if line["offered"]:
+                table.add_row(line["clause"], *_cells(line))
+        return table
+
     def _repr_html_(self) -> str:
         totals = self.summary["totals"]
         shown = self.clauses[self.clauses["offered"] > 0]
@@ -201,3 +217,18 @@ class Result:
         faults = self.summary["checks"]["faults"]
         tail = f"<p><b>{faults} broken invariants</b></p>" if faults else ""
         return f"<div><p>{head}</p>{table}{tail}</div>"
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    first_ns = line["first_refusal_ns"]
+    shadow = f" ({line['shadow_refused']:,} shadow)" if line["shadow_refused"] else ""
+    return [
+        f"{line['offered']:,}",
+        f"{line['admitted']:,}",
+        f"{line['refused']:,}{shadow}",
+        f"{line['delayed']:,}",
+        f"{line['blocked_ns'] / 1e9:,.1f}",
+        str(line["keys"]),
+        str(line["ips"]),
+        "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
+    ]

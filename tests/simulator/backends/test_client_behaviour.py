@@ -189,3 +189,62 @@ def test_delayed_beyond_the_end_is_pending() -> None:
     totals = result.summary["totals"]
     assert result.requests["wait_ns"].tolist() == [0, S, 2 * S]
     assert (totals["offered"], totals["admitted"], totals["pending"]) == (3, 2, 1)
+
+
+MIXED = """
+    think = { kind = "exponential", mean = "100ms" }
+    count = 4
+    mix = [
+        { request = "POST /tokenize", tokens_max = 7, shape = "composite", invalid_share = 0.1 },
+        { request = "POST /tokenize", types = { card = 1 }, duplicate_share = 0.5 },
+        { request = "POST /tokenize", tokens = 2 },
+        { request = "POST /tokens", types = { token = 1, card = 1 }, duplicate_share = 0.3 },
+        { request = "DELETE /tokens/{id}", pick = "uniform" },
+        { request = "PATCH /tokens/{id}", pick = "oldest" },
+        { request = "GET /tokens/{id}" },
+        { request = "POST /detokenize", tokens = 3, tokens_max = 6, pick = "uniform" },
+        { request = "POST /tokens/search", pick = "uniform" },
+        { request = "POST /token-intents" },
+    ]
+"""
+
+
+@pytest.mark.parametrize("deduplicate", ["true", "false"])
+def test_bodies_reach_every_answer_and_tokens_are_conserved(deduplicate: str) -> None:
+    text = HEAD.replace("{duration}", "40s").replace("{rate}", "10000/1m")
+    text = text.replace(
+        'name = "t"', f'name = "t"\nsettings = {{ deduplicate_tokens = {deduplicate} }}'
+    )
+    text = text.replace('kind = "public"', 'kind = "private"')
+    result = run(text + '[[clients]]\nname = "c"\napplication = "a"\n' + MIXED)
+    assert result.violations == ()
+    assert "tokens" in result.summary["checks"]["invariants"]
+    frame = result.requests
+    seen = {
+        (method, path, status)
+        for method, path, status in zip(
+            frame["method"], frame["path"], frame["status"].astype(int), strict=True
+        )
+    }
+    assert {
+        ("POST", "/tokenize", 200),
+        ("POST", "/tokenize", 400),
+        ("POST", "/tokens", 201),
+        ("DELETE", "/tokens/{id}", 204),
+        ("PATCH", "/tokens/{id}", 200),
+        ("GET", "/tokens/{id}", 200),
+        ("POST", "/detokenize", 200),
+        ("POST", "/detokenize", 400),
+        ("POST", "/tokens/search", 200),
+        ("POST", "/token-intents", 201),
+    } <= seen
+
+
+def test_tokens_that_nobody_was_told_of_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.backends.engine_gate.ids_of", lambda body: iter(()))
+    text = HEAD.replace("{duration}", "3s").replace("{rate}", "100/1m")
+    client = '[[clients]]\nname = "c"\napplication = "a"\n' + open_loop("1/1s")
+    result = run(text + client, fidelity="engine")
+    assert [violation.invariant for violation in result.violations] == ["tokens"]
+    assert result.violations[0].what == "3 tokens created, 0 identifiers returned"
+    assert result.summary["checks"]["faults"] == 1

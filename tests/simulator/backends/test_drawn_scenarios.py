@@ -131,6 +131,55 @@ _PACINGS = (
 )
 
 
+@st.composite
+def outside_scenarios(draw: st.DrawFn) -> str:
+    """Return the text of a small scenario whose clients invoke proxies and reactors."""
+    latency = st.sampled_from(
+        [*_DRAWS, '{ kind = "discrete", values = ["0s", "24s", "26s", "40s"] }']
+    )
+    lines = ['duration = "60s"', f"seed = {draw(st.integers(0, 2**63 - 1))}"]
+    lines += ["[choices.outside]", f"hot_concurrency = {draw(st.integers(0, 2))}"]
+    lines.append(f'cold_start = "{draw(st.sampled_from(["0s", "700ms", "29500ms"]))}"')
+    if draw(st.booleans()):
+        lines.append(f"instances_cap = {draw(st.integers(1, 3))}")
+    if draw(st.booleans()):
+        lines.append('keep_hot = "2s"')
+    if draw(st.booleans()):
+        lines += ["[choices.limits]", 'throttle = "delay"', 'delay_bound = "9s"']
+    lines += ['[rules.LIM-PROXY-KEY]\nrate = "5/4s"', '[rules.LIM-PROXY-HOST]\nrate = "4/4s"']
+    lines += ['[[tenants]]\nname = "t"', '[[applications]]\nname = "a"\ntenant = "t"']
+    lines += ['[[addresses]]\nname = "nat"', '[[proxies]]\nname = "p"\ntenant = "t"']
+    lines += ['host = "pay.example.com"', f"destination = {draw(latency)}"]
+    lines.append(f"unreachable_share = {draw(st.sampled_from([0.0, 0.3]))}")
+    lines.append(f"require_auth = {draw(st.sampled_from(['true', 'false']))}")
+    for part in ("request_transform", "response_transform"):
+        if draw(st.booleans()):
+            lines.append(f"{part} = {draw(latency)}")
+    lines.append(f'[[reactors]]\nname = "r"\ntenant = "t"\nservice = {draw(latency)}')
+    for place in range(2):
+        retry = draw(st.sampled_from(_OUTSIDE_RETRIES))
+        lines += ["[[clients]]", f'name = "g{place}"\ncount = 2\naddresses = "nat"']
+        lines.append('application = "a"')
+        lines.append(draw(st.sampled_from(_OUTSIDE_LOOPS)))
+        lines.append(f'retry = {retry}\nmix = [{{ request = "GET /proxy/pay", proxy = "p" }},')
+        lines.append('{ request = "POST /proxy/pay", proxy = "p", via = "host" },')
+        lines.append('{ request = "POST /reactors/{id}/react", reactor = "r" }]')
+    return "\n".join(lines)
+
+
+_OUTSIDE_LOOPS = (
+    'think = { kind = "exponential", mean = "500ms" }',
+    'think = { kind = "constant", value = "1s" }\nconcurrency = 3',
+    'loop = "open"\narrivals = { kind = "poisson", rate = "2/1s" }',
+    'loop = "open"\narrivals = { kind = "constant", rate = "1/1s" }\nconcurrency = 2',
+)
+_OUTSIDE_RETRIES = (
+    '{ kind = "none" }',
+    '{ kind = "full-jitter", base = "100ms", cap = "2s", attempts = 3, on = [429, 408, 502] }',
+    '{ kind = "fixed", delay = "1s", attempts = 2, on = [504, 429] }',
+)
+
+
 def check_both(text: str) -> tuple[Scenario, Result]:
     """Play a scenario in both fidelities; they decide alike and no invariant breaks."""
     scenario = loads(text)
@@ -171,6 +220,13 @@ def recompute(scenario: Scenario, result: Result) -> None:
 @settings(max_examples=30)
 def test_drawn_scenarios(text: str) -> None:
     recompute(*check_both(text))
+
+
+@given(outside_scenarios())
+@settings(max_examples=25)
+def test_drawn_scenarios_with_proxies_and_reactors(text: str) -> None:
+    """Behind a proxy and in a reactor both fidelities take the same time, to the nanosecond."""
+    check_both(text)
 
 
 @pytest.mark.slow

@@ -61,6 +61,11 @@ class Witness:
         made = card if is_card else token
         return made(self._bench, name, **metadata)
 
+    def again(self, request: dict[str, Json]) -> dict[str, Json]:
+        """Return a request for an equal value, so that what exists comes back."""
+        flag = self._bench.profile.dedup.flag_name
+        return {**request, flag: True} if self.way == "flag" else request
+
     def exists(self, name: str, *, is_card: bool = False) -> tuple[bool, Exchange]:
         """Return whether the token of that name exists, and what shows it.
 

@@ -44,18 +44,30 @@ def named(bench: Bench) -> Iterator[Finding]:
         says = f"`{field}` names no container here; name the field in the profile"
         yield unsettled(bench, "TOK-CONTAINER", says, shown)
         return
-    yield reads(bench, "TOK-CONTAINER", "tokens.container_form", form, shown)
+    is_understood = bench.knows("tokens.container_field") or _refuses_nonsense(bench, key)
+    if is_understood:
+        yield reads(bench, "TOK-CONTAINER", "tokens.container_form", form, shown)
     for path in paths[:2]:
         exchange = tokenize(bench, token(bench, path, **_named(bench, form, path)), key)
         found, where = _found_in(bench, exchange, key)
         if found is None:
             says = "a container is accepted, and no record shows it"
             yield informs(bench, "TOK-CONTAINER", says, exchange)
+        elif found != path and not is_understood:
+            field = bench.profile.tokens.container_field
+            says = f"`{field}` is ignored here; name the field in the profile"
+            yield unsettled(bench, "TOK-CONTAINER", says, exchange, where)
         elif found == path:
             yield bench.passes("TOK-CONTAINER", f"the token is in {path}", exchange, where)
         else:
             says = f"the token must be in {path}, not in {found}"
             yield bench.fails("TOK-CONTAINER", says, exchange, where)
+
+
+def _refuses_nonsense(bench: Bench, key: KeyLabel) -> bool:
+    """Whether the field is one that the deployment knows: a number in it is refused."""
+    nonsense: dict[str, Json] = {bench.profile.tokens.container_field: 5}
+    return is_refused(tokenize(bench, token(bench, "nonsense", **nonsense), key))
 
 
 def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:

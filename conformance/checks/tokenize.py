@@ -12,7 +12,6 @@ from conformance.checks._common import (
     is_uuid,
     quota,
     reads,
-    ready,
     records_of,
     spread_key,
     tokenize,
@@ -21,6 +20,7 @@ from conformance.checks._common import (
 )
 from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks._witness import Witness
 from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding
@@ -174,13 +174,13 @@ _ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json], tuple[_Place, 
     "TOK-COMPOSITE",
     accepts="each identifier stands where its value stood, each value has its own",
     roles=("private_prod",),
-    requests=8,
+    requests=12,
 )
 def order(bench: Bench) -> Iterator[Finding]:
     """Each value has a token of its own, at the value's own place."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
-    yield from _card_order(bench, key)
+    yield from _card_order(bench, spread_key(bench, "private_prod"))
+    witness = Witness.of(bench)
+    key = witness.key
     for clause, shape, places in _ORDERED:
         values = [value(bench, f"{clause} {name}") for name in "abc"]
         exchange = tokenize(bench, shape(*values), key)
@@ -194,7 +194,7 @@ def order(bench: Bench) -> Iterator[Finding]:
             yield bench.fails("TOK-LEAF", says, exchange)
         else:
             yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
-            yield _looked_up(bench, key, clause, values, found, exchange)
+            yield _looked_up(bench, witness, clause, values, found, exchange)
 
 
 def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
@@ -230,20 +230,19 @@ def _at(answer: Any, place: _Place) -> Any:  # noqa: ANN401 # reason: any JSON
 
 def _looked_up(
     bench: Bench,
-    key: KeyLabel,
+    witness: Witness,
     clause: str,
     values: list[str],
     found: list[str],
     shown: Exchange,
 ) -> Finding:
     """Look the values up by deduplication: every identifier must be its own value's."""
-    flag = bench.profile.dedup.flag_name
-    again: list[Json] = [{"type": "token", "data": one, flag: True} for one in values]
-    exchange = tokenize(bench, again, key)
-    if not exchange.ok:
-        return unsettled(bench, clause, "no deduplication: places of strings not seen", exchange)
-    records = records_of(exchange, len(again))
-    if not all((record.get("_extras") or {}).get("deduplicated") is True for record in records):
+    again: list[Json] = [witness.again({"type": "token", "data": one}) for one in values]
+    exchange = tokenize(bench, again, witness.key)
+    records = records_of(exchange, len(again)) if exchange.ok else []
+    if not records or not all(
+        (record.get("_extras") or {}).get("deduplicated") is True for record in records
+    ):
         return unsettled(bench, clause, "no deduplication: places of strings not seen", exchange)
     if [record["id"] for record in records] == found:
         return bench.passes(clause, "each identifier stands where its value stood", shown, exchange)

@@ -1,0 +1,340 @@
+"""The limiter over columns: whole arrays of requests in, whole arrays of decisions out.
+
+Two passes over the rows: the first finds each row's lane, by one probe of a hash table; the second
+decides. Rows of the first do not depend on one another, so its look-ups overlap in the machine.
+Counters stay from call to call, so a long log can be handed over piece by piece, and memory
+follows the counters and not the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from engine.errors import InputError
+from engine.limits.compiled.columns import Columns, Decided
+from engine.limits.compiled.core import (
+    ALL,
+    BOUND_NS,
+    CLEARS,
+    COUNTERS,
+    COUNTS_REFUSED,
+    EXTENDS,
+    FLAGS,
+    FROM_NS,
+    IN_FORCE,
+    LANES,
+    MOST_LEGS,
+    Core,
+    Ints,
+    fresh_core,
+    grown,
+    leg_rows,
+    widened,
+)
+from engine.limits.compiled.deciding import (
+    SOURCES,
+    decide,
+    find_lane,
+    has_lane_room,
+    has_room,
+    raw_of,
+    refill_tables,
+)
+from engine.limits.compiled.jit import Jit
+from engine.limits.legs import Leg, Legs, class_of
+from engine.limits.subject import Subject
+from engine.limits.table import LimitTable
+from engine.profile import LimitsProfile
+
+__all__ = ["CompiledLimiter"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_MOST_RULES: Final = 63
+_NARROW_BITS: Final = 16
+_NARROW_LEGS: Final = 8_000
+_JIT: Final = Jit("compiled limiter", (*SOURCES, Path(__file__)))
+
+
+@_JIT.compiled
+def _find_lanes(
+    core: Core,
+    first: int,
+    kind: Array,
+    key: Array,
+    ip: Array,
+    proxy: Array,
+    host: Array,
+    lane: Array,
+) -> int:
+    """Find the lanes of rows from `first` on; return the first row that there is no room for."""
+    raw = raw_of(core)
+    for row in range(first, len(kind)):
+        if not has_lane_room(raw):
+            return row
+        lane[row] = find_lane(
+            raw,
+            int(kind[row]),
+            int(key[row]),
+            int(ip[row]),
+            int(proxy[row]) if len(proxy) else -1,
+            int(host[row]) if len(host) else -1,
+        )
+    return len(kind)
+
+
+@_JIT.compiled
+def _decide_rows(
+    core: Core,
+    first: int,
+    t_ns: Array,
+    lane: Array,
+    verdict: Array,
+    wait_ns: Array,
+    refusing: Array,
+    shadow: Array,
+) -> int:
+    """Decide about rows from `first` on; return the first row that there is no room for."""
+    raw = raw_of(core)
+    for row in range(first, len(t_ns)):
+        if not has_room(raw):
+            return row
+        found = decide(raw, t_ns[row], lane[row])
+        verdict[row], wait_ns[row], refusing[row] = found[:3]
+        if len(shadow):
+            shadow[row] = found[3]
+    return len(t_ns)
+
+
+@_JIT.compiled
+def _refill(core: Core) -> None:
+    refill_tables(raw_of(core))
+
+
+class CompiledLimiter:
+    """Decides about columns of requests, exactly as `Limiter` does about one after the other.
+
+    tables, profile: as `Limiter` takes them. from_ns: shadow refusals are counted from here on.
+    tell: is told, in one line, that code is compiled, which only happens once on a machine.
+
+    Raises `InputError` where `Limiter` does, and where only answers decide what counts
+    (`counted_statuses = "success"`): there are none here.
+
+    >>> limiter = CompiledLimiter({"Default": LimitTable.default()}, LimitsProfile())
+    >>> public = limiter.kind(Subject("POST", "/tokenize", "ip", key_id="k",
+    ...                               application_kind="public"))
+    >>> zeros = np.zeros(51, dtype=np.int64)
+    >>> decided = limiter.decide(Columns(zeros, zeros + public, zeros, zeros))
+    >>> int(decided.admitted.sum()), decided.verdicts()[int(decided.verdict[50])]
+    (50, ('blocked', 'LIM-PUBLIC'))
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        *,
+        from_ns: int = 0,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        if profile.counted_statuses == "success":
+            raise InputError(
+                'counted_statuses = "success" must go with the engine; the compiled limits know '
+                "no answers"
+            )
+        self.profile = profile
+        self._legs = Legs(tables, profile)
+        self._places: dict[int, int] = {}
+        self._all: list[Leg] = []
+        self._kinds: dict[Any, int] = {}
+        self._rows: list[tuple[list[int], list[int]]] = []
+        flags = np.zeros(FLAGS, dtype=np.int64)
+        flags[BOUND_NS] = profile.delay_bound_ns if profile.throttle == "delay" else 0
+        flags[EXTENDS] = profile.block_extends
+        flags[COUNTS_REFUSED] = profile.count_refused
+        flags[CLEARS] = profile.block_reset == "clear"
+        flags[FROM_NS] = from_ns
+        self.core = fresh_core(flags)
+        self._stale = True
+        _JIT.warm_up(_compile_all, tell)
+
+    # --- kinds of requests -------------------------------------------------------------------
+
+    def kind(self, subject: Subject) -> int:
+        """Return the number of a subject's kind: all that decides which rules apply to it.
+
+        Raises `InputError` when its table is unknown.
+        """
+        resources = self._legs.classifier.matching(subject.method, subject.path)
+        asked = class_of(subject, resources)
+        found = self._kinds.get(asked)
+        if found is None:
+            found = self._kinds[asked] = len(self._rows)
+            legs = self._legs.of_class(asked)
+            if len(legs) > _MOST_RULES:
+                raise InputError(
+                    f"limits = {len(legs)} counters for one request must be at most "
+                    f"{_MOST_RULES} where they are compiled; leave rules out"
+                )
+            self._rows.append(
+                (
+                    [self._place(leg) for leg in legs if not leg.rule.shadow],
+                    [self._place(leg) for leg in legs if leg.rule.shadow],
+                )
+            )
+            self._stale = True
+        return found
+
+    def rules(self, kind: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names of a kind's rules in force, and in shadow, as masks number them."""
+        in_force, shadow = self._rows[kind]
+        names = self.legs
+        return tuple(names[place] for place in in_force), tuple(names[place] for place in shadow)
+
+    @property
+    def legs(self) -> list[str]:
+        """The names of rules, as verdicts number them."""
+        return [leg.name for leg in self._all]
+
+    def _place(self, leg: Leg) -> int:
+        found = self._places.get(id(leg))
+        if found is None:
+            found = self._places[id(leg)] = len(self._all)
+            self._all.append(leg)
+        return found
+
+    def ready_core(self) -> Core:
+        """Return the arrays with all kinds in them, for compiled code."""
+        if self._stale:
+            self._stale = False
+            self.core = self._with_kinds()
+        return self.core
+
+    def _with_kinds(self) -> Core:
+        most = max((len(force) + len(shadow) for force, shadow in self._rows), default=0)
+        class_legs = np.zeros((max(1, len(self._rows)), max(1, most)), dtype=np.int32)
+        sizes = np.zeros((max(1, len(self._rows)), 2), dtype=np.int32)
+        for number, (force, shadow) in enumerate(self._rows):
+            class_legs[number, : len(force) + len(shadow)] = force + shadow
+            sizes[number, IN_FORCE], sizes[number, ALL] = len(force), len(force) + len(shadow)
+        core = self.core
+        core.flags[MOST_LEGS] = max(most, 1)
+        core = core._replace(
+            rules=leg_rows(self._all),
+            class_legs=class_legs,
+            class_sizes=sizes,
+            blocked_ns=_at_least_as_long(core.blocked_ns, len(self._all)),
+            shadow_counts=_at_least_as_long(core.shadow_counts, len(self._all)),
+        )
+        return widened(core, most)
+
+    def grow(self) -> Core:
+        """Make room where there is none for one more request; return the arrays."""
+        before = self.core
+        core = self.core = grown(before)
+        tables = _tables(core)
+        if any(now is not was for now, was in zip(tables, _tables(before), strict=True)):
+            for table in tables:
+                table.fill(-1)
+            _refill(core)
+        return core
+
+    # --- deciding ----------------------------------------------------------------------------
+
+    def lanes(self, columns: Columns) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Return each row's lane: who asks for what, as far as limits go."""
+        core = self.ready_core()
+        lane = np.empty(len(columns), dtype=np.int32)
+        none = np.zeros(0, dtype=np.int32)
+        proxy = none if columns.proxy_key is None else columns.proxy_key
+        host = none if columns.host is None else columns.host
+        row = 0
+        while True:
+            row = _find_lanes(core, row, columns.kind, columns.key, columns.ip, proxy, host, lane)
+            if row == len(columns):
+                return lane
+            core = self.grow()
+
+    def decide_lanes(
+        self, t_ns: np.ndarray[Any, np.dtype[np.int64]], lane: np.ndarray[Any, np.dtype[np.int32]]
+    ) -> Decided:
+        """Decide about rows whose lanes are found."""
+        core = self.ready_core()
+        rows = len(t_ns)
+        # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
+        small = np.int16 if core.flags[MOST_LEGS] < _NARROW_BITS else np.int64
+        verdict = np.empty(rows, dtype=np.int16 if len(self._all) < _NARROW_LEGS else np.int32)
+        wait_ns = np.empty(rows, dtype=np.int64)
+        refusing = np.empty(rows, dtype=small)
+        has_shadows = any(shadow for _, shadow in self._rows)
+        shadow = np.empty(rows if has_shadows else 0, dtype=small)
+        row = 0
+        while True:
+            row = _decide_rows(core, row, t_ns, lane, verdict, wait_ns, refusing, shadow)
+            if row == rows:
+                if not has_shadows:
+                    shadow = np.broadcast_to(small(0), rows)
+                return Decided(verdict, wait_ns, refusing, shadow, self.legs)
+            core = self.grow()
+
+    def decide(self, columns: Columns) -> Decided:
+        """Decide about all rows, in order, and charge them where they count."""
+        return self.decide_lanes(columns.t_ns, self.lanes(columns))
+
+    # --- what it holds -----------------------------------------------------------------------
+
+    @property
+    def counter_count(self) -> int:
+        """How many counters are held."""
+        return int(self.core.used[COUNTERS])
+
+    @property
+    def lane_count(self) -> int:
+        """How many lanes are held."""
+        return int(self.core.used[LANES])
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the arrays take."""
+        return sum(array.nbytes for array in self.core)
+
+    def blocked_ns(self) -> dict[str, int]:
+        """Return rule → the time that its blocks last together, of all that began so far."""
+        found: dict[str, int] = {}
+        for leg, blocked_ns in zip(self._all, self.core.blocked_ns.tolist(), strict=False):
+            if leg.block_ns:
+                found[leg.name] = found.get(leg.name, 0) + blocked_ns
+        return found
+
+    def shadow_counts(self) -> dict[str, int]:
+        """Return rule → how many requests a rule in shadow would have refused since `from_ns`."""
+        counts: dict[str, int] = {}
+        for leg, count in zip(self._all, self.core.shadow_counts.tolist(), strict=False):
+            if count:
+                counts[leg.name] = counts.get(leg.name, 0) + count
+        return counts
+
+
+def _at_least_as_long(counts: Ints, size: int) -> Ints:
+    return np.pad(counts, (0, max(0, size - len(counts))))
+
+
+def _tables(core: Core) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    return core.lane_table, core.counter_table
+
+
+def _compile_all() -> None:
+    """Call every compiled function once, with each type of column that callers have."""
+    limiter = CompiledLimiter.__new__(CompiledLimiter)
+    core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
+    core.flags[MOST_LEGS] = 1
+    limiter.core, limiter._all, limiter._rows, limiter._stale = core, [], [], False  # noqa: SLF001 # reason: a fresh one of its own
+    for dtype in (np.int32, np.int64):
+        column = np.zeros(0, dtype=dtype)
+        lane = limiter.lanes(Columns(np.zeros(0, np.int64), column, column, column))
+        limiter.decide_lanes(np.zeros(0, np.int64), lane)
+    _refill(core)

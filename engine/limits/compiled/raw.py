@@ -1,0 +1,46 @@
+"""Pointers for compiled code: an array's memory without its reference count.
+
+Taking a row of an array (`lines[counter]`) counts a reference up and down again, which costs more
+than a decision. A pointer is indexed just like an array and costs nothing; whoever makes one keeps
+the array alive meanwhile, and bounds are the caller's to keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types as _types
+from numba.core import cgutils as _cgutils
+from numba.extending import intrinsic as _intrinsic
+
+__all__ = ["moved", "pointer"]
+
+cgutils: Any = _cgutils
+intrinsic: Any = _intrinsic
+types: Any = _types
+
+
+@intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types
+def pointer(typing_context: Any, array: Any) -> Any:  # noqa: ANN401, ARG001 # reason: numba's protocol
+    """Return a pointer to a contiguous array's first element."""
+    if not isinstance(array, types.Array):
+        return None
+    result = types.CPointer(array.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ANN401 # reason: numba's protocol
+        made = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        return made.data
+
+    return result(array), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types
+def moved(typing_context: Any, base: Any, by: Any) -> Any:  # noqa: ANN401, ARG001 # reason: numba's protocol
+    """Return a pointer moved on by some elements."""
+    if not (isinstance(base, types.CPointer) and isinstance(by, types.Integer)):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ANN401, ARG001 # reason: numba's protocol
+        return builder.gep(args[0], [args[1]])
+
+    return base(base, by), generate

@@ -1,0 +1,276 @@
+"""Faults of authentication, permissions and error answers (seed 5, 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+from conformance.faults.bodies import elements_in, is_creating
+from conformance.faults.registry import (
+    FaultyEngine,
+    Submit,
+    fault,
+    fault_of_answers,
+    fault_of_engines,
+    json_of,
+    records_in,
+)
+from engine import Request, Response
+from engine.limits import Headroom, Subject
+from engine.messages import Decision, Json
+
+__all__ = ["change_subjects"]
+
+_COMPARED: Final = 36
+_DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
+
+
+# --- the key ------------------------------------------------------------------------------------
+
+
+def _as_known(request: Request, key: str) -> Request:
+    return Request(
+        request.method,
+        request.path,
+        ip=request.ip,
+        key=key,
+        headers=request.headers,
+        body=request.body,
+        host=request.host,
+        proxy_key=request.proxy_key,
+    )
+
+
+def _first_key(engine: FaultyEngine, request: Request) -> str | None:
+    """Return the first key with a right to create that was ever used, and remember this one."""
+    caller = engine.identify(request)
+    if caller is not None and request.key is not None and caller.may("token:create", "/pci/high/"):
+        engine.notes.setdefault("key", request.key)
+    return engine.notes.get("key")
+
+
+@fault("unknown-key-accepted", "AUTH-HEADER")
+async def _unknown_key_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A key that does not exist is taken for one that does."""
+    known = _first_key(engine, request)
+    if known is not None and request.key is not None and engine.identify(request) is None:
+        return await submit(_as_known(request, known))
+    return await submit(request)
+
+
+@fault("no-key-accepted", "AUTH-HEADER")
+async def _no_key_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A request without any key is answered as if it had one."""
+    known = _first_key(engine, request)
+    if known is not None and request.key is None and is_creating(request):
+        return await submit(_as_known(request, known))
+    return await submit(request)
+
+
+@fault("key-cut-short-accepted", "AUTH-HEADER")
+async def _key_cut_short(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A key is compared by its first 36 characters only."""
+    asked = request.key
+    if asked is None or len(asked) < _COMPARED:
+        return await submit(request)
+    if engine.identify(request) is not None:
+        engine.notes[asked[:_COMPARED]] = asked
+    return await submit(_as_known(request, engine.notes.get(asked[:_COMPARED], asked)))
+
+
+# --- permissions --------------------------------------------------------------------------------
+
+
+def _container_of(one: Any) -> str:  # noqa: ANN401 # reason: any JSON
+    """Return where an element of a valid body goes."""
+    if not isinstance(one, dict):
+        return _DEFAULTS["token"]
+    named = one.get("containers")
+    if isinstance(named, list) and named and isinstance(named[0], str):
+        return named[0].lower()
+    return _DEFAULTS.get(str(one["type"]), _DEFAULTS["token"])
+
+
+async def _allowing(
+    engine: FaultyEngine,
+    request: Request,
+    submit: Submit,
+    choose: Callable[[list[str], Callable[[str, str], bool]], list[str]],
+) -> Response:
+    """Let some of the containers that a request names pass without their right."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    named = [_container_of(one) for one in elements_in(json_of(request))]
+    passing = choose(named, caller.may)
+    with engine.answering(caller, "token:create", passing, lambda _: True):
+        return await submit(request)
+
+
+@fault("first-container-only", "AUTH-CREATE")
+async def _first_container_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The right to create is checked on the first container of a request only."""
+
+    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
+        return named[1:] if named and may("token:create", named[0]) else []
+
+    return await _allowing(engine, request, submit, choose)
+
+
+@fault("default-container-unchecked", "AUTH-CREATE")
+async def _default_container(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The right to create is checked on containers that are named, not on default ones."""
+    body = json_of(request) if is_creating(request) else None
+    if any(isinstance(one, dict) and "containers" in one for one in elements_in(body)):
+        return await submit(request)
+
+    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
+        del may
+        return named
+
+    return await _allowing(engine, request, submit, choose)
+
+
+@fault("create-unchecked", "AUTH-CREATE")
+async def _create_unchecked(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every known key may create tokens."""
+
+    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
+        del may
+        return named
+
+    return await _allowing(engine, request, submit, choose)
+
+
+@fault("read-ignored", "AUTH-READ")
+async def _read_ignored(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A deduplicated record is redacted, whether or not the key holds token:read."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    with engine.answering(caller, "token:read", _DEFAULTS.values(), lambda _: False):
+        return await submit(request)
+
+
+@fault("read-not-asked-for", "AUTH-READ")
+async def _read_not_asked_for(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A deduplicated record is never redacted."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    with engine.answering(caller, "token:read", _DEFAULTS.values(), lambda _: True):
+        return await submit(request)
+
+
+@fault_of_answers("redacted-for-readers", "AUTH-READ")
+def _redacted_for_readers(body: Json, answer: Json) -> Json:
+    """Readers too get no metadata on a deduplicated record."""
+    del body
+    for record in records_in(answer):
+        if record["_extras"]["deduplicated"]:
+            record.pop("metadata", None)
+    return answer
+
+
+# --- classes of the limits ----------------------------------------------------------------------
+
+
+class _Changed:
+    """A limiter that sees other subjects than there are."""
+
+    def __init__(self, engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
+        self._inner = engine.limiter
+        self._fields = fields
+        self._seen: dict[int, tuple[Subject, Subject]] = {}
+
+    def _subject(self, subject: Subject) -> Subject:
+        known = self._seen.get(id(subject))
+        if known is None or known[0] is not subject:
+            names = [name for name in Subject.__slots__ if not name.startswith("_")]
+            fields = {name: getattr(subject, name) for name in names}
+            known = (subject, Subject(**{**fields, **self._fields(subject)}))
+            self._seen[id(subject)] = known
+        return known[1]
+
+    def decide(self, now_ns: int, subject: Subject) -> Decision:
+        """Decide about the other subject."""
+        return self._inner.decide(now_ns, self._subject(subject))
+
+    def headroom(self, now_ns: int, subject: Subject) -> Headroom | None:
+        """Say what the other subject has left."""
+        return self._inner.headroom(now_ns, self._subject(subject))
+
+    def settle(self, decision: Decision, status: int) -> None:
+        """Settle as ever."""
+        self._inner.settle(decision, status)
+
+
+def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
+    """Let an engine's limiter see every request with some fields changed."""
+    engine.limiter = _Changed(engine, fields)  # type: ignore[assignment] # reason: the fault
+
+
+@fault_of_engines("public-as-private", "AUTH-KINDS")
+def _public_as_private(engine: FaultyEngine) -> None:
+    """A public application is limited as a private one."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        is_public = subject.application_kind == "public"
+        return {"application_kind": "private"} if is_public else {}
+
+    change_subjects(engine, fields)
+
+
+@fault_of_engines("management-without-class", "AUTH-KINDS")
+def _management_without_class(engine: FaultyEngine) -> None:
+    """A management application has no rate-limit class."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        is_one = subject.application_kind == "management"
+        return {"application_kind": None} if is_one else {}
+
+    change_subjects(engine, fields)
+
+
+@fault_of_engines("everything-legacy", "AUTH-LEGACY")
+def _everything_legacy(engine: FaultyEngine) -> None:
+    """Every key counts as a legacy one."""
+    change_subjects(engine, lambda subject: {"legacy": subject.key_id is not None})
+
+
+@fault_of_engines("legacy-unknown", "AUTH-LEGACY")
+def _legacy_unknown(engine: FaultyEngine) -> None:
+    """A legacy key is limited as any other."""
+    change_subjects(engine, lambda _: {"legacy": False})
+
+
+# --- error answers ------------------------------------------------------------------------------
+
+
+@fault("busy-for-too-many", "ERR-429")
+async def _busy_for_too_many(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A rate-limited request gets 503."""
+    del engine
+    response = await submit(request)
+    return dataclasses.replace(response, status=503) if response.status == 429 else response
+
+
+@fault("forbidden-for-blocked", "ERR-429")
+async def _forbidden_for_blocked(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A request that a block refuses gets 403; one that a throttle refuses gets 429."""
+    del engine
+    response = await submit(request)
+    if response.decision.outcome == "blocked":
+        return dataclasses.replace(response, status=403)
+    return response
+
+
+@fault("gateway-timeout", "ERR-408")
+async def _gateway_timeout(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A proxy whose destination takes too long answers 504."""
+    del engine
+    response = await submit(request)
+    return dataclasses.replace(response, status=504) if response.status == 408 else response

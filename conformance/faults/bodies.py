@@ -1,0 +1,355 @@
+"""Faults of POST /tokenize: its body shapes and its token request objects (seed 2.2, 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from conformance.faults.registry import (
+    FaultyEngine,
+    Submit,
+    fault,
+    fault_of_answers,
+    fault_of_bodies,
+    json_of,
+    with_body,
+)
+from engine import Request, Response
+from engine.messages import Json, Problem
+
+__all__ = ["DEFAULT_CONTAINERS", "elements_in", "is_creating", "is_record", "is_request"]
+
+DEFAULT_CONTAINERS: Final = ("/general/high/", "/pci/high/")
+
+
+def is_creating(request: Request) -> bool:
+    """Whether a request creates tokens."""
+    path = request.path.partition("?")[0]
+    return request.method == "POST" and path in {"/tokenize", "/tokens"}
+
+
+def is_request(body: Json) -> bool:
+    """Whether a part of a body is a token request object."""
+    return isinstance(body, dict) and "type" in body
+
+
+def elements_in(body: Json) -> Iterator[Any]:
+    """Yield what a body asks to be made tokens of: leaves and token request objects, in order."""
+    if isinstance(body, str) or is_request(body):
+        yield body
+    elif isinstance(body, dict | list):
+        for one in body.values() if isinstance(body, dict) else body:
+            yield from elements_in(one)
+
+
+def _requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
+    """Return the body with every token request object changed."""
+    if isinstance(body, dict):
+        if "type" in body:
+            return change(dict(body))
+        return {key: _requests_changed(one, change) for key, one in body.items()}
+    if isinstance(body, list):
+        return [_requests_changed(one, change) for one in body]
+    return body
+
+
+def _refused(detail: str) -> Response:
+    return Problem(400, detail).response()
+
+
+def is_record(answer: Json) -> bool:
+    """Whether a part of an answer is a token record."""
+    return isinstance(answer, dict) and isinstance(answer.get("_extras"), dict)
+
+
+# --- the mirror ---------------------------------------------------------------------------------
+
+
+@fault_of_answers("array-reversed", "TOK-ARRAY")
+def _array_reversed(body: Json, answer: Json) -> Json:
+    """An array comes back in the opposite order."""
+    del body
+    return answer[::-1] if isinstance(answer, list) else answer
+
+
+@fault_of_answers("strings-rotated", "TOK-ARRAY")
+def _strings_rotated(body: Json, answer: Json) -> Json:
+    """The identifiers of an array of strings come back one place further on."""
+    del body
+    if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
+        return answer[-1:] + answer[:-1]
+    return answer
+
+
+@fault_of_answers("last-item-dropped", "TOK-ARRAY")
+def _last_item_dropped(body: Json, answer: Json) -> Json:
+    """The last element of an array is missing."""
+    del body
+    return answer[:-1] if isinstance(answer, list) and len(answer) > 1 else answer
+
+
+@fault_of_answers("key-lower-cased", "TOK-PLAIN")
+def _key_lower_cased(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in lower case."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    return {key.lower(): one for key, one in answer.items()}
+
+
+@fault_of_answers("odd-key-dropped", "TOK-PLAIN")
+def _odd_key_dropped(body: Json, answer: Json) -> Json:
+    """A plain object's empty key is missing."""
+    if isinstance(answer, dict) and not is_request(body):
+        answer.pop("", None)
+    return answer
+
+
+@fault_of_answers("values-swapped", "TOK-PLAIN")
+def _values_swapped(body: Json, answer: Json) -> Json:
+    """A plain object's identifiers stand at the sorted keys, not at those of their values."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    if not all(isinstance(one, str) for one in answer.values()):
+        return answer
+    return dict(zip(sorted(answer), answer.values(), strict=True))
+
+
+@fault_of_answers("object-as-identifier", "TOK-OBJECT")
+def _object_as_identifier(body: Json, answer: Json) -> Json:
+    """A token request object alone comes back as its identifier."""
+    del body
+    return answer["id"] if isinstance(answer, dict) and is_record(answer) else answer
+
+
+@fault_of_answers("record-in-list", "TOK-OBJECT")
+def _record_in_list(body: Json, answer: Json) -> Json:
+    """A token request object alone comes back as an array of one record."""
+    del body
+    return [answer] if is_record(answer) else answer
+
+
+@fault_of_answers("nested-flattened", "TOK-COMPOSITE")
+def _nested_flattened(body: Json, answer: Json) -> Json:
+    """An array of one element inside another array comes back as that element."""
+    del body
+
+    def flat(one: Json, *, inside: bool) -> Json:
+        if isinstance(one, list):
+            inner = [flat(each, inside=True) for each in one]
+            return inner[0] if inside and len(inner) == 1 else inner
+        if isinstance(one, dict) and not is_record(one):
+            return {key: flat(each, inside=False) for key, each in one.items()}
+        return one
+
+    return flat(answer, inside=False)
+
+
+@fault_of_answers("deep-part-unwalked", "TOK-COMPOSITE")
+def _deep_part_unwalked(body: Json, answer: Json) -> Json:
+    """What is nested deeper than four levels comes back empty."""
+    del body
+
+    def cut(one: Json, left: int) -> Json:
+        if isinstance(one, list):
+            return [cut(each, left - 1) for each in one] if left else []
+        if isinstance(one, dict) and not is_record(one):
+            return {key: cut(each, left - 1) for key, each in one.items()} if left else {}
+        return one
+
+    return cut(answer, 4)
+
+
+@fault_of_answers("leaf-as-record", "TOK-LEAF")
+def _leaf_as_record(body: Json, answer: Json) -> Json:
+    """A plain string beside token request objects comes back as a record."""
+    if not isinstance(body, list) or not any(map(is_request, body)):
+        return answer
+    assert isinstance(answer, list), "the engine mirrors"
+    extras: Json = {"deduplicated": False}
+    return [
+        {"id": one, "type": "token", "_extras": extras} if isinstance(one, str) else one
+        for one in answer
+    ]
+
+
+@fault_of_answers("same-id-twice", "TOK-LEAF")
+def _same_id_twice(body: Json, answer: Json) -> Json:
+    """The second of two strings in an array gets the first one's identifier."""
+    del body
+    if isinstance(answer, list) and len(answer) > 1 and isinstance(answer[0], str):
+        answer[1] = answer[0]
+    return answer
+
+
+# --- token request objects ----------------------------------------------------------------------
+
+
+@fault("encrypted-in-arrays-refused", "TOK-ENCRYPTED")
+async def _encrypted_in_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`encrypted` is taken in a single object only, not inside an array."""
+    del engine
+    body = json_of(request)
+    if isinstance(body, list) and any("encrypted" in one for one in body if is_request(one)):
+        return _refused("encrypted is not taken here")
+    return await submit(request)
+
+
+@fault_of_bodies("encrypted-never-opened", "TOK-ENCRYPTED")
+def _encrypted_never_opened(body: Json) -> Json:
+    """An encrypted payload is kept as it is: whatever stands there is taken for the data."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        if asked["type"] == "token" and "encrypted" in asked and "data" not in asked:
+            asked["data"] = str(asked.pop("encrypted"))
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("no-data-accepted", "TOK-ONE-OF")
+def _no_data_accepted(body: Json) -> Json:
+    """A token request object with neither `data` nor `encrypted` makes a token of nothing."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        if asked["type"] == "token" and not {"data", "encrypted", "token_intent_id"} & set(asked):
+            asked["data"] = ""
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault("mixed-types-refused", "TOK-TYPES")
+async def _mixed_types_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A request that holds a card and a token request object of another type is refused."""
+    del engine
+    if is_creating(request):
+        types = {one["type"] for one in elements_in(json_of(request)) if isinstance(one, dict)}
+        if {"card", "token"} <= {one for one in types if isinstance(one, str)}:
+            return _refused("one type a request")
+    return await submit(request)
+
+
+@fault_of_bodies("unknown-type-accepted", "TOK-TYPES")
+def _unknown_type_accepted(body: Json) -> Json:
+    """A token request object of an unknown type is taken for a `token`."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        return asked if asked["type"] in {"token", "card"} else {**asked, "type": "token"}
+
+    return _requests_changed(body, change)
+
+
+@fault("other-scripts-refused", "TOK-TOKEN-DATA")
+async def _other_scripts_refused(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """`data` of a `token` may hold ASCII only."""
+    del engine
+    if is_creating(request):
+        for one in elements_in(json_of(request)):
+            data = one.get("data") if isinstance(one, dict) else None
+            if isinstance(data, str) and not data.isascii():
+                return _refused("data must be ASCII")
+    return await submit(request)
+
+
+@fault_of_bodies("month-as-text", "TOK-CARD-DATA")
+def _month_as_text(body: Json) -> Json:
+    """A card's month may be a string of digits."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        data = asked.get("data")
+        if asked["type"] == "card" and isinstance(data, dict):
+            month = data.get("expiration_month")
+            if isinstance(month, str) and month.isdigit():
+                asked["data"] = {**data, "expiration_month": int(month)}
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("number-as-integer", "TOK-CARD-DATA")
+def _number_as_integer(body: Json) -> Json:
+    """A card's number may be an integer."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        data = asked.get("data")
+        if asked["type"] == "card" and isinstance(data, dict) and type(data.get("number")) is int:
+            asked["data"] = {**data, "number": str(data["number"])}
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("metadata-of-numbers", "TOK-METADATA")
+def _metadata_of_numbers(body: Json) -> Json:
+    """A metadata value may be a number; it is written as text."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        metadata = asked.get("metadata")
+        if isinstance(metadata, dict):
+            asked["metadata"] = {
+                key: str(one) if isinstance(one, int | float) else one
+                for key, one in metadata.items()
+            }
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("one-index-as-text", "TOK-INDEXES")
+def _one_index_as_text(body: Json) -> Json:
+    """A single search index may stand without its array."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        if isinstance(asked.get("search_indexes"), str):
+            asked["search_indexes"] = [asked["search_indexes"]]
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault("expression-refused", "TOK-FPEXPR")
+async def _expression_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`fingerprint_expression` is refused on a `token`, as if cards alone had fingerprints."""
+    del engine
+    if is_creating(request):
+        for one in elements_in(json_of(request)):
+            if isinstance(one, dict) and one["type"] == "token" and "fingerprint_expression" in one:
+                return _refused("fingerprint_expression belongs to cards")
+    return await submit(request)
+
+
+@fault("broken-json-accepted", "TOK-JSON")
+async def _broken_json_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A body that is no JSON is taken for an empty object."""
+    del engine
+    if is_creating(request) and isinstance(request.body, bytes) and json_of(request) is None:
+        return await submit(with_body(request, {}))
+    return await submit(request)
+
+
+@fault("container-ignored", "TOK-CONTAINER")
+async def _container_ignored(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every token goes into the default container of its type, whichever is named."""
+    caller = engine.identify(request)
+    if caller is None or request.path != "/tokenize":
+        return await submit(request)
+    named = [
+        path
+        for one in elements_in(json_of(request))
+        if isinstance(one, dict) and isinstance(one.get("containers"), list)
+        for path in one["containers"]
+    ]
+    if not all(isinstance(path, str) and path.startswith("/") for path in named):
+        return await submit(request)
+    if not all(caller.may("token:create", path.lower()) for path in named):
+        return await submit(request)
+
+    def without(asked: dict[str, Any]) -> Json:
+        return {name: one for name, one in asked.items() if name != "containers"}
+
+    changed = with_body(request, _requests_changed(json_of(request), without)) if named else request
+    passing = DEFAULT_CONTAINERS if named else ()
+    with engine.answering(caller, "token:create", passing, lambda _: True):
+        return await submit(changed)

@@ -1,0 +1,201 @@
+"""Faults of the limits (seed 8.1–8.7): one a row, off by one, and the subtle ones beside."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+from conformance.faults.access import change_subjects
+from conformance.faults.registry import (
+    FaultyEngine,
+    fault_of_engines,
+    fault_of_limits,
+    fault_of_profile,
+)
+from engine import LimitTable, Profile
+from engine.files import Rate
+from engine.limits import Rule, Subject
+
+__all__: list[str] = []
+
+_ROWS: Final = tuple(rule.id for rule in LimitTable.default())
+
+
+def _each(table: LimitTable, change: Callable[[Rule], dict[str, Any]]) -> LimitTable:
+    for rule in table:
+        changed = change(rule)
+        if changed:
+            table = table.replace_rule(rule.id, **changed)
+    return table
+
+
+def _one_more(rule_id: str) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        rule = table[rule_id]
+        rate = Rate(rule.limit_requests + 1, rule.window_ns)
+        return table.replace_rule(rule_id, rate=rate)
+
+    change.__doc__ = f"{rule_id} admits one request more than its rate."
+    return change
+
+
+def _one_less(rule_id: str) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        rule = table[rule_id]
+        rate = Rate(rule.limit_requests - 1, rule.window_ns)
+        return table.replace_rule(rule_id, rate=rate)
+
+    change.__doc__ = f"{rule_id} refuses the last request of its rate."
+    return change
+
+
+def _window(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        rule = table[rule_id]
+        rate = Rate(rule.limit_requests, rule.window_ns * percent // 100)
+        return table.replace_rule(rule_id, rate=rate)
+
+    change.__doc__ = f"{rule_id} has {percent} % of its window."
+    return change
+
+
+for _row in _ROWS:
+    fault_of_limits(f"one-more-{_row}", _row)(_one_more(_row))
+for _row in ("LIM-SEARCH", "LIM-LEGACY", "LIM-MANAGEMENT"):
+    fault_of_limits(f"one-less-{_row}", _row)(_one_less(_row))
+for _row, _percent in (("LIM-READ", 90), ("LIM-CREATE", 110), ("LIM-PUBLIC", 90), ("LIM-IP", 110)):
+    fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
+
+
+# --- counters -----------------------------------------------------------------------------------
+
+
+@fault_of_profile("by-key-only", "LIM-TEST-TENANT")
+def _by_key_only(profile: Profile) -> Profile:
+    """What counts by IP and API key counts by key alone."""
+    return profile.replace(limits={"and_counter": "key"})
+
+
+@fault_of_profile("by-ip-only", "LIM-TEST-TENANT")
+def _by_ip_only(profile: Profile) -> Profile:
+    """What counts by IP and API key counts by IP alone."""
+    return profile.replace(limits={"and_counter": "ip"})
+
+
+@fault_of_limits("management-by-pair", "LIM-MANAGEMENT")
+def _management_by_pair(table: LimitTable) -> LimitTable:
+    """LIM-MANAGEMENT counts each address of a key apart."""
+    return table.replace_rule("LIM-MANAGEMENT", counter="ip+key")
+
+
+@fault_of_limits("legacy-by-key", "LIM-LEGACY")
+def _legacy_by_key(table: LimitTable) -> LimitTable:
+    """LIM-LEGACY counts by key alone."""
+    return table.replace_rule("LIM-LEGACY", counter="key")
+
+
+@fault_of_limits("ip-by-pair", "LIM-IP")
+def _ip_by_pair(table: LimitTable) -> LimitTable:
+    """LIM-IP counts each key of an address apart."""
+    return table.replace_rule("LIM-IP", counter="ip+key")
+
+
+@fault_of_profile("create-counted-apart", "LIM-CREATE")
+def _create_counted_apart(profile: Profile) -> Profile:
+    """POST /tokens and POST /tokenize have a counter each."""
+    return profile.replace(limits={"or_resource": "separate"})
+
+
+@fault_of_limits("create-without-tokens", "LIM-CREATE")
+def _create_without_tokens(table: LimitTable) -> LimitTable:
+    """LIM-CREATE counts POST /tokenize and not POST /tokens."""
+    match = dataclasses.replace(table["LIM-CREATE"].match, resource=("POST /tokenize",))
+    return table.replace_rule("LIM-CREATE", match=match)
+
+
+@fault_of_limits("read-without-detokenize", "LIM-READ")
+def _read_without_detokenize(table: LimitTable) -> LimitTable:
+    """LIM-READ counts GET /tokens and not POST /detokenize."""
+    match = dataclasses.replace(table["LIM-READ"].match, resource=("GET /tokens",))
+    return table.replace_rule("LIM-READ", match=match)
+
+
+@fault_of_engines("ids-counted-apart", "LIM-DELETE")
+def _ids_counted_apart(engine: FaultyEngine) -> None:
+    """DELETE counts each token's id apart."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        if subject.method != "DELETE" or not subject.path.startswith("/tokens/"):
+            return {}
+        return {"key_id": f"{subject.key_id} {subject.path}"}
+
+    change_subjects(engine, fields)
+
+
+@fault_of_engines("patch-not-counted", "LIM-PATCH")
+def _patch_not_counted(engine: FaultyEngine) -> None:
+    """PATCH is limited by the rows for any method only."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        return {"method": "HEAD"} if subject.method == "PATCH" else {}
+
+    change_subjects(engine, fields)
+
+
+# --- composition, throttle, block ---------------------------------------------------------------
+
+
+@fault_of_profile("lowest-row-alone", "LIM-LOWEST")
+def _lowest_row_alone(profile: Profile) -> Profile:
+    """Of the rows that apply only those of the lowest rate count."""
+    return profile.replace(limits={"compose": "lowest"})
+
+
+@fault_of_limits("create-not-in-test", "LIM-LOWEST")
+def _create_not_in_test(table: LimitTable) -> LimitTable:
+    """On a test tenant POST /tokens is limited by its own row alone, so at 200 and not at 50."""
+    everything = ("GET", "PUT", "PATCH", "DELETE")
+    resource = tuple(f"{method} /*" for method in everything)
+    match = dataclasses.replace(table["LIM-TEST-TENANT"].match, resource=resource)
+    return table.replace_rule("LIM-TEST-TENANT", match=match)
+
+
+@fault_of_limits("throttle-only-watches", "LIM-THROTTLE")
+def _throttle_only_watches(table: LimitTable) -> LimitTable:
+    """Throttle rows count and refuse nothing."""
+    return _each(table, lambda rule: {"shadow": True} if rule.action == "throttle" else {})
+
+
+@fault_of_limits("throttle-blocks", "LIM-THROTTLE")
+def _throttle_blocks(table: LimitTable) -> LimitTable:
+    """A throttled client is shut out for 15 s, as if a block row had fired."""
+
+    def change(rule: Rule) -> dict[str, Any]:
+        if rule.action == "block":
+            return {}
+        return {"action": "block", "block_ns": 15 * 1_000_000_000}
+
+    return _each(table, change)
+
+
+@fault_of_limits("block-missing", "LIM-BLOCK")
+def _block_missing(table: LimitTable) -> LimitTable:
+    """Block rows throttle: who waits until there is room is let in at once."""
+
+    def change(rule: Rule) -> dict[str, Any]:
+        return {"action": "throttle", "block_ns": None} if rule.action == "block" else {}
+
+    return _each(table, change)
+
+
+@fault_of_limits("block-half-as-long", "LIM-BLOCK")
+def _block_half_as_long(table: LimitTable) -> LimitTable:
+    """Blocks last half as long."""
+    return _each(table, lambda rule: {"block_ns": rule.block_ns // 2} if rule.block_ns else {})
+
+
+@fault_of_limits("block-twice-as-long", "LIM-BLOCK")
+def _block_twice_as_long(table: LimitTable) -> LimitTable:
+    """Blocks last twice as long."""
+    return _each(table, lambda rule: {"block_ns": rule.block_ns * 2} if rule.block_ns else {})

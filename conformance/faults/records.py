@@ -1,0 +1,283 @@
+"""Faults of the token record (seed 2.1): what it shows, what it hides, and in which form."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from conformance.faults.bodies import DEFAULT_CONTAINERS, elements_in, is_creating
+from conformance.faults.registry import (
+    FaultyEngine,
+    Submit,
+    fault,
+    fault_of_records,
+    json_of,
+    records_in,
+)
+from engine import Request, Response
+
+__all__: list[str] = []
+
+
+def _masks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    found = (record.get(name) for name in ("mask", "data"))
+    return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
+
+
+@fault_of_records("id-not-uuid", "REC-ID")
+def _id_not_uuid(record: dict[str, Any]) -> None:
+    """A record's `id` has a prefix before the UUID."""
+    record["id"] = f"tok_{record['id']}"
+
+
+@fault_of_records("id-without-hyphens", "REC-ID")
+def _id_without_hyphens(record: dict[str, Any]) -> None:
+    """A record's `id` is written without its hyphens."""
+    record["id"] = record["id"].replace("-", "")
+
+
+@fault_of_records("tenant-by-name", "REC-TENANT")
+def _tenant_by_name(record: dict[str, Any]) -> None:
+    """`tenant_id` is the tenant's name."""
+    record["tenant_id"] = "acme"
+
+
+@fault("tenant-of-its-own", "REC-TENANT")
+async def _tenant_of_its_own(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`tenant_id` is another UUID in each record."""
+    response = await submit(request)
+    for record in records_in(response.body) if response.ok else ():
+        record["tenant_id"] = engine.services.new_id()
+    return response
+
+
+@fault_of_records("type-capitalised", "REC-TYPE")
+def _type_capitalised(record: dict[str, Any]) -> None:
+    """`type` comes back with a capital."""
+    record["type"] = str(record["type"]).capitalize()
+
+
+@fault_of_records("mask-first-four", "REC-CARD-MASK")
+def _mask_first_four(record: dict[str, Any]) -> None:
+    """The mask hides the last digits and shows the first four."""
+    for mask in _masks(record):
+        number = mask["number"]
+        mask["number"] = number[-4:] + "X" * (len(number) - 4)
+
+
+@fault_of_records("mask-fixed-length", "REC-CARD-MASK")
+def _mask_fixed_length(record: dict[str, Any]) -> None:
+    """The mask has sixteen characters, however long the number is."""
+    for mask in _masks(record):
+        mask["number"] = "X" * 12 + mask["number"][-4:]
+
+
+@fault_of_records("mask-with-stars", "REC-CARD-MASK")
+def _mask_with_stars(record: dict[str, Any]) -> None:
+    """The mask is made of stars."""
+    for mask in _masks(record):
+        mask["number"] = mask["number"].replace("X", "*")
+
+
+@fault_of_records("mask-brand", "REC-CARD-MASK")
+def _mask_brand(record: dict[str, Any]) -> None:
+    """The masked object also names the card's brand."""
+    for mask in _masks(record):
+        mask["brand"] = "visa"
+
+
+@fault_of_records("mask-month-as-text", "REC-CARD-MASK")
+def _mask_month_as_text(record: dict[str, Any]) -> None:
+    """The masked object holds the month as a string."""
+    for mask in _masks(record):
+        if "expiration_month" in mask:
+            mask["expiration_month"] = f"{mask['expiration_month']:02d}"
+
+
+@fault_of_records("token-shows-data", "REC-TOKEN-DATA")
+def _token_shows_data(record: dict[str, Any]) -> None:
+    """A `token` record has `data`, made of X."""
+    if record["type"] == "token":
+        record["data"] = "XXXX"
+
+
+@fault_of_records("token-data-null", "REC-TOKEN-DATA")
+def _token_data_null(record: dict[str, Any]) -> None:
+    """A `token` record has `data`, which is null."""
+    if record["type"] == "token":
+        record["data"] = None
+
+
+@fault_of_records("metadata-dropped", "REC-METADATA")
+def _metadata_dropped(record: dict[str, Any]) -> None:
+    """`metadata` never comes back."""
+    record.pop("metadata", None)
+
+
+@fault_of_records("metadata-always", "REC-METADATA")
+def _metadata_always(record: dict[str, Any]) -> None:
+    """A record without metadata shows an empty object, redacted ones apart."""
+    if not record["_extras"]["deduplicated"]:
+        record.setdefault("metadata", {})
+
+
+@fault_of_records("metadata-keys-lower-cased", "REC-METADATA")
+def _metadata_keys(record: dict[str, Any]) -> None:
+    """The keys of `metadata` come back in lower case."""
+    if isinstance(record.get("metadata"), dict):
+        record["metadata"] = {key.lower(): one for key, one in record["metadata"].items()}
+
+
+@fault_of_records("indexes-reordered", "REC-INDEXES")
+def _indexes_reordered(record: dict[str, Any]) -> None:
+    """`search_indexes` comes back in the opposite order."""
+    if isinstance(record.get("search_indexes"), list):
+        record["search_indexes"] = record["search_indexes"][::-1]
+
+
+@fault_of_records("indexes-hidden", "REC-INDEXES")
+def _indexes_hidden(record: dict[str, Any]) -> None:
+    """`search_indexes` never comes back."""
+    record.pop("search_indexes", None)
+
+
+@fault("fingerprint-random", "REC-FINGERPRINT")
+async def _fingerprint_random(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Equal cards have different fingerprints."""
+    response = await submit(request)
+    for record in records_in(response.body) if response.ok else ():
+        if "fingerprint" in record:
+            record["fingerprint"] = engine.services.new_id()
+    return response
+
+
+@fault_of_records("fingerprint-of-last-four", "REC-FINGERPRINT")
+def _fingerprint_of_last_four(record: dict[str, Any]) -> None:
+    """Cards that end in the same digit have the same fingerprint."""
+    for mask in _masks(record):
+        record["fingerprint"] = f"fp{mask['number'][-1]}"
+
+
+@fault_of_records("expression-of-whole-card", "REC-FPEXPR")
+def _expression_of_whole_card(record: dict[str, Any]) -> None:
+    """A card with no expression supplied shows `{{ data }}`."""
+    if record.get("fingerprint_expression") == "{{ data.number }}":
+        record["fingerprint_expression"] = "{{ data }}"
+
+
+@fault_of_records("expression-hidden", "REC-FPEXPR")
+def _expression_hidden(record: dict[str, Any]) -> None:
+    """`fingerprint_expression` is not shown."""
+    record.pop("fingerprint_expression", None)
+
+
+@fault_of_records("naive-timestamp", "REC-CREATED")
+def _naive_timestamp(record: dict[str, Any]) -> None:
+    """`created_at` has no UTC offset."""
+    if "created_at" in record:
+        record["created_at"] = record["created_at"].replace("+00:00", "")
+
+
+@fault_of_records("timestamp-in-seconds", "REC-CREATED")
+def _timestamp_in_seconds(record: dict[str, Any]) -> None:
+    """`created_at` is a number of seconds."""
+    if "created_at" in record:
+        moment = dt.datetime.fromisoformat(record["created_at"])
+        record["created_at"] = int(moment.timestamp())
+
+
+@fault("created-by-key-kind", "REC-CREATED")
+async def _created_by_key_kind(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`created_by` is the kind of the application, not its UUID."""
+    response = await submit(request)
+    caller = engine.identify(request)
+    for record in records_in(response.body) if response.ok and caller is not None else ():
+        if "created_by" in record and caller is not None:
+            record["created_by"] = caller.application.kind
+    return response
+
+
+@fault_of_records("extras-when-found-only", "REC-EXTRAS")
+def _extras_when_found_only(record: dict[str, Any]) -> None:
+    """`_extras` is left out where nothing was deduplicated."""
+    if not record["_extras"]["deduplicated"]:
+        del record["_extras"]
+
+
+@fault_of_records("extras-as-text", "REC-EXTRAS")
+def _extras_as_text(record: dict[str, Any]) -> None:
+    """`_extras.deduplicated` is a string."""
+    record["_extras"]["deduplicated"] = str(record["_extras"]["deduplicated"]).lower()
+
+
+@fault("redaction-wrong-way", "REC-DEDUP-REDACT")
+async def _redaction_wrong_way(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Who holds token:read gets the redacted record, who does not gets all of it."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    with engine.answering(caller, "token:read", DEFAULT_CONTAINERS, lambda held: not held):
+        return await submit(request)
+
+
+@fault("metadata-not-redacted", "REC-DEDUP-REDACT")
+async def _metadata_not_redacted(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A redacted record still shows the stored metadata."""
+    response = await submit(request)
+    caller = engine.identify(request)
+    for record in records_in(response.body) if response.ok and caller is not None else ():
+        if record["_extras"]["deduplicated"] and caller is not None:
+            store = engine.services.store
+            with store.transaction(write=False):
+                token = store.token(caller.tenant.id, record["id"])
+            if token is not None and token.metadata is not None:
+                record["metadata"] = dict(token.metadata)
+    return response
+
+
+@fault("data-not-redacted", "REC-DEDUP-REDACT")
+async def _data_not_redacted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A redacted card record still shows the masked object as `data`."""
+    del engine
+    response = await submit(request)
+    for record in records_in(response.body) if response.ok else ():
+        if record["_extras"]["deduplicated"] and "mask" in record:
+            record["data"] = dict(record["mask"])
+    return response
+
+
+def _secrets(request: Request) -> list[str]:
+    found = []
+    for one in elements_in(json_of(request)) if is_creating(request) else ():
+        data = one.get("data") if isinstance(one, dict) else one
+        if isinstance(data, dict):
+            found += [data[name] for name in ("number", "cvc") if isinstance(data.get(name), str)]
+        elif isinstance(data, str):
+            found.append(data)
+    return found
+
+
+@fault("secret-in-header", "REC-SECRET")
+async def _secret_in_header(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A header of the answer holds the first value that was sent."""
+    del engine
+    response = await submit(request)
+    if response.ok:
+        for secret in _secrets(request)[:1]:
+            response.headers["X-Trace"] = "value=" + secret.encode("ascii", "replace").decode()
+    return response
+
+
+@fault("cvc-shown", "REC-SECRET")
+async def _cvc_shown(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A card's record holds its cvc in `_extras`."""
+    del engine
+    response = await submit(request)
+    if response.ok and is_creating(request):
+        asked = [one for one in elements_in(json_of(request)) if isinstance(one, dict)]
+        for record, one in zip(records_in(response.body), asked, strict=False):
+            if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
+                record["_extras"]["cvc"] = one["data"]["cvc"]
+    return response

@@ -1,0 +1,318 @@
+"""Known-bad deployments: the real engine with one small, named change that breaks one clause.
+
+A fault changes as little as it can, so that only a check that looks at its clause can notice: the
+suite is believed because it is seen to fail. Each is one decorated function here or beside
+(`bodies`, `records`, `limits` and others); its docstring says what is wrong.
+
+The one idea: whatever a fault does, it is one of four changes of an engine. It is made with another
+profile or limit table, it is prepared once it stands, or it has something around `submit`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from engine import Engine, LimitTable, Profile, Request, Response
+from engine.clauses import clause
+from engine.errors import InputError, did_you_mean
+from engine.identity import Caller
+from engine.messages import Json
+from engine.model import QuotaValue, Tenant, TenantKind
+from engine.tokens import dumps, parse
+
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "FaultyEngine",
+    "Submit",
+    "all_faults",
+    "fault",
+    "fault_of",
+    "fault_of_answers",
+    "fault_of_bodies",
+    "fault_of_engines",
+    "fault_of_limits",
+    "fault_of_profile",
+    "fault_of_quotas",
+    "fault_of_records",
+    "json_of",
+    "records_in",
+    "with_body",
+]
+
+Submit: TypeAlias = Callable[[Request], Awaitable[Response]]
+Around: TypeAlias = "Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]"
+_Changed = TypeVar("_Changed", bound=Callable[..., Any])
+_LONGEST_BODY_BYTES: Final = 40_000_000
+_MODULES: Final = ("bodies", "creating", "records", "access", "limits", "quotas", "outside")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One known-bad deployment.
+
+    id: a stable word. clause: what it breaks. says: one sentence. profile, limits, quotas: what
+    the engine and its tenants have instead of what they were given; prepare: done once the engine
+    stands; around: put around every request.
+    """
+
+    id: str
+    clause: str
+    says: str
+    profile: Callable[[Profile], Profile] | None = None
+    limits: Callable[[LimitTable], LimitTable] | None = None
+    quotas: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    prepare: Callable[[FaultyEngine], None] | None = None
+    around: Around | None = None
+
+    def engine(self, **arguments: Any) -> FaultyEngine:  # noqa: ANN401 # reason: arguments of Engine
+        """Return an engine with this fault; the arguments are those of `Engine`."""
+        return FaultyEngine(self, **arguments)
+
+
+class FaultyEngine(Engine):
+    """The engine with one fault."""
+
+    def __init__(self, fault: Fault, **arguments: Any) -> None:  # noqa: ANN401 # reason: arguments of Engine
+        self._fault = fault
+        self.notes: dict[str, str] = {}
+        if fault.profile is not None:
+            arguments["profile"] = fault.profile(arguments.get("profile") or Profile())
+        if fault.limits is not None:
+            table = arguments.get("limits") or LimitTable.default()
+            assert isinstance(table, LimitTable), "faults change one table"
+            arguments["limits"] = fault.limits(table)
+        super().__init__(**arguments)
+        if fault.prepare is not None:
+            fault.prepare(self)
+
+    def create_tenant(
+        self,
+        name: str,
+        kind: TenantKind = "production",
+        *,
+        quotas: Mapping[str, QuotaValue] | None = None,
+        settings: Mapping[str, bool] | None = None,
+    ) -> Tenant:
+        """Create a tenant, and change its quotas as the fault does."""
+        tenant = super().create_tenant(name, kind, quotas=quotas, settings=settings)
+        if self._fault.quotas is not None:
+            for quota, value in self._fault.quotas(tenant.quotas).items():
+                self.set_quota(tenant, quota, value)
+        return tenant
+
+    def identify(self, request: Request) -> Caller | None:
+        """Return who sends a request, None for nobody known."""
+        return self._identifier.identify(request)[0].caller
+
+    @contextmanager
+    def answering(
+        self,
+        caller: Caller,
+        permission: str,
+        containers: Iterable[str],
+        change: Callable[[bool], bool],
+    ) -> Iterator[None]:
+        """Let a caller's right in some containers be answered differently meanwhile."""
+        remembered = caller._may  # noqa: SLF001 # reason: what a caller remembers is what it says
+        before: dict[tuple[str, str | None], bool] = {
+            (permission, path): caller.may(permission, path) for path in containers
+        }
+        remembered.update({asked: change(held) for asked, held in before.items()})
+        try:
+            yield
+        finally:
+            remembered.update(before)
+
+    async def submit(self, request: Request) -> Response:
+        """Answer one request, faultily."""
+        around = self._fault.around
+        if around is None:
+            return await super().submit(request)
+        body = request.body
+        if body is not None and not isinstance(body, bytes | str | int | float | list | dict):
+            whole = await body.read(_LONGEST_BODY_BYTES)
+            request.body = body if whole is None else whole
+        return await around(self, request, super().submit)
+
+
+FAULTS: Final[dict[str, Fault]] = {}
+"""Every fault that has been imported, by its id, in the order of definition."""
+
+
+def all_faults() -> dict[str, Fault]:
+    """Import every module of faults; returns `FAULTS`."""
+    for name in _MODULES:
+        importlib.import_module(f"conformance.faults.{name}")
+    return FAULTS
+
+
+def fault_of(fault_id: str) -> Fault:
+    """Return the fault of that id; raises `InputError` with the nearest known one."""
+    known = all_faults()
+    if fault_id not in known:
+        raise InputError(f"fault = {fault_id!r} does not exist{did_you_mean(fault_id, known)}")
+    return known[fault_id]
+
+
+def _add(fault_id: str, clause_id: str, change: Callable[..., object], **parts: Any) -> None:  # noqa: ANN401 # reason: fields of Fault
+    clause(clause_id)
+    says = " ".join((change.__doc__ or "").split())
+    assert says, f"{fault_id} must say what is wrong"
+    assert fault_id not in FAULTS, f"two faults are called {fault_id}"
+    FAULTS[fault_id] = Fault(fault_id, clause_id, says, **parts)
+
+
+# --- the ways to write one ----------------------------------------------------------------------
+
+
+def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `async (engine, request, submit) -> Response`: something around every request."""
+
+    def register(change: _Changed) -> _Changed:
+        _add(fault_id, clause_id, change, around=change)
+        return change
+
+    return register
+
+
+def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(body) -> body`: what the engine is made to read in POST /tokenize instead."""
+
+    def register(change: _Changed) -> _Changed:
+        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+            del engine
+            if _is_tokenize(request):
+                body = json_of(request)
+                if isinstance(body, dict | list):
+                    request = with_body(request, change(body))
+            return await submit(request)
+
+        _add(fault_id, clause_id, change, around=around)
+        return change
+
+    return register
+
+
+def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(body, answer) -> answer`: what is shown of a tokenize that was accepted."""
+
+    def register(change: _Changed) -> _Changed:
+        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+            del engine
+            response = await submit(request)
+            if _is_tokenize(request) and response.ok:
+                response.body = change(json_of(request), response.body)
+            return response
+
+        _add(fault_id, clause_id, change, around=around)
+        return change
+
+    return register
+
+
+def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(record) -> None`: changes every token record in an answer."""
+
+    def register(change: _Changed) -> _Changed:
+        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+            del engine
+            response = await submit(request)
+            if response.ok:
+                for record in list(records_in(response.body)):
+                    change(record)
+            return response
+
+        _add(fault_id, clause_id, change, around=around)
+        return change
+
+    return register
+
+
+def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(engine) -> None`: changes one part of an engine once it stands."""
+
+    def register(change: _Changed) -> _Changed:
+        _add(fault_id, clause_id, change, prepare=change)
+        return change
+
+    return register
+
+
+def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(table) -> table`: another limit table."""
+
+    def register(change: _Changed) -> _Changed:
+        _add(fault_id, clause_id, change, limits=change)
+        return change
+
+    return register
+
+
+def fault_of_profile(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(profile) -> profile`: a choice that no conforming service may make."""
+
+    def register(change: _Changed) -> _Changed:
+        _add(fault_id, clause_id, change, profile=change)
+        return change
+
+    return register
+
+
+def fault_of_quotas(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(quotas) -> quotas`: those that a tenant has instead, where it was given these."""
+
+    def register(change: _Changed) -> _Changed:
+        _add(fault_id, clause_id, change, quotas=change)
+        return change
+
+    return register
+
+
+# --- looking into requests and answers ----------------------------------------------------------
+
+
+def _is_tokenize(request: Request) -> bool:
+    return request.method == "POST" and request.path.partition("?")[0] == "/tokenize"
+
+
+def json_of(request: Request) -> Json:
+    """Return a request's body as JSON, None when it is none."""
+    if not isinstance(request.body, bytes):
+        found: Json = request.body  # type: ignore[assignment] # reason: streams are drained before
+        return found
+    try:
+        return parse(request.body)
+    except Exception:  # noqa: BLE001 # reason: whatever is wrong with it, the engine says it
+        return None
+
+
+def with_body(request: Request, body: Json) -> Request:
+    """Return the same request with another JSON body."""
+    return Request(
+        request.method,
+        request.path,
+        ip=request.ip,
+        key=request.key,
+        headers=request.headers,
+        body=dumps(body) if isinstance(request.body, bytes) else body,
+        host=request.host,
+        proxy_key=request.proxy_key,
+    )
+
+
+def records_in(answer: Json) -> Iterator[dict[str, Any]]:
+    """Yield the token records of an answer, wherever they stand."""
+    if isinstance(answer, list):
+        for one in answer:
+            yield from records_in(one)
+    elif isinstance(answer, dict):
+        if isinstance(answer.get("_extras"), dict) and "id" in answer:
+            yield answer
+        else:
+            for one in answer.values():
+                yield from records_in(one)

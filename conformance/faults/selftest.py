@@ -1,0 +1,188 @@
+"""`python -m conformance selftest`: every known-bad deployment is caught, the good one passes.
+
+Each fault is put before the checks of its clause, straight into the engine on virtual time;
+`--full` puts each before every check, and some over real HTTP too. What survives fails the
+command, and so does a finding about the good deployment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.faults.registry import Fault, all_faults, fault_of
+from conformance.faults.serving import try_over_http
+from conformance.faults.trial import Trial, try_fault, try_good
+from engine.clauses import clause, select
+
+__all__ = ["SAMPLE", "add_arguments", "run"]
+
+SAMPLE: Final = (
+    "array-reversed",
+    "mask-first-four",
+    "naive-timestamp",
+    "secret-in-header",
+    "unknown-key-accepted",
+    "first-container-only",
+    "partial-creation",
+    "tokenize-one-more",
+    "one-more-LIM-ACCOUNT-UPDATER",
+)
+"""The faults that are also put before their checks over real HTTP."""
+
+_FEW: Final = 8
+_LOG_WIDTH: Final = 160
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="every fault against every check, and a sample over real HTTP",
+    )
+    parser.add_argument(
+        "--select",
+        metavar="IDS",
+        default="",
+        help="only these faults, by their ids, their clauses or prefixes such as LIM-, by commas",
+    )
+    parser.add_argument(
+        "--processes",
+        type=_count,
+        default=min(2, os.cpu_count() or 1),
+        metavar="N",
+        help="processes to spread the work over (default: 2 where there are as many)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns 1 when a fault survives or the good deployment is found faulty."""
+    began = time.perf_counter()
+    faults = _chosen(args.select)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _LOG_WIDTH
+    trials: list[Trial] = []
+    with _mapping(args.processes, len(faults)) as spread:
+        ids = [fault.id for fault in faults]
+        with console.status("the good deployment") as status:
+            good = try_good()
+            for trial in spread(partial(try_fault, everything=args.full), ids):
+                trials.append(trial)
+                status.update(f"{len(trials)} of {len(faults)} faults")
+    over_http: list[Trial] = []
+    if args.full:
+        sample = [fault_of(one) for one in SAMPLE if one in set(ids)]
+        with console.status("over HTTP"):
+            over_http = [try_over_http(fault) for fault in sample]
+    console.print(_table("known-bad deployments, on virtual time", trials))
+    if args.full:
+        console.print(_matrix(trials))
+        console.print(_table("over HTTP", over_http))
+    _show_good(console, good)
+    bad = [trial for trial in (*trials, *over_http) if not trial.is_killed]
+    _show_survivors(console, bad)
+    caught = len(trials) + len(over_http) - len(bad)
+    took = time.perf_counter() - began
+    verdict = "fine" if not bad and good.is_good else "NOT fine"
+    console.print(
+        f"{verdict}: {caught} of {len(trials) + len(over_http)} known-bad deployments caught, "
+        f"the good one {'passes' if good.is_good else 'is found faulty'}; {took:.1f} s"
+    )
+    return 0 if not bad and good.is_good else 1
+
+
+def _chosen(text: str) -> list[Fault]:
+    """Return the faults that are asked for; raises `InputError` for an id that is none."""
+    known = all_faults()
+    wanted = [one.strip() for one in text.split(",") if one.strip()]
+    if not wanted:
+        return list(known.values())
+    found: dict[str, Fault] = {}
+    for one in wanted:
+        if one.upper() == one:
+            ids = {each.id for each in select([one])}
+            found |= {fault.id: fault for fault in known.values() if fault.clause in ids}
+        else:
+            found[one] = fault_of(one)
+    return list(found.values())
+
+
+_Spread = Callable[[Callable[[str], Trial], Iterable[str]], Iterable[Trial]]
+
+
+@contextlib.contextmanager
+def _mapping(processes: int, tasks: int) -> Iterator[_Spread]:
+    """Give a `map` over processes; a few tasks are done in this one."""
+    if processes == 1 or tasks <= _FEW:
+        yield map
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield pool.map
+
+
+def _table(title: str, trials: Iterable[Trial]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("fault", "clause", "what is wrong", "killed by"):
+        table.add_column(name, overflow="fold")
+    for trial in trials:
+        says = fault_of(trial.fault).says
+        killers = ", ".join(trial.killers)
+        by = f"[green]{escape(killers)}[/]" if killers else "[bold red]nothing[/]"
+        table.add_row(trial.fault, trial.clause, escape(says), by)
+    return table
+
+
+def _matrix(trials: list[Trial]) -> Table:
+    """Return which group of checks said what."""
+    groups = list(dict.fromkeys(_group(check) for trial in trials for check, _ in trial.failed))
+    table = Table(title="kill matrix: ● its own clause fails, · another does", title_justify="left")
+    table.add_column("fault", overflow="fold")
+    for group in groups:
+        table.add_column(group, justify="center", overflow="fold")
+    for trial in trials:
+        own = {_group(check) for check in trial.killers}
+        other = {_group(check) for check, _ in trial.failed} - own
+        marks = ["●" if one in own else "·" if one in other else "" for one in groups]
+        table.add_row(trial.fault, *marks)
+    return table
+
+
+def _group(check_id: str) -> str:
+    return check_id.partition(".")[0]
+
+
+def _show_good(console: Console, good: Trial) -> None:
+    for check, clause_id in good.failed:
+        console.print(f"[bold red]the good deployment fails {clause_id}[/] by {escape(check)}")
+    for check in good.crashed:
+        console.print(f"[bold magenta]{escape(check)} crashes on the good deployment[/]")
+    for clause_id, why in good.unsaid:
+        if clause(clause_id).unobservable is None:
+            text = f"{clause_id} is not passed by the good deployment: {why}"
+            console.print(f"[yellow]{escape(text)}[/]")
+
+
+def _show_survivors(console: Console, bad: list[Trial]) -> None:
+    for trial in bad:
+        text = f"{trial.fault} survives ({trial.clause}): {trial.says}"
+        console.print(f"[bold red]{escape(text)}[/]")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 64):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 64")
+    return int(text)

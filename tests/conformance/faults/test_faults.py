@@ -1,0 +1,77 @@
+"""Known-bad deployments: one for each observable clause, each different from the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.faults import all_faults, fault_of
+from conformance.faults.trial import try_fault
+from conformance.in_process import deploy
+from engine import InputError, ManualClock, Request
+from engine.clauses import CLAUSES
+from engine.service import Engine
+
+SUBTLE = (
+    "strings-rotated",
+    "values-swapped",
+    "same-id-twice",
+    "strings-before-invalid",
+    "limit-by-top-level",
+    "first-five-created",
+    "dedup-not-in-one-request",
+    "mask-fixed-length",
+    "metadata-not-redacted",
+    "redaction-wrong-way",
+    "naive-timestamp",
+    "secret-in-header",
+    "first-container-only",
+    "key-cut-short-accepted",
+    "tokenize-one-more",
+)
+
+
+def test_every_observable_clause_has_a_fault() -> None:
+    broken = {fault.clause for fault in all_faults().values()}
+    missing = {clause.id for clause in CLAUSES if clause.unobservable is None} - broken
+    assert missing == set()
+
+
+def test_there_are_subtle_faults_beside() -> None:
+    observable = sum(clause.unobservable is None for clause in CLAUSES)
+    assert len(all_faults()) >= observable + 20
+
+
+def test_each_says_what_is_wrong_in_one_sentence() -> None:
+    for fault in all_faults().values():
+        assert fault.says.endswith("."), fault.id
+        assert len(fault.says) < 120, fault.id
+
+
+def test_an_unknown_fault_is_named_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'array-reversed'"):
+        fault_of("array-reverse")
+
+
+@pytest.mark.parametrize("fault_id", SUBTLE)
+def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
+    trial = try_fault(fault_id)
+    assert trial.is_killed, trial.says
+
+
+def test_a_fault_changes_its_own_engine_only() -> None:
+    faulty = deploy(engine=fault_of("array-reversed").engine)
+    good = deploy()
+    key = good.target.labels("private_prod")[0]
+    answers = []
+    for deployment in (faulty, good):
+        assert isinstance(deployment.engine.clock, ManualClock)
+        text = deployment.target.key_labels[key].value
+        body = [{"type": "token", "data": "a"}, "b"]
+        asked = Request("POST", "/tokenize", key=text, ip="192.0.2.1", body=body)
+        answer = deployment.engine.handle(asked).body
+        answers.append([type(one) for one in answer])
+    assert answers == [[str, dict], [dict, str]]
+
+
+def test_the_good_deployment_is_the_engine_itself() -> None:
+    assert type(deploy().engine) is Engine

@@ -1,0 +1,69 @@
+"""The command `selftest`: what is caught, what survives, and what it says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.cli import main
+from conformance.faults import all_faults, selftest
+from conformance.faults.registry import Fault
+from conformance.faults.serving import try_over_http
+from conformance.faults.trial import judged
+from conformance.verdicts import Finding, Verdict
+
+CHOSEN = "array-reversed,naive-timestamp"
+
+
+def _finding(clause: str, verdict: Verdict) -> Finding:
+    return Finding(clause, "some.check", verdict, "says why")
+
+
+def test_names_who_killed_what(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    assert main(["selftest", "--select", CHOSEN, "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "tokenize.order" in said
+    assert "record.fields" in said
+    assert "fine: 2 of 2 known-bad deployments caught, the good one passes" in said
+
+
+def test_a_survivor_fails_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harmless = Fault("harmless", "TOK-ARRAY", "Nothing is wrong.")
+    monkeypatch.setitem(all_faults(), "harmless", harmless)
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    assert main(["selftest", "--select", "harmless", "--processes", "1"]) == 1
+    assert "harmless survives (TOK-ARRAY)" in capsys.readouterr().out
+
+
+def test_a_false_alarm_about_the_good_one_fails_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(None, [_finding("TOK-LEAF", Verdict.FAIL)], 0.0)
+    monkeypatch.setattr(selftest, "try_good", lambda: found)
+    assert main(["selftest", "--select", "array-reversed", "--processes", "1"]) == 1
+    assert "the good deployment fails TOK-LEAF by some.check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.SKIPPED])
+def test_nothing_but_a_failure_kills(verdict: Verdict) -> None:
+    fault = all_faults()["array-reversed"]
+    assert not judged(fault, [_finding("TOK-ARRAY", verdict)], 0.0).is_killed
+
+
+def test_a_failure_of_another_clause_kills_nothing() -> None:
+    fault = all_faults()["array-reversed"]
+    assert not judged(fault, [_finding("TOK-PLAIN", Verdict.FAIL)], 0.0).is_killed
+
+
+def test_an_unknown_fault_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", "--select", "array-reverse"]) == 2
+    assert "did you mean 'array-reversed'" in capsys.readouterr().err
+
+
+def test_a_known_bad_server_is_caught_over_http() -> None:
+    trial = try_over_http(all_faults()["naive-timestamp"])
+    assert trial.killers == ("record.fields",)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simulator.backends import Progress
     from simulator.results import Result
     from simulator.scenario import Scenario
 
@@ -22,14 +19,12 @@ __all__ = [
     "console",
     "count_of",
     "print_head",
-    "progress_bar",
     "repeated_command",
     "run",
     "seed_of",
 ]
 
 _PIPE_COLUMNS: Final = 140
-_TELL_EVERY_S: Final = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +72,7 @@ def count_of(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
     from engine.files import parse_duration_ns
+    from simulator.progress import progress_bar
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
     from simulator.running import resolve, run_once
@@ -172,33 +168,3 @@ def print_tail(result: Result, screen: Console, *, checked: bool) -> None:
         word = "holds" if line["holds"] else "does not hold"
         value = "no value" if line["value"] is None else f"{line['value']:g}"
         screen.print(f"threshold: {line['that']} {word} ({value})", markup=False)
-
-
-@contextmanager
-def progress_bar(whole_ns: int, *, quiet: bool) -> Iterator[Progress | None]:
-    """Show how far a run is: a bar on a terminal, a plain line now and then elsewhere."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        with Bar(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("simulating", total=whole_ns)
-            yield lambda now_ns: bar.update(task, completed=now_ns)
-    else:
-        yield _plain_lines(whole_ns)
-
-
-def _plain_lines(whole_ns: int) -> Progress:
-    import time
-
-    told_s = time.monotonic()
-
-    def tell(now_ns: int) -> None:
-        nonlocal told_s
-        if now_ns < whole_ns and time.monotonic() - told_s >= _TELL_EVERY_S:
-            told_s = time.monotonic()
-            print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)
-
-    return tell

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from engine.errors import InputError
 from engine.files import parse_duration_ns
-from simulator.backends import Fidelity, Progress, simulate
+from simulator.backends import Fidelity, simulate
+from simulator.progress import Progress, in_notebook, progress_bar
 from simulator.replicating import CONFIDENCE, Replication, intervals, replication_of, replicator
 from simulator.results import Result, check_out, out_folder
 from simulator.results.measuring import measure_condition, subject_of
@@ -62,7 +63,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     check: bool = True,
     out: str | Path | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Play a scenario; returns its result.
 
@@ -74,6 +75,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
         `Result.replications` has the intervals of the metrics over all of them.
     check: run the invariant checkers. out: a folder for the rows, the summary and the report;
         without it the rows stay in memory. force: replace what an earlier run left there.
+    progress: show a bar; left out, in notebooks only.
 
     Raises `InputError` for a scenario that cannot be, or a folder that cannot be written.
 
@@ -82,17 +84,20 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     (True, ())
     """
     warm_up_ns = parse_duration_ns(warm_up) if isinstance(warm_up, str) else warm_up
-    return run_replicated(
-        resolve(scenario),
-        replications,
-        fidelity=fidelity,
-        seed=seed,
-        warm_up_ns=warm_up_ns,
-        check=check,
-        out=None if out is None else Path(out),
-        force=force,
-        progress=progress,
-    )
+    found = resolve(scenario)
+    shown = in_notebook() if progress is None else progress
+    with progress_bar(found.duration_ns, quiet=not shown) as tell:
+        return run_replicated(
+            found,
+            replications,
+            fidelity=fidelity,
+            seed=seed,
+            warm_up_ns=warm_up_ns,
+            check=check,
+            out=None if out is None else Path(out),
+            force=force,
+            progress=tell,
+        )
 
 
 def run_once(  # noqa: PLR0913 # reason: what a command has as flags

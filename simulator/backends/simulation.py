@@ -5,7 +5,7 @@ What it is not: several runs, files or thresholds; those are `simulator.running`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -20,19 +20,17 @@ from simulator.backends.events import At
 from simulator.backends.gates import Gate, LimitsGate
 from simulator.backends.needing_bodies import needs_bodies
 from simulator.backends.simpy_backend import ClientRun, start_client
+from simulator.progress import Progress
 from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.traffic.drawing import arrivals_of
 from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import Client, populate
 
-__all__ = ["FIDELITIES", "Fidelity", "Progress", "simulate"]
+__all__ = ["FIDELITIES", "Fidelity", "simulate"]
 
 Fidelity: TypeAlias = Literal["engine", "limits"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
-
-Progress: TypeAlias = Callable[[int], None]
-"""Told the simulated instant now and then."""
 
 _PROGRESS_STEPS: Final = 200
 _LAST: Final = 1 << 200

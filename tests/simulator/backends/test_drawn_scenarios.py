@@ -237,7 +237,7 @@ def test_many_drawn_scenarios(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in builtin() if n not in {"bulk-import", "month-end"}])
+@pytest.mark.parametrize("name", builtin())
 def test_built_in_scenarios_in_both_fidelities(name: str) -> None:
     scenario = load(name)
     one, other = run(scenario, fidelity="limits"), run(scenario, fidelity="engine")

@@ -1,0 +1,50 @@
+"""How far a run is: a bar on a terminal and in a notebook, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+__all__ = ["Progress", "in_notebook", "progress_bar"]
+
+Progress: TypeAlias = Callable[[int], None]
+"""Told the simulated instant, in ns, now and then."""
+
+_TELL_EVERY_S: Final = 5.0
+
+
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's kernel."""
+    return "ipykernel" in sys.modules
+
+
+@contextmanager
+def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
+    """Hand over what shows how much of `whole_ns` is simulated; None where nothing is shown."""
+    if quiet:
+        yield None
+    elif in_notebook() or sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415 # reason: loads only where a bar is shown
+        from rich.progress import Progress as Bar  # noqa: PLC0415 # reason: as above
+
+        console = None if in_notebook() else Console(stderr=True)
+        with Bar(console=console, transient=True) as bar:
+            task = bar.add_task("simulating", total=whole_ns)
+            yield lambda now_ns: bar.update(task, completed=now_ns)
+    else:
+        yield _plain_lines(whole_ns)
+
+
+def _plain_lines(whole_ns: int) -> Progress:
+    told_s = time.monotonic()
+
+    def tell(now_ns: int) -> None:
+        nonlocal told_s
+        if now_ns < whole_ns and time.monotonic() - told_s >= _TELL_EVERY_S:
+            told_s = time.monotonic()
+            print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of a long run
+
+    return tell

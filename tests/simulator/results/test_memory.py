@@ -1,0 +1,55 @@
+"""Memory does not grow with the number of requests where rows are streamed to disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import resource, sys, tempfile
+from pathlib import Path
+from simulator.backends import simulate
+from simulator.scenario import loads
+
+scenario = loads('''
+duration = "{seconds}s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 20
+[[clients]]
+name = "c"
+count = 100
+application = "a"
+loop = "open"
+arrivals = {{ kind = "poisson", rate = "10/1s" }}
+''')
+with tempfile.TemporaryDirectory() as name:
+    rows = simulate(scenario, folder=Path(name)).summary["rows"]
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def _peak_mb(seconds: int, repository: Path) -> tuple[int, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(seconds=seconds)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=repository,
+    )
+    rows, peak = done.stdout.split()
+    return int(rows), int(peak)
+
+
+@pytest.mark.slow
+def test_memory_is_flat(repository: Path) -> None:
+    few, before_mb = _peak_mb(400, repository)
+    many, after_mb = _peak_mb(2_000, repository)
+    assert many > 4.5 * few > 1_500_000
+    assert after_mb - before_mb < 30

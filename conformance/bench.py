@@ -59,15 +59,17 @@ class Lane:
         method: str,
         path: str,
         body: Json | bytes = None,
+        *,
+        patience_ns: int | None = None,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
         """Send one request and, where a limit refuses it, again as soon as it may.
 
         Stays below the limits by itself where it can. Raises `Inconclusive` when there is no
-        answer, or none but 429.
+        answer, or none but 429. `patience_ns`: how long to go on where no `Retry-After` says.
         """
         ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
-        return await self._bench.insist(self, ask)
+        return await self._bench.insist(self, ask, patience_ns)
 
     async def send(self, ask: Ask) -> Exchange:
         """Send a request as it is; from this check's first address when it names none."""
@@ -186,9 +188,10 @@ class Bench:
         """Run coroutines of lanes at the same time, from an `async def` check."""
         return await self.transport.gather(coroutines)
 
-    async def insist(self, lane: Lane, ask: Ask) -> Exchange:
+    async def insist(self, lane: Lane, ask: Ask, patience_ns: int | None = None) -> Exchange:
         """Send patiently for a lane; see `Lane.insist`."""
-        until_ns = self.transport.now_ns + self.session.patience_ns + 5 * _SECOND_NS
+        began_ns = self.transport.now_ns
+        longest_ns = self.session.patience_ns + 5 * _SECOND_NS
         backoff_ns = _SECOND_NS
         while True:
             placed = await self._placed(ask)
@@ -197,8 +200,10 @@ class Bench:
                 raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
             if not found.refused:
                 return found
-            wait_ns = max(_retry_after_ns(found), backoff_ns)
-            if self.transport.now_ns + wait_ns > until_ns:
+            told_ns = _retry_after_ns(found)
+            wait_ns = max(told_ns, backoff_ns)
+            patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
+            if self.transport.now_ns + wait_ns > began_ns + patient_ns:
                 raise Inconclusive(f"{ask.method} {_short(ask.path)} is refused (429) all the time")
             await lane.sleep_ns(wait_ns)
             backoff_ns *= 2

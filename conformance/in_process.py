@@ -24,6 +24,8 @@ __all__ = ["Deployment", "deploy"]
 _DESTINATION: Final = "https://destination.example"
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")
 _SECOND_NS: Final = 1_000_000_000
+_SERVICE_NS: Final = 20_000_000
+"""What reactor code takes here: invocations at a time overlap."""
 _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 18))
 
 
@@ -54,7 +56,12 @@ def deploy(
     made = engine(
         profile=profile,
         limits=limits,
-        world=ModelWorld(clock=ManualClock(), seed=seed, destination=_destination),
+        world=ModelWorld(
+            clock=ManualClock(),
+            seed=seed,
+            destination=_destination,
+            service_ns=lambda code, args: _SERVICE_NS,  # noqa: ARG005 # reason: the port's form
+        ),
     )
     lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
     tenants = {made_id: name for name, made_id in _tenant_ids(made).items()}

@@ -12,6 +12,7 @@ answer's head is there: the deployment's decision lies between.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import threading
 import time
@@ -85,8 +86,7 @@ class HttpTransport:
         except Broken as broken:
             return self._unanswered(began_ns, sent, str(broken))
         except OSError as error:
-            reason = (error.strerror or str(error) or type(error).__name__).lower()
-            return self._unanswered(began_ns, sent, f"cannot connect: {reason}")
+            return self._unanswered(began_ns, sent, f"cannot connect: {_reason(error)}")
         self._keep(connection)
         assert sent.status is not None, "an answer has a status"
         return Answer(
@@ -220,6 +220,16 @@ class HttpTransport:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return "it speaks no TLS that we speak"
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
+    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def _context(tls: Tls) -> ssl.SSLContext:

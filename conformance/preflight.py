@@ -23,6 +23,9 @@ from conformance.verdicts import Finding
 __all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
 
 _BASELINE: Final = 5
+_QUICK_NS: Final = 1_000_000_000
+_PATIENCE_NS: Final = 12_000_000_000
+"""One ordinary window and a little, where a refusal does not say when to come again."""
 
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
@@ -68,9 +71,9 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
     if _knock(bench, lane):
         found.open_says = "a request without any key was accepted: see AUTH-HEADER"
     wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
-    for role in wanted:
-        label = session.target.labels(role)[0]
-        why = bench.transport.run([_accepted(bench, lane, role, label)])[0]
+    labels = {role: session.target.labels(role)[0] for role in wanted}
+    asking = [_accepted(bench, bench.lane(role), role, label) for role, label in labels.items()]
+    for role, why in zip(wanted, bench.transport.run(asking), strict=True):
         if why is None:
             found.accepted.append(role)
         else:
@@ -96,10 +99,9 @@ def _knock(bench: Bench, lane: Lane) -> bool:
 
 
 async def _knocked(lane: Lane) -> Exchange:
-    for _ in range(2):  # one answer may be lost by chance
-        found = await lane.ask("POST", "/tokenize", {"knock": "knock"})
-        if found.status is not None:
-            break
+    found = await lane.ask("POST", "/tokenize", {"knock": "knock"})
+    if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
+        found = await lane.ask("POST", "/tokenize", {"knock": "knock"})  # one may break by chance
     return found
 
 
@@ -118,22 +120,21 @@ async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | 
     value = f"preflight {bench.random(role).getrandbits(64):016x}"
     if role == "management":
         method, path, _ = bench.shaped("get_tenant")
-        return _judged(await lane.insist(method, path, key=label), label)
+        return _judged(await lane.insist(method, path, key=label, patience_ns=_PATIENCE_NS), label)
     if role in {"proxy_key", "custom_hostname"}:
         by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
-        return _proxied(await lane.insist("GET", "/proxy", **by), label)
+        return _proxied(await lane.insist("GET", "/proxy", patience_ns=_PATIENCE_NS, **by), label)
     if role == "slow_destination":
         return None  # it is asked once, by the check that waits for it
-    if role == "private_no_permission":
-        found = await lane.insist("POST", "/tokenize", {"preflight": value}, key=label)
-        if found.status == 403:
-            return None
-        return f"{label} must have no permission; it got {found.status} instead of 403"
+    body: Any = {"preflight": value}
     if role == "private_one_container":
-        body: Any = {"type": "token", "data": value, "containers": [key.container or "/pci/"]}
-        found = await lane.insist("POST", "/tokenize", body, key=label)
+        body = {"type": "token", "data": value, "containers": [key.container or "/pci/"]}
+    found = await lane.insist("POST", "/tokenize", body, key=label, patience_ns=_PATIENCE_NS)
+    if role == "private_no_permission":
+        wrong = f"{label} must have no permission; it got {found.status} instead of 403"
+        return None if found.status == 403 else wrong
+    if role == "private_one_container":
         return _judged(found, label)
-    found = await lane.insist("POST", "/tokenize", {"preflight": value}, key=label)
     return _judged(found, label) or _mirrored(found, label, value)
 
 

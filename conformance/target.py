@@ -67,6 +67,7 @@ ROLES: Final = (
 """What a key may be for; `python -m engine serve --demo` makes keys of all of them."""
 
 _SECOND_NS: Final = 1_000_000_000
+_PRETENDED: Final = tuple(f"203.0.113.{number}" for number in range(1, 33))
 _HEADER: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CLAUSE_IDS: Final = tuple(clause.id for clause in CLAUSES)
 
@@ -225,7 +226,12 @@ class Target:
 
     @cached_property
     def addresses(self) -> tuple[Source, ...]:
-        """Where requests may be sent from; one None where the machine chooses."""
+        """Where requests may be sent from; one None where the machine chooses.
+
+        Behind a trusted header any address will do: those that are kept for documentation.
+        """
+        if self.forwarded is not None and not self.sources:
+            return _PRETENDED
         return self.sources or (None,)
 
 
@@ -242,6 +248,8 @@ def _check(target: Target, document: Document) -> None:
             hint = did_you_mean(clause_id, _CLAUSE_IDS)
             hint = hint if hint.startswith("; did") else "; `conformance list` prints them"
             document.spot("expected_failures", index).fail(f"must be a clause's id{hint}")
+    if not isinstance(target.encryption_jwk, Mapping | None):
+        document.spot("encryption_jwk").fail("must be a table: [encryption_jwk]")
     for name in target.requests or {}:
         if name not in SHAPES:
             hint = did_you_mean(name, SHAPES)

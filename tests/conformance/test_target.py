@@ -1,0 +1,126 @@
+"""The target file: what it may say, what it must not, and that it keeps its secrets."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from conformance import target as module
+from conformance.target import Target, TargetTenant
+from engine import InputError
+from engine.files import parse_toml
+
+FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "bad_target"
+FILES = sorted(FOLDER.glob("*.toml"))
+GOOD = """
+base_url = "https://vault.example.com/v1"
+forwarded = "X-Forwarded-For"
+pacing = "100/1s"
+timeout = "30s"
+forbidden = ["DELETE /tokens/{id}"]
+expected_failures = ["LIM-LEGACY"]
+tls = { verify = false, server_name = "vault" }
+
+[[keys]]
+role = "private_prod"
+value = "canary-of-one-key"
+tenant = "acme"
+
+[[keys]]
+role = "private_prod"
+value = "canary-of-another-key"
+
+[[keys]]
+role = "custom_hostname"
+host = "proxy.example.com"
+
+[[tenants]]
+name = "acme"
+quotas = { "Tokenize Limit" = 7, "CVC Retention" = "3s" }
+
+[requests.search]
+method = "POST"
+path = "/search"
+body = { q = "data:{value}", deep = [1, { a = true }] }
+"""
+
+
+def _read(text: str) -> Target:
+    return Target.from_document(parse_toml(text, "target.toml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_bad_file_is_one_line_with_its_place(file: Path) -> None:
+    first = file.read_text("utf-8").splitlines()[0]
+    expected = first.removeprefix("#! ").replace("FOLDER", str(FOLDER))
+    with pytest.raises(InputError) as caught:
+        Target.from_toml(file)
+    assert str(caught.value) == f"{file}{expected}"
+    assert "canary" not in str(caught.value)
+
+
+def test_two_fixtures_never_show_the_same_message() -> None:
+    first_lines = [file.read_text("utf-8").splitlines()[0] for file in FILES]
+    assert len(set(first_lines)) == len(first_lines) > 30
+
+
+def test_keys_have_labels_by_role_and_place() -> None:
+    target = _read(GOOD)
+    assert list(target.key_labels) == ["private_prod.1", "private_prod.2", "custom_hostname.1"]
+    assert target.labels("private_prod") == ("private_prod.1", "private_prod.2")
+    assert target.labels("public") == ()
+
+
+def test_quotas_are_the_tenants_own_or_the_defaults() -> None:
+    tenant = _read(GOOD).tenant_of(_read(GOOD).keys[0])
+    assert tenant.quota("Tokenize Limit") == 7
+    assert tenant.quota("CVC Retention") == 3_000_000_000
+    assert tenant.quota("Detokenize Limit") == TargetTenant(name="x").quota("Detokenize Limit") == 5
+
+
+def test_a_request_shape_replaces_the_engines_own() -> None:
+    target = _read(GOOD)
+    assert target.shape("search").body == {"q": "data:{value}", "deep": [1, {"a": True}]}
+    assert target.shape("get").path == "/tokens/{id}"
+
+
+def test_behind_a_trusted_header_any_address_will_do() -> None:
+    assert len(_read(GOOD).addresses) > 20
+    assert _read('base_url = "http://localhost"').addresses == (None,)
+
+
+def test_no_repr_shows_a_key() -> None:
+    target = _read(GOOD)
+    assert "canary" not in repr(target) + repr(target.keys) + repr(target.key_labels)
+
+
+def test_the_schema_ships_and_accepts_what_the_reader_accepts() -> None:
+    shipped = Path(module.__file__).with_name("target.schema.json")
+    assert json.loads(shipped.read_text("utf-8")) == Target.schema()
+    validator = Draft202012Validator(Target.schema())
+    validator.validate(tomllib.loads(GOOD))
+    assert not validator.is_valid({"base_url": "http://localhost", "source": []})
+
+
+def test_the_shared_example_is_read(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = repository.parent / "shared" / "examples" / "target.toml"
+    if not file.is_file():
+        pytest.skip("the shared examples are not beside this checkout")
+    monkeypatch.setenv("KEY_PRIVATE_1", "canary-of-one-key")
+    target = Target.from_toml(file)
+    assert target.keys[0].value == "canary-of-one-key"
+    assert target.shape("search").path == "/search"
+    assert target.tenants[0].quota("Tokenize Limit") == 5
+
+
+def test_the_starter_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_PRIVATE_1", "one-key")
+    monkeypatch.setenv("KEY_PUBLIC_1", "another-key")
+    starter = Path(module.__file__).with_name("starter.toml")
+    assert [key.role for key in Target.from_toml(starter).keys] == ["private_prod", "public"]
+    text = starter.read_text("utf-8")
+    commented = [line[2:] for line in text.splitlines() if line.startswith("# ") and " = " in line]
+    names = {line.split(" = ")[0] for line in commented}
+    assert names <= {*Target.schema()["properties"], "quotas", "method", "path", "body"}

@@ -99,6 +99,9 @@ async def jobs(bench: Bench) -> list[Finding]:
     lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
     method, path, body = bench.shaped("create_account_updater_job")
     made = [await lane.insist(method, path, body) for lane in lanes]
+    if made[0].ok and is_refused(made[1]):
+        says = f"a second job must be possible while the first is there, got {made[1].status}"
+        return [bench.fails("ACC-SPLIT", says, *made)]
     paths = [_address(bench, job) for job in made]
     if None in paths:
         raise Inconclusive(f"no job with an upload address here can be made ({made[0].status})")

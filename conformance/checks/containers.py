@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from conformance.bench import Bench
 from conformance.checks._common import (
@@ -24,6 +24,8 @@ from conformance.verdicts import Finding
 from engine.messages import Json
 
 __all__: list[str] = []
+
+_CHOICES: Final = ("tokens.container_default_token", "tokens.container_default_card")
 
 
 @check(
@@ -115,17 +117,17 @@ def default(bench: Bench) -> Iterator[Finding]:
     """Where a token goes that names no container (D-CONTAINER-DEFAULT)."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
-    for made, choice in (
-        (token(bench, "default"), "tokens.container_default_token"),
-        (card(bench, "default"), "tokens.container_default_card"),
-    ):
-        exchange = tokenize(bench, made, key)
-        found, where = _found_in(bench, exchange, key)
-        if found is None:
-            says = f"no record shows the container of a {made['type']}"
-            yield informs(bench, "TOK-CONTAINER", says, exchange)
+    for made, choice in ((token, _CHOICES[0]), (card, _CHOICES[1])):
+        shown = [tokenize(bench, made(bench, f"default {turn}"), key) for turn in range(2)]
+        found = [_found_in(bench, exchange, key)[0] for exchange in shown]
+        if None in found:
+            says = f"no record shows the container: {choice} is not seen"
+            yield informs(bench, "TOK-CONTAINER", says, *shown)
+        elif found[0] == found[1]:
+            yield reads(bench, "TOK-CONTAINER", choice, found[0], *shown)
         else:
-            yield reads(bench, "TOK-CONTAINER", choice, found, where)
+            says = f"equal requests must go to one container, not {found[0]} and {found[1]}"
+            yield bench.fails("TOK-CONTAINER", says, *shown)
 
 
 @check(

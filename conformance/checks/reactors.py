@@ -23,6 +23,8 @@ _CODE: Final = "module.exports = async function (req) { return req.args; };\n//"
 _CODE_LIMITS: Final = (50_000, 51_200)
 _PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
 _ENVELOPE: Final = len(dumps({"args": ""}))
+_AT_A_TIME: Final = 6
+_SECOND_NS: Final = 1_000_000_000
 _ANYWHERE: Final = "https://destination.example"
 
 
@@ -140,6 +142,40 @@ def payload(bench: Bench) -> Iterator[Finding]:
         bench, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
     )
     yield from _proxy_payload(bench, key)
+
+
+@check(
+    "reactors.fan-out",
+    "RCT-HOT",
+    accepts="2xx for each of several invocations at a time, however long it waits",
+    roles=("management",),
+    requests=_AT_A_TIME + 2,
+    takes_ns=_SECOND_NS,
+)
+async def fan_out(bench: Bench) -> list[Finding]:
+    """Concurrent invocations of one reactor are all answered: none is refused for being one more.
+
+    Which instance ran, and how long a cold start takes, no answer shows.
+    """
+    key = spread_key(bench, "management")
+    maker = bench.lane("maker", key=key)
+    values: dict[str, Json] = {"value": value(bench, "busy"), "code": _code(100)}
+    made = await maker.insist(*bench.shaped("create_reactor", values))
+    reactor_id = _field(made, "id")
+    if reactor_id is None:
+        raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
+    asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
+    shaped = bench.shaped("invoke_reactor", asked)
+    alone = await maker.insist(*shaped)
+    if not alone.ok:
+        raise Inconclusive(f"one invocation alone is not answered: {alone.status}")
+    lanes = [bench.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
+    shown = await bench.gather([lane.insist(*shaped) for lane in lanes])
+    refused = [exchange for exchange in shown if not exchange.ok]
+    if refused:
+        says = f"{_AT_A_TIME} invocations at a time must all be answered, got {refused[0].status}"
+        return [bench.fails("RCT-HOT", says, alone, *refused)]
+    return [bench.passes("RCT-HOT", f"{_AT_A_TIME} invocations at a time were answered", *shown)]
 
 
 def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:

@@ -173,7 +173,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     "secrets.reads",
     "REC-SECRET",
     accepts="a record without the value, or with it for a key that holds token:read",
-    roles=("private_reader",),
+    roles=("private_reader", "private_prod"),
     requests=6,
 )
 def reading(bench: Bench) -> Iterator[Finding]:
@@ -189,6 +189,11 @@ def reading(bench: Bench) -> Iterator[Finding]:
         return
     is_plain = bool(secrets_found(exchange, [made["data"]]))
     yield reads(bench, "REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
+    blind = bench.call("get", {"id": token_id}, key=spread_key(bench, "private_prod"))
+    if secrets_found(blind, [made["data"]]):
+        yield bench.fails("REC-SECRET", "a key without token:read must not see the value", blind)
+    else:
+        yield bench.passes("REC-SECRET", "a key without token:read does not see the value", blind)
 
 
 @check(

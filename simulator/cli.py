@@ -68,13 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TollgateError as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"simulator: {_words(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("simulator: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return code
+
+
+def _words(error: OSError) -> str:
+    """Return what the operating system said, in one line: a full disk, a folder that vanished."""
+    place = f"{error.filename}: " if error.filename else ""
+    return place + (error.strerror or str(error)).splitlines()[0]
 
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Final, NamedTuple
@@ -147,14 +149,16 @@ class Replicator:
         done = [_play_one(*jobs[0])]
         if told is not None:
             told(1)
-        rest = jobs[1:]
-        cores = os.cpu_count() or 1
-        if cores > 1 and (time.perf_counter() - began_s) * len(rest) > _WORTH_S:
-            found = self._executor().map(_play_one, *zip(*rest, strict=True))
-        else:
-            found = (_play_one(*job) for job in rest)
-        for replication in found:
-            done.append(replication)
+        work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
+        if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
+            # A worker that dies takes its pool with it; what is missing is then played here.
+            with suppress(BrokenProcessPool):
+                for replication in self._executor().map(_play_one, *zip(*jobs[1:], strict=True)):
+                    done.append(replication)
+                    if told is not None:
+                        told(len(done))
+        for job in jobs[len(done) :]:
+            done.append(_play_one(*job))
             if told is not None:
                 told(len(done))
         return done
@@ -167,7 +171,14 @@ def replicator() -> Iterator[Replicator]:
 
     def executor() -> ProcessPoolExecutor:
         if not started:
-            started.append(ProcessPoolExecutor(mp_context=get_context("spawn")))
+            # Ctrl-C is the parent's to answer: workers that heard it too would complain each.
+            started.append(
+                ProcessPoolExecutor(
+                    mp_context=get_context("spawn"),
+                    initializer=signal.signal,
+                    initargs=(signal.SIGINT, signal.SIG_IGN),
+                )
+            )
         return started[0]
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -172,6 +173,32 @@ def test_an_interrupted_run_leaves_nothing_and_exits_with_130(
 
     monkeypatch.setattr("simulator.results.recorder.Recorder.close", interrupt)
     assert main(["run", "small.toml", "--fidelity", "limits", "--quiet"]) == 130
+    assert not (here / "runs").exists()
+
+
+def test_a_full_disk_is_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "requests.parquet")
+
+    monkeypatch.setattr("simulator.results.storing.FileSink.close", full)
+    assert main(["run", "small.toml", "--fidelity", "limits", "--quiet"]) == 2
+    assert capsys.readouterr().err == "simulator: requests.parquet: No space left on device\n"
+    assert not (here / "runs").exists()
+
+
+def test_a_fault_found_while_playing_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "times.txt").write_text("1\nnoon\n")
+    arrivals = 'arrivals = { kind = "replay", file = "times.txt" }'
+    text = SMALL.replace('arrivals = { kind = "constant", rate = "5/1s" }', arrivals)
+    (here / "replayed.toml").write_text(text)
+    assert main(["run", "replayed.toml", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "times.txt:2:1: time must be like" in error
     assert not (here / "runs").exists()
 
 

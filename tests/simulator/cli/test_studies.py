@@ -79,6 +79,16 @@ def test_replications_have_intervals_and_their_own_seeds(
     assert interval["low"] < 60 < interval["high"]
 
 
+@pytest.mark.slow
+def test_replications_on_all_cores_are_the_same(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = simulator.run("poisson.toml", fidelity="limits", replications=4)
+    monkeypatch.setattr("simulator.replicating._WORTH_S", 0.0)
+    spread = simulator.run("poisson.toml", fidelity="limits", replications=4)
+    assert spread.summary == alone.summary
+
+
 def test_replications_in_python(here: Path) -> None:
     result = simulator.run("poisson.toml", fidelity="limits", replications=3)
     assert list(result.replications.columns) == ["mean", "low", "high"]

@@ -99,6 +99,7 @@ class Engine(Operator):
             self.profile, rules, store, vault, world, _id_maker(world.random), region, {}
         )
         self._identifier = Identifier(self.services)
+        self._settles = self.profile.limits.counted_statuses == "success"
         self.router = Router(OPERATIONS)
         self._lock = threading.Lock()
         self._next_log_sweep_ns = world.clock.wall_ns + _LOG_SWEEP_NS
@@ -142,7 +143,7 @@ class Engine(Operator):
             response.body = None
         response.headers.update(headers)
         response.decision = decision
-        if self.profile.limits.counted_statuses == "success":
+        if self._settles:
             self._settle(decision, response)
         return response
 

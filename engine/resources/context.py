@@ -90,8 +90,19 @@ class Context:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""
         caller = self.known_caller
         assert caller is not None, "what no principal did is not logged"
-        actor = caller.application
-        self.log_for(actor.tenant_id, actor.id, operation, entity_type, entity_id, status)
+        actor, services = caller.application, self.services
+        services.store.add_log(
+            LogEntry(
+                services.new_id(),
+                actor.tenant_id,
+                self.wall_ns,
+                operation,
+                entity_type,
+                entity_id,
+                actor.id,
+                status,
+            )
+        )
 
     def log_for(  # reason: the columns of a log entry
         self,

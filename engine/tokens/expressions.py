@@ -75,7 +75,7 @@ def select(data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or
 
 def is_empty(value: Any) -> bool:  # noqa: ANN401 # reason: any JSON, or MISSING
     """Whether there is nothing to index (D-INDEXES): missing, null, or of no length."""
-    return value is MISSING or value is None or (isinstance(value, str | list | dict) and not value)
+    return value is MISSING or value is None or (isinstance(value, (str, list, dict)) and not value)
 
 
 def canonical(value: Json) -> bytes:

@@ -138,7 +138,7 @@ def walk(body: Json, rules: Rules) -> Plan:
     Raises `Problem` 400 naming every fault of this step by its JSON Pointer: nesting, `type`, the
     container field, leaves that are no strings, a bare scalar, an empty body where that is refused.
     """
-    if not isinstance(body, dict | list):
+    if not isinstance(body, (dict, list)):
         return _walk_scalar(body, rules)
     faults = Faults()
     root: list[Any] = [None]
@@ -190,12 +190,13 @@ def _elements(
     items: Iterator[tuple[Any, Any]] = iter(((0, body),))
     hole: Any = root
     frame: Frame = None
+    add = elements.append
     while True:
         for key, value in items:
             kind = type(value)
             if kind is str:
                 hole[key] = None  # keeps the order of keys
-                elements.append(Element(frame, key, hole, value, True, TOKEN, leaf_container))
+                add(Element(frame, key, hole, value, True, TOKEN, leaf_container))
             elif kind is not dict and kind is not list:
                 _other_leaf(
                     Element(frame, key, hole, value, True, TOKEN, leaf_container),

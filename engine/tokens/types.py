@@ -299,18 +299,19 @@ def read_indexes(
     at: Located,
 ) -> tuple[str, ...] | None:
     """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
-    pointer = f"{at.pointer}/search_indexes"
     limit = reading.rules.tokens.indexes_limit
     if type(given) is not list:
-        reading.faults.add(pointer, "must be an array of expressions")
+        reading.faults.add(f"{at.pointer}/search_indexes", "must be an array of expressions")
         return None
     if len(given) > limit:
-        reading.faults.add(pointer, f"must hold at most {limit} expressions")
+        fault = f"must hold at most {limit} expressions"
+        reading.faults.add(f"{at.pointer}/search_indexes", fault)
         return None
     fine = True
     for place, text in enumerate(given):
         if type(text) is not str or expressions.parse(text) is None:
-            reading.faults.add(f"{pointer}/{place}", expressions.GRAMMAR_FAULT)
+            pointer = f"{at.pointer}/search_indexes/{place}"
+            reading.faults.add(pointer, expressions.GRAMMAR_FAULT)
             fine = False
     return tuple(given) if fine else None
 

@@ -27,6 +27,8 @@ from engine.http.app import Application
 from engine.http.pages import PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.system import SystemWorld
+from engine.messages import Problem
+from engine.resources import OPERATIONS
 from engine.service import Engine
 
 __all__ = ["bind", "make_application", "serve"]
@@ -97,12 +99,16 @@ async def serve(
         timeout_graceful_shutdown=_STOP_S,
     )
     server = _Server(config, on_start)
-    ticker = asyncio.create_task(_tick(engine, application, connections))
+    beside = [
+        asyncio.create_task(_tick(engine, application, connections)),
+        asyncio.create_task(_warm_up(engine)),
+    ]
     try:
         await server.serve(sockets=[bound])
     finally:
-        ticker.cancel()
-        await asyncio.gather(ticker, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         world = engine.services.world
         if isinstance(world, SystemWorld):
             await world.close()
@@ -138,6 +144,21 @@ class _Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
             self.was_interrupted = signal.SIGINT in self._captured_signals
+
+
+async def _warm_up(engine: Engine) -> None:
+    """Load beside the first requests what would hold up one of them for a second."""
+    world = engine.services.world
+    if isinstance(world, SystemWorld):
+        await world.prepare()
+    await asyncio.to_thread(_load_forms)
+
+
+def _load_forms() -> None:
+    for operation in OPERATIONS:
+        if operation.form is not None:
+            with contextlib.suppress(Problem):
+                operation.form.check(None)
 
 
 async def _tick(engine: Engine, application: Application, connections: Connections) -> None:

@@ -101,6 +101,7 @@ class SystemWorld:
         self._runtime = runtime
         self._verify = verify
         self._transport: httpx.AsyncHTTPTransport | None = None
+        self._preparing = asyncio.Lock()
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Return `for_ns` later, or as soon as `bell` rings."""
@@ -123,10 +124,11 @@ class SystemWorld:
         `DestinationTimeout`, and `DestinationUnreachable` for whatever else goes wrong, an answer
         over `answer_limit_bytes` among it.
         """
+        transport = await self.prepare()
         try:
             async with asyncio.timeout(timeout_ns / _SECOND_NS):
                 target = await self._destinations.target(call.url)
-                return await self._exchange(call, target)
+                return await self._exchange(transport, call, target)
         except TimeoutError:
             raise DestinationTimeout("the destination took longer than it may") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
@@ -152,20 +154,31 @@ class SystemWorld:
         except TimeoutError:
             raise DestinationTimeout("the code took longer than it may") from None
 
+    async def prepare(self) -> httpx.AsyncHTTPTransport:
+        """Return what calls go through; reading the system's certificates is no destination's time.
+
+        Called first in every call, and by a server when it starts.
+        """
+        async with self._preparing:
+            if self._transport is None:
+                verify = self._verify or await asyncio.to_thread(ssl.create_default_context)
+                self._transport = httpx.AsyncHTTPTransport(
+                    verify=verify,
+                    trust_env=False,
+                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
+                )
+            return self._transport
+
     async def close(self) -> None:
         """Close the connections to destinations."""
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None
 
-    async def _exchange(self, call: Call, target: Target) -> CallAnswer:
+    async def _exchange(
+        self, transport: httpx.AsyncHTTPTransport, call: Call, target: Target
+    ) -> CallAnswer:
         """Send the call to the judged address, with the URL's own name in Host and in TLS."""
-        if self._transport is None:
-            self._transport = httpx.AsyncHTTPTransport(
-                verify=self._verify or ssl.create_default_context(),
-                trust_env=False,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
-            )
         address = f"[{target.address}]" if ":" in target.address else target.address
         headers = [
             (b"host", target.host_field.encode("ascii")),
@@ -183,7 +196,7 @@ class SystemWorld:
             content=call.body or None,
             extensions={"sni_hostname": target.host},
         )
-        response = await self._transport.handle_async_request(request)
+        response = await transport.handle_async_request(request)
         try:
             return await self._read(response)
         finally:

@@ -84,13 +84,13 @@ def main(*, big: bool = False) -> None:
         live = stack.enter_context(served(folder))
         bare = stack.enter_context(_bare())
         contestants = [
-            _measure.Contestant("Tollgate, tokenize", partial(_load, live.port, requests), requests),
+            _measure.Contestant(
+                "Tollgate, tokenize", partial(_load, live.port, requests), requests
+            ),
             _measure.Contestant(
                 "bare Starlette, echo", partial(_load, bare, requests), requests, versions
             ),
         ]
         timings = _measure.interleave(contestants, rounds=5)
-    _measure.show(
-        f"One-string tokenize over HTTP, {_CONNECTIONS} connections", "requests", timings
-    )
+    _measure.show(f"One-string tokenize over HTTP, {_CONNECTIONS} connections", "requests", timings)
     print("goal: ours / it at least 0.5")

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Final, get_args
 
+from engine.http.openapi.answers import answers, token_record
 from engine.http.openapi.bodies import CURSOR, request_schema
-from engine.http.openapi.schemas import Kind, Schema, answers, ref, requests, token_record
+from engine.http.openapi.schemas import Kind, Schema, ref, requests
 from engine.http.openapi.shapes import SHAPES, Link, Shape
 from engine.messages import PROBLEM_TYPE, problem_title
 from engine.profile import HttpProfile, Profile

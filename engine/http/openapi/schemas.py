@@ -1,6 +1,6 @@
-"""The schemas of the messages, for a profile: what goes in and what comes out (seed 2, 4.1).
+"""The schemas of the bodies that tokens are made of, for a profile (seed 2.2, 4.1).
 
-Request schemas come in three strictnesses (`Kind`): `full` is what this engine does, `floor` what
+They come in three strictnesses (`Kind`): `full` is what this engine does, `floor` what
 any conforming service must accept, `ceiling` what one may accept at most. What JSON Schema cannot
 say (a check digit, an expression that selects something, a sum over a whole body) is said in words
 and, for strings, by a `format` of our own.
@@ -14,13 +14,12 @@ from typing import Any, Final, Literal, TypeAlias
 from engine.model import DEFAULT_QUOTAS
 from engine.profile import Profile
 
-__all__ = ["Kind", "Schema", "answers", "ref", "requests"]
+__all__ = ["Kind", "Schema", "closed", "ref", "requests"]
 
 Kind: TypeAlias = Literal["full", "floor", "ceiling"]
 Schema: TypeAlias = dict[str, Any]
 
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
-_INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
 _CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
 _EXPRESSION: Final = r"^\{\{ data(?:\.[A-Za-z0-9_-]+)* \}\}$"
 _CARD_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005")
@@ -36,7 +35,7 @@ def closed(
     required: tuple[str, ...] = (),
     **more: Any,  # noqa: ANN401 # reason: further keywords
 ) -> Schema:
-    """Return the schema of an object that holds nothing else."""
+    """Return the schema of an object that holds nothing else; `more` are further keywords."""
     found: Schema = {
         "type": "object",
         "properties": dict(properties),
@@ -44,13 +43,6 @@ def closed(
         **more,
     }
     return found | ({"required": list(required)} if required else {})
-
-
-def _nullable(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-# --- what goes in --------------------------------------------------------------------------------
 
 
 def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
@@ -305,199 +297,4 @@ def _ceiling() -> dict[str, Schema]:
             ]
         },
         "CardData": card,
-    }
-
-
-# --- what comes out ------------------------------------------------------------------------------
-
-
-def answers(profile: Profile) -> dict[str, Schema]:
-    """Return the schemas of the answers of this engine."""
-    return {
-        "Problem": _problem(),
-        "TokenizeAnswer": {
-            "anyOf": [
-                _UUID,
-                ref("TokenRecord"),
-                {"type": "object", "additionalProperties": ref("TokenizeAnswer")},
-                {"type": "array", "items": ref("TokenizeAnswer")},
-                *([{"type": ["number", "boolean", "null"]}] * _passes(profile)),
-            ],
-            "description": "The structure of the body: identifiers and records in their places.",
-        },
-        "TokenRecord": token_record(profile),
-        "CardMask": closed(
-            {
-                "number": {"type": "string", "pattern": "^X{8,15}[0-9]{4}$"},
-                "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
-                "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
-            },
-            ("number",),
-        ),
-        **_records(),
-        **_pages(),
-    }
-
-
-def _passes(profile: Profile) -> bool:
-    return profile.tokens.non_string_leaf == "pass"
-
-
-def _problem() -> Schema:
-    return closed(
-        {
-            "type": {"const": "about:blank"},
-            "title": {"type": "string"},
-            "status": {"type": "integer", "minimum": 400, "maximum": 599},
-            "detail": {"type": "string"},
-            "clause": {"type": "string", "description": "The clause that is broken, where one is."},
-            "errors": {
-                "type": "object",
-                "description": "JSON Pointers into the body → what is wrong there.",
-                "additionalProperties": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "minItems": 1,
-                },
-            },
-        },
-        ("type", "title", "status", "detail"),
-        description="RFC 9457. No message quotes a sensitive value.",
-    )
-
-
-def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
-    """Return the schema of a token record (seed 2.1); open where a deployment may add fields."""
-    strings = {"type": "object", "additionalProperties": {"type": "string"}}
-    data: Schema = ref("CardMask")
-    if profile.tokens.plaintext_reads or is_open:
-        data = {}
-    record = closed(
-        {
-            "id": _UUID,
-            "tenant_id": _UUID,
-            "type": {"type": "string"},
-            "data": data,
-            "mask": {"type": "object"} if is_open else ref("CardMask"),
-            "metadata": strings,
-            "search_indexes": {"type": "array", "items": {"type": "string"}},
-            "fingerprint": {"type": "string", "minLength": 1},
-            "fingerprint_expression": {"type": "string"},
-            "containers": {"type": "array", "items": {"type": "string"}},
-            "created_by": _UUID,
-            "created_at": _INSTANT,
-            "_extras": {
-                "type": "object",
-                "properties": {"deduplicated": {"type": "boolean"}},
-                "required": ["deduplicated"],
-            },
-        },
-        ("id", "tenant_id", "type", "_extras"),
-    )
-    if is_open:
-        del record["additionalProperties"]
-    return record
-
-
-def _records() -> dict[str, Schema]:
-    text: Schema = {"type": "string"}
-    whole: Schema = {"type": "integer"}
-    made: dict[str, Schema] = {"created_by": _UUID, "created_at": _INSTANT}
-    owned: dict[str, Schema] = {"id": _UUID, "tenant_id": _UUID}
-    transform = _nullable(closed({"code": text}, ("code",)))
-    grant = closed({"container": text, "permissions": {"type": "array", "items": text}})
-    intent = {**owned, "type": text, "mask": ref("CardMask"), **made, "expires_at": _INSTANT}
-    application = {
-        **owned,
-        "name": text,
-        "kind": {"enum": ["private", "public", "management"]},
-        "grants": {"type": "array", "items": grant},
-        "created_at": _INSTANT,
-    }
-    key = {
-        "id": _UUID,
-        "application_id": _UUID,
-        "legacy": {"type": "boolean"},
-        "created_at": _INSTANT,
-    }
-    encryption = {**owned, "algorithm": text, "created_at": _INSTANT}
-    configuration = {"type": "object", "additionalProperties": text}
-    reactor = {**owned, "name": text, "code": text, "configuration": configuration, **made}
-    proxy = {
-        **owned,
-        "name": text,
-        "destination_url": text,
-        "request_transform": transform,
-        "response_transform": transform,
-        "require_auth": {"type": "boolean"},
-        "host": {"type": ["string", "null"]},
-        **made,
-    }
-    job = {
-        **owned,
-        "status": {"enum": ["pending", "processing", "completed", "failed"]},
-        **made,
-        "upload_expires_at": _INSTANT,
-    }
-    job_more = {"download_url": text, "error": text}
-    entry = {
-        **owned,
-        "created_at": _INSTANT,
-        "operation": text,
-        "entity_type": text,
-        "entity_id": text,
-        "actor_id": {"type": ["string", "null"]},
-        "status": whole,
-    }
-    quotas = {name: {"type": ["string", "number"]} for name in DEFAULT_QUOTAS}
-    tenant = {
-        "id": _UUID,
-        "name": text,
-        "kind": {"enum": ["test", "production"]},
-        "quotas": closed(quotas, tuple(quotas)),
-        "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
-        "created_at": _INSTANT,
-    }
-    return {
-        "TokenIntent": closed(intent, tuple(name for name in intent if name != "mask")),
-        "Application": closed(application, tuple(application)),
-        "ApplicationKey": closed(key, tuple(key)),
-        "ApplicationKeyCreated": closed({**key, "key": text}, (*key, "key")),
-        "EncryptionKey": closed(encryption, tuple(encryption)),
-        "EncryptionKeyCreated": closed(
-            {**encryption, "public_key": {"type": "object"}}, (*encryption, "public_key")
-        ),
-        "Reactor": closed(reactor, tuple(reactor)),
-        "ReactorAnswer": closed({"tokens": {}, "raw": {}}, ("tokens", "raw")),
-        "Proxy": closed(proxy, tuple(proxy)),
-        "ProxyCreated": closed({**proxy, "key": text}, (*proxy, "key")),
-        "Job": closed({**job, **job_more}, tuple(job)),
-        "JobCreated": closed({**job, "upload_url": text}, (*job, "upload_url")),
-        "LogEntry": closed(entry, tuple(entry)),
-        "Tenant": closed(tenant, tuple(tenant)),
-    }
-
-
-def _pages() -> dict[str, Schema]:
-    """Return the pages of the lists (D-LIST)."""
-    pagination = closed(
-        {"next": {"type": ["string", "null"]}, "page_size": {"type": "integer", "minimum": 1}},
-        ("next", "page_size"),
-    )
-    shown = (
-        "TokenRecord",
-        "Application",
-        "ApplicationKey",
-        "EncryptionKey",
-        "Reactor",
-        "Proxy",
-        "Job",
-        "LogEntry",
-    )
-    return {
-        f"{name}Page": closed(
-            {"pagination": pagination, "data": {"type": "array", "items": ref(name)}},
-            ("pagination", "data"),
-        )
-        for name in shown
     }

@@ -14,7 +14,7 @@ from tests.engine.http.live import Live, served
 
 HURRIED = """
 [outside]
-destination_timeout = "200ms"
+destination_timeout = "1s"
 reactor_timeout = "100ms"
 cold_start = "500ms"
 hot_concurrency = 0

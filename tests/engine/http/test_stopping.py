@@ -105,13 +105,14 @@ def test_under_load_nothing_answered_is_lost(number: int, tmp_path: Path) -> Non
         load.join()
         assert live.process.returncode == (0 if number == signal.SIGTERM else -number)
     assert load.statuses == {200}
-    assert len(load.answered) > 100
+    assert len(load.answered) > 20
     assert late - early < 30_000_000
     with served(tmp_path, "--store", str(store)) as again:
         _all_there(again, load.answered)
         assert again.stop() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_tokens_keys_and_applications(tmp_path: Path) -> None:
     store = tmp_path / "tokens.sqlite"
     with served(tmp_path, "--store", str(store)) as live:

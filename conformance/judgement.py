@@ -6,15 +6,16 @@ a word about *inconclusive*. No text of an exception leaves without its secrets 
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from conformance.bench import Bench
-from conformance.registry import Inconclusive, Skip
+from conformance.registry import Check, Inconclusive, Skip
 from conformance.verdicts import Finding, Verdict
 
-__all__ = ["judge_one", "judge_side_by_side"]
+__all__ = ["judge_one", "judge_side_by_side", "settled"]
 
 
 def judge_one(bench: Bench) -> list[Finding]:
@@ -26,8 +27,8 @@ def judge_one(bench: Bench) -> list[Finding]:
         # One by one: what was said before a crash stays said.
         said.extend(judged)
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
-        return [*said, *_raised(bench, error)]
-    return [*said, *_unsaid(bench, said)]
+        return [*_clean(bench, said), *_raised(bench, error)]
+    return [*_clean(bench, said), *_unsaid(bench, said)]
 
 
 async def judge_side_by_side(bench: Bench) -> list[Finding]:
@@ -38,7 +39,33 @@ async def judge_side_by_side(bench: Bench) -> list[Finding]:
         said = list(await judged)
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
         return _raised(bench, error)
-    return [*said, *_unsaid(bench, said)]
+    return [*_clean(bench, said), *_unsaid(bench, said)]
+
+
+def _clean(bench: Bench, said: list[Finding]) -> list[Finding]:
+    """Return findings whose sentences hold no key text, whatever the check wrote into them."""
+    text = bench.session.redactor.text
+    return [dataclasses.replace(finding, says=text(finding.says)) for finding in said]
+
+
+def settled(
+    findings: Iterable[Finding], checks: Mapping[str, Check], doubt: str | None
+) -> list[Finding]:
+    """Return the findings, where addresses are in doubt without the failures that rest on them.
+
+    A failure of a probe that used several addresses is *inconclusive* then, unless a probe of
+    LIM-IP, which has a counter for each address alone, has seen that they count apart.
+    """
+    found = list(findings)
+    seen = any(one.clause == "LIM-IP" and one.verdict is Verdict.PASS for one in found)
+    if doubt is None or seen:
+        return found
+    return [
+        dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=f"{one.says}; but {doubt}")
+        if one.verdict is Verdict.FAIL and one.check in checks and checks[one.check].sources > 1
+        else one
+        for one in found
+    ]
 
 
 def _raised(bench: Bench, error: Exception) -> list[Finding]:

@@ -15,7 +15,7 @@ from typing import Any
 from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange, KeyLabel
 from conformance.history import exchange_of, finding_of, read_history
-from conformance.judgement import judge_one, judge_side_by_side
+from conformance.judgement import judge_one, judge_side_by_side, settled
 from conformance.pacing import Pacer
 from conformance.registry import Inconclusive, all_checks
 from conformance.report.report import Report
@@ -156,7 +156,10 @@ def _judged(
     clauses = select(list(head["select"]))
     return Report(
         results=assemble(
-            clauses, findings, expected=target.expected_failures, unseen=head["unseen"]
+            clauses,
+            settled(findings, checks, head["preflight"]["doubt"]),
+            expected=target.expected_failures,
+            unseen=head["unseen"],
         ),
         exchanges=exchanges,
         redactor=session.redactor,

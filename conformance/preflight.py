@@ -27,6 +27,8 @@ _QUICK_NS: Final = 1_000_000_000
 _PATIENCE_NS: Final = 12_000_000_000
 """One ordinary window and a little, where a refusal does not say when to come again."""
 
+_DOUBT: Final = "not known"
+
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
     return ()
@@ -43,7 +45,12 @@ class Unreachable(Exception):
 
 @dataclass(slots=True)
 class Preflight:
-    """What was found. problems: role → why its keys cannot be used; `fatal`: why nothing can."""
+    """What was found.
+
+    problems: role → why its keys cannot be used. fatal: why nothing can be said at all.
+    open_says: that a request without key is accepted. apart: whether two addresses were seen to
+    count apart; `doubt` where that stays open although it was asked.
+    """
 
     problems: dict[str, str] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
@@ -52,6 +59,7 @@ class Preflight:
     latency_ns: int = 0
     jitter_ns: int = 0
     apart: bool | None = None
+    doubt: str | None = None
     apart_says: str = "not asked: it takes two addresses and two keys of role private_test"
 
     def plain(self) -> dict[str, Any]:
@@ -128,7 +136,9 @@ async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | 
         return None  # it is asked once, by the check that waits for it
     body: Any = {"preflight": value}
     if role == "private_one_container":
-        body = {"type": "token", "data": value, "containers": [key.container or "/pci/"]}
+        choices, path = bench.profile.tokens, key.container or "/pci/"
+        named = path if choices.container_form == "string" else [path]
+        body = {"type": "token", "data": value, choices.container_field: named}
     found = await lane.insist("POST", "/tokenize", body, key=label, patience_ns=_PATIENCE_NS)
     if role == "private_no_permission":
         wrong = f"{label} must have no permission; it got {found.status} instead of 403"
@@ -186,7 +196,9 @@ def _addresses(bench: Bench, found: Preflight) -> None:
 
     One key exceeds from one address; then it asks from a second one, and another key asks from
     both. Pairs counted apart admit all three; where each address has its own counter the second
-    key is admitted from the second address alone.
+    key is admitted from the second address alone. When only the first key is refused from both,
+    the two are one address to the deployment, or it counts by key alone: a *doubt*, which a probe
+    of LIM-IP can end.
     """
     labels = bench.target.labels("private_test")
     sources = bench.sources
@@ -196,6 +208,8 @@ def _addresses(bench: Bench, found: Preflight) -> None:
         found.apart, found.apart_says = bench.transport.run(
             [_counted_apart(bench, labels[0], labels[1], sources[0], sources[1])]
         )[0]
+        if found.apart is None and found.apart_says.startswith(_DOUBT):
+            found.doubt = found.apart_says
     except (Skip, Inconclusive) as why:
         found.apart_says = str(why)
 
@@ -211,7 +225,7 @@ async def _counted_apart(
         if (await lane.ask("POST", "/tokenize", {}, source=here)).refused:
             break
     else:
-        return None, f"not known: {rule.limit_requests * 2 + 1} requests were not refused"
+        return None, f"not seen: {rule.limit_requests * 2 + 1} requests were not refused"
     elsewhere = await lane.ask("POST", "/tokenize", {}, source=there)
     fresh = await lane.ask("POST", "/tokenize", {}, key=other, source=there)
     if not elsewhere.refused:
@@ -220,5 +234,5 @@ async def _counted_apart(
     if beside.refused and not fresh.refused:
         return True, f"{here} and {there} are counted apart, whatever the key"
     if not beside.refused and not fresh.refused:
-        return None, "not known: this deployment counts by key alone"
+        return None, f"{_DOUBT}: {here} and {there} are one to the deployment, or keys alone count"
     return False, f"{here} and {there} are one address to the deployment"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from conformance.bench import Bench
 from conformance.cleaning import clean
 from conformance.history import HISTORY_FILE, HistoryWriter
-from conformance.judgement import judge_one, judge_side_by_side
+from conformance.judgement import judge_one, judge_side_by_side, settled
 from conformance.over_http import HttpTransport
 from conformance.planning import Dealt, Plan, leave_out, make_plan
 from conformance.preflight import Preflight, fly
@@ -257,7 +257,7 @@ class Run:
             "run",
             {
                 "format": 1,
-                "started_at": started_at.isoformat(),
+                "started_at": started_at.isoformat(timespec="seconds"),
                 "seed": self.seed,
                 "select": list(self.options.select),
                 "strict": self.options.strict,
@@ -300,7 +300,7 @@ class Run:
         return Report(
             results=assemble(
                 self.clauses,
-                self.findings,
+                settled(self.findings, all_checks(), self.preflight.doubt),
                 expected=self.target.expected_failures,
                 unseen=self._unseen(),
             ),

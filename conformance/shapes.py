@@ -47,7 +47,7 @@ _BODIES: Final[Mapping[str, Json]] = {
     "create_reactor": {"name": "{value}", "code": "{code}", "configuration": {}},
     "invoke_reactor": {"args": "{args}"},
     "create_proxy": {"name": "{value}", "destination_url": "{url}"},
-    "create_application": {"name": "{value}", "type": "private", "permissions": []},
+    "create_application": {"name": "{value}", "kind": "private", "grants": []},
     "tokenize": "{value}",
 }
 

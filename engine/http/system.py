@@ -161,9 +161,10 @@ class SystemWorld:
         """
         async with self._preparing:
             if self._transport is None:
-                verify = self._verify or await asyncio.to_thread(ssl.create_default_context)
+                if self._verify is None:
+                    self._verify = await asyncio.to_thread(ssl.create_default_context)
                 self._transport = httpx.AsyncHTTPTransport(
-                    verify=verify,
+                    verify=self._verify,
                     trust_env=False,
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
                 )

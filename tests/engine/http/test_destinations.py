@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from engine.errors import DestinationTimeout, DestinationUnreachable, InputError
 from engine.http.destinations import Destinations
@@ -292,3 +299,66 @@ def test_code_runs_where_the_operator_says() -> None:
             await world.run_code("5", 7, {}, SECOND_NS // 20)
 
     asyncio.run(run())
+
+
+# --- TLS -----------------------------------------------------------------------------------------
+
+
+def _certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return a server's context for a name, and a client's that trusts its certificate alone."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (folder / "certificate.pem").write_bytes(pem)
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+@pytest.mark.parametrize(("name", "is_reached"), [("api.example.com", True), ("evil.test", False)])
+def test_a_certificate_is_held_against_the_name_and_not_the_address(
+    name: str, is_reached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_side, client_side = _certificate(tmp_path, name)
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+    async def run() -> CallAnswer:
+        server = await asyncio.start_server(_raw_server(whole), "127.0.0.1", 0, ssl=server_side)
+        url = f"https://api.example.com:{server.sockets[0].getsockname()[1]}"
+        world = SystemWorld(destinations=Destinations([url], ["127.0.0.1"]), verify=client_side)
+        try:
+            return await world.call_destination(Call("GET", url, {}, b""), 5 * SECOND_NS)
+        finally:
+            await world.close()
+            server.close()
+            await asyncio.sleep(0.05)
+
+    async def resolve(_loop: object, host: str, port: int, **_more: Any) -> list[Any]:
+        assert host in {"api.example.com", "127.0.0.1"}
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve)
+    if is_reached:
+        assert asyncio.run(run()).body == b"ok"
+    else:
+        with pytest.raises(DestinationUnreachable):
+            asyncio.run(run())

@@ -46,6 +46,7 @@ class ClientRun:
         "_env",
         "_first_order",
         "_gate",
+        "_honours",
         "_line",
         "_next",
         "_retry",
@@ -64,7 +65,10 @@ class ClientRun:
         gate: Gate,
         tally: Tally,
         end_ns: int,
+        *,
+        told_to_wait: bool,
     ) -> None:
+        """told_to_wait: refusals carry `Retry-After` (D-429-HEADERS)."""
         group = client.group
         self._env = env
         self._client = client
@@ -73,6 +77,7 @@ class ClientRun:
         self._ended = tally.request_ended
         self._retry = group.retry
         self._attempts_limit = attempts_of(group.retry)
+        self._honours = told_to_wait and getattr(group.retry, "honour_retry_after", False)
         self._retry_draws = client.stream("retry").uniform if draws(group.retry) else _nothing
         self._service: Service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
@@ -237,8 +242,7 @@ class ClientRun:
         return own_delay_ns(self._retry, number, last_ns, self._retry_draws())
 
     def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
-        honours = self._retry.honour_retry_after  # type: ignore[union-attr] # reason: it retries
-        if honours and answer.status == LIMITED:
+        if self._honours and answer.status == LIMITED:
             return max(delay_ns, retry_after_ns(answer.wait_ns))
         return delay_ns
 

@@ -85,7 +85,15 @@ def simulate(  # reason: what a run is told
     replayed = ReplayedInstants()
     for client in population.clients:
         asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
-        run = ClientRun(env, client, asker, gate, book.tally, scenario.duration_ns)
+        run = ClientRun(
+            env,
+            client,
+            asker,
+            gate,
+            book.tally,
+            scenario.duration_ns,
+            told_to_wait=profile.http.retry_after,
+        )
         start_client(env, run, client, lambda c=client: _arrivals(scenario, c, replayed))  # type: ignore[misc] # reason: a default binds the loop's client
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))

@@ -102,6 +102,20 @@ def test_retry_after_is_waited_for_in_whole_seconds(fidelity: str) -> None:
 
 
 @FIDELITIES
+def test_who_is_told_no_time_waits_its_own(fidelity: str) -> None:
+    """D-429-HEADERS: a service may leave `Retry-After` out; then there is nothing to honour."""
+    retry = 'retry = { kind = "fixed", delay = "100ms", attempts = 2 }\n'
+    group = open_loop("1/1s") + 'stop = "1500ms"\n' + retry
+    silent = "[choices.http]\nretry_after = false\n"
+    text = HEAD.replace("{duration}", "5s").replace("{rate}", "1/1h")
+    client = '[[clients]]\nname = "c"\napplication = "a"\n'
+    told = run(text + client + group, fidelity=fidelity)  # type: ignore[arg-type] # reason: parametrised
+    untold = run(text + silent + client + group, fidelity=fidelity)  # type: ignore[arg-type] # reason: parametrised
+    assert [ms for ms, _, _ in trace(told)] == [0, 1_000]
+    assert [ms for ms, _, _ in trace(untold)] == [0, 1_000, 1_100]
+
+
+@FIDELITIES
 def test_without_retry_after_the_backoff_alone_counts(fidelity: str) -> None:
     retry = (
         'retry = { kind = "exponential", base = "100ms", cap = "250ms", attempts = 4, '

@@ -1,0 +1,87 @@
+# %% [markdown]
+# # Expressions and fingerprints
+# How a token says which part of it is meant, and how two tokens can be told equal without
+# showing what they hold.
+#
+# Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
+
+# %%
+import pandas as pd
+
+from notebooks.desk import CARD, Desk, show
+
+desk = Desk()
+key = desk.key("token:create", "token:search", "token:read")
+
+# %% [markdown]
+# ## The small language
+# An expression is `{{ data }}` or `{{ data.key }}`, with one space on each side. It selects the
+# whole value or one member of it. Anything else is refused.
+
+# %%
+for expression in ("{{ data }}", "{{data}}", "{{ data.number }}", "{{ number }}", "data"):
+    body = {**CARD, "fingerprint_expression": expression}
+    print(f"{expression:<20} {desk.ask('POST', '/tokenize', body, key=key).status}")
+assert (
+    desk.ask("POST", "/tokenize", {**CARD, "fingerprint_expression": "data"}, key=key).status == 400
+)
+
+# %% [markdown]
+# ## The fingerprint of a card
+# A card that brings no expression gets `{{ data.number }}` (REC-FPEXPR). Its fingerprint is
+# derived from the number alone, so the same card with a new expiry keeps it (REC-FINGERPRINT).
+
+# %%
+renewed = {"type": "card", "data": {**CARD["data"], "expiration_year": 2035}}
+other = {"type": "card", "data": {"number": "5555555555554444"}}
+records = desk.tokenize([CARD, renewed, other], key=key)
+frame = pd.DataFrame(
+    {
+        "number": [record["mask"]["number"] for record in records],
+        "year": [record["mask"].get("expiration_year", "–") for record in records],
+        "fingerprint": [record["fingerprint"][:12] + "…" for record in records],
+    }
+)
+print(frame.to_string(index=False))
+assert records[0]["fingerprint_expression"] == "{{ data.number }}"
+assert records[0]["fingerprint"] == records[1]["fingerprint"] != records[2]["fingerprint"]
+
+# %% [markdown]
+# A fingerprint is a keyed hash: another tenant's fingerprint of the same card is another one, so
+# nobody can compare across tenants or try all numbers.
+
+# %%
+stranger = desk.engine.create_tenant("Other")
+theirs = desk.tokenize(CARD, key=desk.key("token:create", tenant=stranger))
+assert theirs["fingerprint"] != records[0]["fingerprint"]
+
+# %% [markdown]
+# ## A supplied expression wins
+# With `{{ data }}` the whole card counts, and the renewed card is a different one. The cvc is
+# never part of it: it must not survive its retention in a hash.
+
+# %%
+whole = "{{ data }}"
+first, second = desk.tokenize(
+    [{**CARD, "fingerprint_expression": whole}, {**renewed, "fingerprint_expression": whole}],
+    key=key,
+)
+assert first["fingerprint_expression"] == whole
+assert first["fingerprint"] != second["fingerprint"]
+refused = desk.ask(
+    "POST", "/tokenize", {**CARD, "fingerprint_expression": "{{ data.cvc }}"}, key=key
+)
+show(refused.body["errors"])
+assert refused.status == 400
+
+# %% [markdown]
+# ## Search indexes
+# The same expressions say what can be searched for (TOK-INDEXES). A query names the path and the
+# exact value; what was not indexed is not found.
+
+# %%
+desk.tokenize({"type": "token", "data": "Ada Lovelace", "search_indexes": [whole]}, key=key)
+desk.tokenize({"type": "token", "data": "Ada Lovelace"}, key=key)
+found = desk.ask("POST", "/tokens/search", {"query": 'data:"Ada Lovelace"'}, key=key)
+assert found.status == 200
+assert len(found.body["data"]) == 1

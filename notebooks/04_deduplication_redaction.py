@@ -1,0 +1,80 @@
+# %% [markdown]
+# # Deduplication and redaction
+# One value, one token: and what a caller who may not read learns about a token that was there.
+#
+# Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.
+
+# %%
+from notebooks.desk import CARD, Desk, show
+
+desk = Desk()
+reader = desk.key("token:create", "token:read")
+creator = desk.key("token:create")
+
+# %% [markdown]
+# ## Off, and on
+# A tenant starts with deduplication off: equal values get tokens of their own. The tenant's
+# setting turns it on, and a token request object can say otherwise for itself.
+
+# %%
+assert desk.tokenize(["x"], key=reader) != desk.tokenize(["x"], key=reader)
+desk.engine.set_setting(desk.tenant, "deduplicate_tokens", on=True)
+assert desk.tokenize(["y"], key=reader) == desk.tokenize(["y"], key=reader)
+alone = desk.tokenize({"type": "token", "data": "y", "deduplicate_token": False}, key=reader)
+assert alone["_extras"] == {"deduplicated": False}
+
+# %% [markdown]
+# ## Inside one request
+# Six elements, four tokens: the first of equal ones creates, the later ones are deduplicated, in
+# document order. So the request stays within a Tokenize Limit of five.
+
+# %%
+fresh = Desk()
+fresh.engine.set_setting(fresh.tenant, "deduplicate_tokens", on=True)
+key = fresh.key("token:create")
+answer = fresh.tokenize({"a": "x", "b": ["x", CARD], "c": CARD, "d": "y", "e": "z"}, key=key)
+assert fresh.count() == 4
+assert answer["a"] == answer["b"][0]
+assert answer["c"]["id"] == answer["b"][1]["id"]
+print(answer["b"][1]["_extras"], answer["c"]["_extras"])
+assert answer["c"]["_extras"] == {"deduplicated": True}
+
+# %% [markdown]
+# ## Redaction
+# A deduplicated record shows `data` and `metadata` only to a key that holds `token:read` in the
+# token's container: somebody who may only create must not learn by guessing what others know
+# about a value (REC-DEDUP-REDACT, AUTH-READ).
+
+
+# %%
+def card(month: int, year: int, note: str) -> dict[str, object]:
+    """Return the same card number with another expiry and note."""
+    data = {"number": "4242424242424242", "expiration_month": month, "expiration_year": year}
+    return {"type": "card", "data": data, "metadata": {"o": note}}
+
+
+first = desk.tokenize(card(12, 2030, "1"), key=reader)
+second = desk.tokenize(card(1, 2031, "2"), key=creator)
+third = desk.tokenize(card(1, 2031, "3"), key=reader)
+show(second)
+assert first["id"] == second["id"] == third["id"]
+assert "data" not in second
+assert "metadata" not in second
+assert third["data"] == first["data"]
+
+# %% [markdown]
+# The record is the *stored* token's: the mask says 12/2030 and the note is the first one's. What
+# a duplicate brings is dropped (a profile with `update_existing` would merge it).
+
+# %%
+assert second["mask"]["expiration_month"] == 12
+assert third["metadata"] == {"o": "1"}
+
+# %% [markdown]
+# ## What is equal
+# Type, container and the value that the fingerprint expression selects, within a tenant.
+
+# %%
+here = desk.tokenize({"type": "token", "data": "z"}, key=reader)
+there = desk.tokenize({"type": "token", "data": "z", "containers": ["/pci/low/"]}, key=reader)
+assert here["id"] != there["id"]

@@ -1,0 +1,69 @@
+# %% [markdown]
+# # Authentication, containers, grants
+# Who may create a token, and where.
+#
+# Clauses: AUTH-HEADER, AUTH-CREATE, AUTH-KINDS, AUTH-LEGACY, TOK-CONTAINER.
+
+# %%
+import pandas as pd
+
+from notebooks.desk import CARD, Desk, show
+
+desk = Desk()
+key = desk.key("token:create")
+
+# %% [markdown]
+# ## A known key
+# Every request names an API key. None, or one that nobody knows, is answered 401 before anything
+# else is looked at (AUTH-HEADER).
+
+# %%
+for who, text in (("nobody", None), ("a stranger", "key_prod_us_pvt_unknown"), ("Acme", key)):
+    answer = desk.ask("POST", "/tokenize", {"a": "x"}, key=text)
+    print(f"{who:<12} {answer.status}")
+assert desk.ask("POST", "/tokenize", {"a": "x"}, key=None).status == 401
+
+# %% [markdown]
+# ## Containers
+# A token lies in a container: the one that the request names, or the default of its type
+# (TOK-CONTAINER). A grant on a path covers the path and all below it, by whole segments.
+
+# %%
+pci = desk.key("token:create", container="/pci/")
+asked = {
+    "a card (default /pci/high/)": CARD,
+    "a string (default /general/high/)": ["x"],
+    "a token in /pci/low/": {"type": "token", "data": "x", "containers": ["/pci/low/"]},
+    "a token in /pcix/": {"type": "token", "data": "x", "containers": ["/pcix/"]},
+    "a card and a string": [CARD, "x"],
+}
+statuses = {
+    what: desk.ask("POST", "/tokenize", body, key=pci).status for what, body in asked.items()
+}
+print(pd.Series(statuses).to_string())
+assert list(statuses.values()) == [200, 403, 200, 403, 403]
+
+# %% [markdown]
+# The last line is the one to remember: `token:create` is needed on *every* destination container
+# of the request (AUTH-CREATE), and what fails fails as a whole.
+#
+# ## Kinds of applications
+# Private, public and management applications, and legacy keys, are rate-limit classes
+# (AUTH-KINDS); the kind also bounds what an application may hold. A key is legacy when its text
+# holds neither `_prod_` nor `_test_` (AUTH-LEGACY), whatever its tenant is.
+
+# %%
+legacy = desk.key("token:create", legacy=True)
+assert "_prod_" not in legacy
+assert "_test_" not in legacy
+answer = desk.ask("POST", "/tokenize", {"a": "x"}, key=legacy)
+print(answer.decision.counted)
+assert "LIM-LEGACY" in answer.decision.counted
+assert "LIM-PRIVATE.key" in answer.decision.counted
+
+public = desk.key("token:create", kind="public")
+assert "LIM-PUBLIC" in desk.ask("POST", "/tokenize", {"a": "x"}, key=public).decision.counted
+management = desk.key("application:read", kind="management")
+refused = desk.ask("POST", "/tokenize", {"a": "x"}, key=management)
+show(refused.body)
+assert refused.status == 403

@@ -1,0 +1,71 @@
+# %% [markdown]
+# # Atomicity and quotas
+# All of a request or none of it, and how much of it there may be.
+#
+# Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.
+
+# %%
+from notebooks.desk import CARD, Desk, show
+
+desk = Desk()
+key = desk.key("token:create", "token:read")
+
+# %% [markdown]
+# ## One invalid token fails the request
+# Four good ones and one bad one: 400, every fault named by its place, and nothing created
+# (TOK-ATOMIC).
+
+# %%
+body = {"a": "x", "b": ["y", {"type": "visa"}], "c": CARD, "d": {"type": "token"}}
+refused = desk.ask("POST", "/tokenize", body, key=key)
+show(refused.body["errors"])
+assert refused.status == 400
+assert desk.count() == 0
+
+# %% [markdown]
+# The engine judges in steps, and the first that fails answers alone: here the unknown type is
+# found by the walk, before the missing `data` would be. Mend it, and the next step speaks.
+
+# %%
+refused = desk.ask("POST", "/tokenize", {**body, "b": ["y"]}, key=key)
+show(refused.body["errors"])
+assert list(refused.body["errors"]) == ["/d"]
+
+# %% [markdown]
+# ## The Tokenize Limit
+# At most five tokens are created in one request, however they are nested (TOK-LIMIT,
+# QUO-TOKENIZE). Exactly five pass.
+
+# %%
+five = {"a": ["1", ["2", {"b": "3"}]], "c": CARD, "d": "5"}
+desk.tokenize(five, key=key)
+assert desk.count() == 5
+refused = desk.ask("POST", "/tokenize", {**five, "e": "6"}, key=key)
+print(refused.status, refused.body["detail"])
+assert refused.status == 400
+assert desk.count() == 5
+
+# %% [markdown]
+# ## Quotas are a tenant's
+# The operator adjusts them, for one tenant, from the next request on (QUO-TENANT).
+
+# %%
+desk.engine.set_quota(desk.tenant, "Tokenize Limit", 6)
+desk.tokenize({**five, "e": "6"}, key=key)
+assert desk.count() == 11
+neighbour = desk.engine.create_tenant("Neighbour")
+other = desk.key("token:create", tenant=neighbour)
+assert desk.ask("POST", "/tokenize", {**five, "e": "6"}, key=other).status == 400
+
+# %% [markdown]
+# ## The Detokenize Limit
+# `POST /detokenize` takes any JSON with expressions that name tokens, and puts the values in
+# their place. At most five expressions, repeats included (QUO-DETOKENIZE).
+
+# %%
+name = desk.tokenize({"name": "Ada"}, key=key)["name"]
+letter = f"Dear {{{{ {name} }}}}"
+answer = desk.ask("POST", "/detokenize", [letter] * 5, key=key)
+show(answer.body[0])
+assert answer.body == ["Dear Ada"] * 5
+assert desk.ask("POST", "/detokenize", [letter] * 6, key=key).status == 400

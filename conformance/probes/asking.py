@@ -1,0 +1,142 @@
+"""Bursts of requests to one counter, and where the answers are kept.
+
+A burst goes out over many connections at once and is scheduled from what came back, never from
+nominal times. A deployment that slows requests down (D-THROTTLE delay) holds some of them for
+seconds; whoever waits for a burst's *settling* goes on without those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from conformance.bench import Bench
+from conformance.exchanges import Ask, Exchange
+from conformance.probes.sightings import Sighting, mark_late, outcomes_of
+
+__all__ = ["SECOND_NS", "Asker", "Burst", "Counter", "clusters_of"]
+
+SECOND_NS: Final = 1_000_000_000
+_CONNECTIONS: Final = 128
+_MOST_CONNECTIONS: Final = 256
+_LARGE: Final = 800
+_POLL_NS: Final = 20_000_000
+_SETTLE_NS: Final = 2 * SECOND_NS
+
+Asker: TypeAlias = Callable[[int], Ask]
+"""Makes the request of a number: the same resource, ids and values of its own."""
+
+
+class Burst:
+    """Requests that go out together; `exchanges` fills as answers come."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.exchanges: list[Exchange] = []
+        self.begun_ns = -1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every answer is there."""
+        return len(self.exchanges) >= self.size
+
+    @property
+    def last_received_ns(self) -> int:
+        """When the last answer so far was there."""
+        return max((one.received_ns for one in self.exchanges), default=self.begun_ns)
+
+
+class Counter:
+    """All that is asked of one counter of the deployment, in bursts."""
+
+    def __init__(self, bench: Bench, name: str, ask: Asker) -> None:
+        self._bench = bench
+        self._lane = bench.lane(name)
+        self._ask = ask
+        self._number = 0
+        self.bursts: list[Burst] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The suite's clock."""
+        return self._lane.now_ns
+
+    async def gather(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run side by side."""
+        return await self._bench.gather(work)
+
+    async def wait_until_ns(self, at_ns: int) -> None:
+        """Sleep."""
+        await self._lane.sleep_until_ns(at_ns)
+
+    def new_burst(self, name: str, size: int) -> Burst:
+        """Return a burst that is part of this counter's history, not sent yet."""
+        burst = Burst(name, size)
+        self.bursts.append(burst)
+        return burst
+
+    async def send(self, name: str, size: int, *, at_ns: int = 0) -> Burst:
+        """Send a burst and wait for all answers."""
+        burst = self.new_burst(name, size)
+        await self.fill(burst, at_ns=at_ns)
+        return burst
+
+    async def fill(self, burst: Burst, *, at_ns: int = 0, ask: Asker | None = None) -> None:
+        """Send a burst's requests from `at_ns` on and wait for all answers."""
+        await self._lane.sleep_until_ns(at_ns)
+        burst.begun_ns = self.now_ns
+        first = self._number
+        self._number += burst.size
+        make = ask or self._ask
+        asks = iter([make(number) for number in range(first, first + burst.size)])
+        workers = min(burst.size, _MOST_CONNECTIONS if burst.size > _LARGE else _CONNECTIONS)
+        await self._bench.gather([self._work(asks, burst) for _ in range(workers)])
+
+    async def _work(self, asks: Iterator[Ask], burst: Burst) -> None:
+        for ask in asks:
+            burst.exchanges.append(await self._lane.send(ask))
+
+    async def settled(self, burst: Burst) -> int:
+        """Wait until a burst is answered, but for what is held back; returns its last answer."""
+        calm_ns = self.calm_ns
+        while burst.begun_ns < 0:
+            await self._lane.sleep_ns(_POLL_NS)
+        patience_ns = _SETTLE_NS + 4 * calm_ns
+        while not burst.is_done and self.now_ns < max(
+            burst.begun_ns + patience_ns, burst.last_received_ns + calm_ns + _POLL_NS
+        ):
+            await self._lane.sleep_ns(_POLL_NS)
+        return burst.last_received_ns
+
+    @property
+    def calm_ns(self) -> int:
+        """The longest round trip of the first burst, which meets no limit."""
+        first = self.bursts[0].exchanges if self.bursts else []
+        return max((one.received_ns - one.sent_ns for one in first), default=0)
+
+    def exchanges(self) -> list[Exchange]:
+        """Return everything that was asked of the counter."""
+        return [one for burst in self.bursts for one in burst.exchanges]
+
+    def clusters(self) -> list[list[Sighting]]:
+        """Return what the bursts show, one cluster each, in order of time."""
+        return clusters_of([burst.exchanges for burst in self.bursts], self.calm_ns)
+
+
+def clusters_of(groups: Sequence[Sequence[Exchange]], calm_ns: int) -> list[list[Sighting]]:
+    """Return groups of exchanges as clusters of sightings, in order of time."""
+    everything = [one for group in groups for one in group]
+    outcome_of = dict(zip((one.number for one in everything), outcomes_of(everything), strict=True))
+    clusters = [
+        mark_late(
+            [
+                Sighting(one.sent_ns, one.received_ns, outcome_of[one.number])
+                for one in sorted(group, key=lambda each: (each.sent_ns, each.number))
+            ],
+            calm_ns,
+        )
+        for group in groups
+        if group
+    ]
+    return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))

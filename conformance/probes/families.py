@@ -1,0 +1,267 @@
+"""Which algorithms could have made a history: replaying it through the engine's own.
+
+A history is a list of *clusters*, bursts that lie well apart. Each family (an algorithm of
+D-ALGORITHM, with what D-COUNT, D-BLOCK-START and D-BLOCK-RESET leave open) is put before each
+cluster into the state that the answers seen so far would have left it in, and says how many of the
+cluster's requests it would admit. Asked at the earliest, the middle and the latest instants that
+the client's clock allows, it gives a range; a family whose range misses a cluster is out.
+
+So an error never adds up, a request need not be told from its neighbours, and the only slack is
+what an algorithm gains in the time that is not known: none for logs and fixed windows.
+
+What it is not: a model of composition. A history is of one counter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from conformance.probes.sightings import Sighting, uncertainty_ns
+from engine.limits.algorithms import (
+    ALGORITHMS,
+    BLOCK,
+    LINE_SIZE,
+    READY,
+    begin_or_extend_block,
+    grow_ring,
+    rule_row,
+)
+from engine.profile import Algorithm
+
+__all__ = ["BASIC", "Cluster", "Family", "Rate", "aligned_shifts", "families_that_fit", "fits"]
+
+Cluster: TypeAlias = Sequence[Sighting]
+"""A burst of requests to one counter, in order of sending."""
+
+_GRID: Final = 80
+_INSIDE: Final = 8
+_HEAVY_REQUESTS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a row says: L per W, and for a block rule how long it blocks."""
+
+    limit_requests: int
+    window_ns: int
+    block_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One way of counting.
+
+    anchored: fixed windows start at the first admission. counts_refused: D-COUNT all.
+    extends, clears: D-BLOCK-START and D-BLOCK-RESET, of block rules only. burst_requests: of gcra.
+    """
+
+    algorithm: Algorithm
+    anchored: bool = False
+    counts_refused: bool = False
+    extends: bool = False
+    clears: bool = False
+    burst_requests: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in a report: `fixed-window (from the first request)`."""
+        marks = [
+            *(["from the first request"] if self.anchored else []),
+            *([f"burst {self.burst_requests}"] if self.burst_requests is not None else []),
+            *(["refused requests count"] if self.counts_refused else []),
+            *(["refusals extend the block"] if self.extends else []),
+            *(["cleared by the block"] if self.clears else []),
+        ]
+        return self.algorithm + (f" ({', '.join(marks)})" if marks else "")
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether its windows begin at instants that the client does not know."""
+        return self.algorithm == "sliding-counter" or (
+            self.algorithm == "fixed-window" and not self.anchored
+        )
+
+
+BASIC: Final = (
+    Family("sliding-log"),
+    Family("fixed-window"),
+    Family("fixed-window", anchored=True),
+    Family("sliding-counter"),
+    Family("token-bucket"),
+)
+"""The five algorithms as they are played by default; a gcra with its usual burst is the bucket."""
+
+
+def families(rate: Rate) -> Iterator[Family]:
+    """Yield every family that a row of this rate may be of, the plain ones first."""
+    yield from BASIC
+    for counts_refused in (False, True):
+        for extends in (False, True) if rate.block_ns else (False,):
+            for clears in (False, True) if rate.block_ns else (False,):
+                if counts_refused or extends or clears:
+                    for one in BASIC:
+                        yield dataclasses.replace(
+                            one, counts_refused=counts_refused, extends=extends, clears=clears
+                        )
+    if not rate.block_ns:
+        yield Family("gcra", burst_requests=1)
+
+
+def families_that_fit(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> list[Family]:
+    """Return the families that could have made the histories of several counters of one row.
+
+    Where windows are aligned, one alignment must do for all of them.
+    """
+    heavy = rate.limit_requests >= _HEAVY_REQUESTS
+    found: list[Family] = []
+    for family in families(rate):
+        if heavy and found and family not in BASIC:
+            break  # the lighter rows say it as well
+        if fits(lanes, rate, family):
+            found.append(family)
+    return found
+
+
+def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family) -> bool:
+    """Whether one family could have made the histories."""
+    clusters = [_apart(lane) for lane in lanes]
+    first_ns = min(
+        (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
+    )
+    unsure_ns = max((uncertainty_ns(cluster) for lane in clusters for cluster in lane), default=0)
+    phases = aligned_shifts(clusters, rate.window_ns, family) if family.is_aligned else (0,)
+    grid_ns = 0
+    if family.algorithm == "sliding-counter":
+        grid_ns = -(-rate.window_ns // _GRID)
+    elif family.algorithm == "fixed-window":
+        grid_ns = unsure_ns  # inside a burst a boundary may lie anywhere
+    gaining = family.algorithm in {"token-bucket", "gcra", "sliding-counter"}
+    slack = -(-rate.limit_requests * (unsure_ns + grid_ns) // rate.window_ns) if gaining else 0
+    return any(
+        all(
+            _Replay(rate, family, phase - first_ns + unsure_ns, unsure_ns).fits(lane, slack)
+            for lane in clusters
+        )
+        for phase in phases
+    )
+
+
+def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
+    """Return the clusters with those as one that overlap in time."""
+    found: list[list[Sighting]] = []
+    end_ns = -1
+    for cluster in sorted((one for one in lane if one), key=lambda each: each[0].sent_ns):
+        if found and min(one.sent_ns for one in cluster) < end_ns:
+            found[-1] += cluster
+        else:
+            found.append(list(cluster))
+        end_ns = max(end_ns, *(one.received_ns for one in cluster))
+    return list(found)
+
+
+def aligned_shifts(
+    lanes: Iterable[Sequence[Cluster]], window_ns: int, family: Family
+) -> Sequence[int]:
+    """Return shifts of time that put a window's edge at every place that makes a difference."""
+    edges: set[int] = set()
+    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
+    for lane in lanes:
+        for cluster in lane:
+            start = min(one.sent_ns for one in cluster) - first_ns
+            end = max(one.received_ns for one in cluster) - first_ns
+            edges |= {start % window_ns, (end + 1) % window_ns}
+            step = (end - start) // (_INSIDE + 1)
+            if step:
+                edges |= {(start + step * (i + 1)) % window_ns for i in range(_INSIDE)}
+    ordered = sorted(edges)
+    between = [
+        (a + (b - a) // 2) % window_ns
+        for a, b in zip(ordered, [*ordered[1:], ordered[0] + window_ns], strict=True)
+    ]
+    grid = (
+        [window_ns * i // _GRID for i in range(_GRID)]
+        if family.algorithm == "sliding-counter"
+        else []
+    )
+    # An edge at x means that x is a multiple of the window: shift all instants by W − x.
+    return sorted({(window_ns - x) % window_ns for x in [*ordered, *between, *grid]})
+
+
+class _Replay:
+    """One counter of one family, fed with what was seen."""
+
+    def __init__(self, rate: Rate, family: Family, shift_ns: int, unsure_ns: int) -> None:
+        self._rate = rate
+        self._family = family
+        self._shift_ns = shift_ns
+        self._unsure_ns = unsure_ns
+        self._charge = ALGORITHMS[family.algorithm]
+        self._row = rule_row(
+            family.algorithm,
+            rate.limit_requests,
+            rate.window_ns,
+            burst_requests=family.burst_requests,
+            anchored=family.anchored,
+        )
+        self._line = [0] * LINE_SIZE
+        self._ring: list[int] = []
+        self._now_ns = 0
+
+    def fits(self, lane: Sequence[Cluster], slack: int) -> bool:
+        """Whether each cluster's admissions lie in the range, given all before it."""
+        for cluster in lane:
+            seen = sum(one.outcome == "admitted" for one in cluster)
+            lost = sum(one.outcome == "lost" for one in cluster)
+            would = [
+                self._would_admit(cluster, offset)
+                for offset in sorted({-self._unsure_ns, 0, self._unsure_ns})
+            ]
+            if seen > max(would) + slack or seen + lost < min(would) - slack:
+                return False
+            self._take(cluster)
+        return True
+
+    def _instant(self, one: Sighting, offset_ns: int = 0) -> int:
+        return max(self._now_ns, one.middle_ns + self._shift_ns + offset_ns)
+
+    def _would_admit(self, cluster: Cluster, offset_ns: int) -> int:
+        """Return how many it would admit, all instants moved alike."""
+        line, ring, now_ns = self._line.copy(), self._ring.copy(), self._now_ns
+        admitted = 0
+        for one in sorted(cluster, key=lambda each: each.middle_ns):
+            self._now_ns = t_ns = self._instant(one, offset_ns)
+            if self._line[READY] <= t_ns:
+                self._count(t_ns)
+                admitted += 1
+            else:
+                self._refuse(t_ns)
+        self._line, self._ring, self._now_ns = line, ring, now_ns
+        return admitted
+
+    def _take(self, cluster: Cluster) -> None:
+        """Take what was seen: first the admissions of a burst, then its refusals."""
+        for outcome in ("admitted", "refused"):
+            chosen = (one for one in cluster if one.outcome == outcome)
+            for one in sorted(chosen, key=lambda each: each.middle_ns):
+                self._now_ns = t_ns = self._instant(one)
+                if outcome == "admitted":
+                    self._count(t_ns)
+                else:
+                    self._refuse(t_ns)
+
+    def _count(self, t_ns: int) -> None:
+        if len(self._ring) < self._rate.limit_requests and self._family.algorithm == "sliding-log":
+            grow_ring(self._ring, self._rate.limit_requests)
+        self._charge(self._line, self._ring, self._row, t_ns)
+
+    def _refuse(self, t_ns: int) -> None:
+        family, line = self._family, self._line
+        in_block = line[BLOCK] > t_ns
+        if self._rate.block_ns and (not in_block or family.extends):
+            begin_or_extend_block(line, t_ns, self._rate.block_ns, family.extends, family.clears)
+        if family.counts_refused and not (family.clears and line[BLOCK] > t_ns):
+            self._count(t_ns)
+            line[READY] = max(line[READY], line[BLOCK])

@@ -1,0 +1,196 @@
+"""From what was played of a row to what it is: sound or not, of which family, how sharp.
+
+`Measured.fault` is what breaks "L per W" whatever the algorithm: a refusal that too few admissions
+excuse, or more than L admissions inside one window, in a history that no family of L per W could
+have made; or more than 2 L, which none could. Everything else is a reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.exchanges import Exchange
+from conformance.probes.delaying import delays, delays_that_fit
+from conformance.probes.families import Cluster, Family, Rate, families_that_fit, fits
+from conformance.probes.playing import Played
+from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
+from engine.profile import Algorithm
+
+__all__ = ["Measured", "evidence", "explain", "histories_of", "measure"]
+
+_MS_NS = 1_000_000
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a row turned out to be.
+
+    fault: what breaks it, None when nothing does. families: what could have made the histories.
+    delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
+    resolution_ns: nothing shorter can be told; a burst's span and a round trip.
+    """
+
+    rate: Rate
+    fault: str | None
+    families: tuple[Family, ...]
+    delays: bool
+    refused: bool
+    admitted_requests: int
+    resolution_ns: int
+
+    @property
+    def summary(self) -> str:
+        """What a report says, with the resolution."""
+        rate = self.rate
+        names = " or ".join(dict.fromkeys(one.algorithm for one in self.families)) or "no family"
+        if self.families and all(one.counts_refused for one in self.families):
+            names += ", refused requests counted"
+        block = f", block {_seconds(rate.block_ns)}" if rate.block_ns else ""
+        how = "slowed" if self.delays else "refused"
+        return (
+            f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}: what lies beyond is "
+            f"{how}; at most {self.admitted_requests} seen in one window; "
+            f"fits {names}; resolution {self.resolution_ns / _MS_NS:.0f} ms"
+        )
+
+
+def _seconds(of_ns: int) -> str:
+    return f"{of_ns / _SECOND_NS:g} s"
+
+
+def measure(
+    histories: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    *,
+    bound_ns: int = 10 * _SECOND_NS,
+    told: Algorithm | None = None,
+) -> Measured:
+    """Return what the histories of a row's counters (one each) show.
+
+    bound_ns: the longest delay of a throttle that slows, as far as it is known. told: the only
+    algorithm that may fit, where it is known; a bucket is a gcra whose burst is the limit.
+    """
+    histories = [history for history in histories if history]
+    flat = [[one for cluster in history for one in cluster] for history in histories]
+    held_back = delays(histories) and not rate.block_ns
+    families: list[Family] = (
+        delays_that_fit(histories, rate, bound_ns)
+        if held_back
+        else families_that_fit(histories, rate)
+    )
+    if told is not None:
+        same = "token-bucket" if told == "gcra" else told
+        families = [one for one in families if one.algorithm in {told, same}]
+    admitted = max((provable_admissions(each, rate.window_ns) for each in flat), default=0)
+    held_back = held_back or any(_is_paced(history, rate) for history in histories)
+    refused = held_back or any(one.outcome == "refused" for each in flat for one in each)
+    span_ns = max(
+        (
+            max(x.received_ns for x in cluster) - min(x.sent_ns for x in cluster)
+            for history in histories
+            for cluster in history
+            if not any(one.is_late for one in cluster)
+        ),
+        default=0,
+    )
+    unsure_ns = max((uncertainty_ns(each) for each in flat), default=0)
+    return Measured(
+        rate,
+        _fault(flat, rate, families, admitted, is_refused=refused),
+        tuple(families),
+        held_back,
+        refused,
+        admitted,
+        span_ns + unsure_ns,
+    )
+
+
+def _is_paced(history: Sequence[Cluster], rate: Rate) -> bool:
+    """Whether a long burst was let through at the rule's pace, far slower than the first one.
+
+    So a throttle looks that slows while our connections are fewer than what it would hold.
+    """
+    first = _pace(history[0])
+    slow = [_pace(cluster[len(cluster) // 2 :]) for cluster in history[1:] if len(cluster) >= 100]
+    pace = rate.limit_requests / rate.window_ns
+    return any(one < 1.3 * pace and first > 3 * one for one in slow)
+
+
+def _pace(cluster: Cluster) -> float:
+    received = [one.received_ns for one in cluster]
+    return len(received) / max(max(received) - min(received), 1)
+
+
+def _fault(
+    flat: Sequence[Sequence[Sighting]],
+    rate: Rate,
+    families: Sequence[Family],
+    admitted: int,
+    *,
+    is_refused: bool,
+) -> str | None:
+    says = f"{rate.limit_requests} per {_seconds(rate.window_ns)}"
+    if not is_refused and not families:
+        return f"{admitted} requests inside {_seconds(rate.window_ns)} and none refused or slowed"
+    if admitted > 2 * rate.limit_requests:
+        return f"{admitted} admitted inside one window: no way of counting {says} does that"
+    broken = [one for each in flat for one in broken_blocks(each, rate.block_ns)]
+    if rate.block_ns and broken:
+        return (
+            f"{len(broken)} admitted less than {_seconds(rate.block_ns)} after the first refusal: "
+            "a block refuses all until it ends"
+        )
+    if families:
+        return None
+    early = [p for each in flat for p in premature_refusals(each, *_pair(rate))]
+    if early:
+        fewest = min(early, key=lambda each: each.possible_requests)
+        return (
+            f"refused after at most {fewest.possible_requests} admissions in "
+            f"{_seconds(rate.window_ns)}: no way of counting {says} does that"
+        )
+    if admitted > rate.limit_requests:
+        return f"{admitted} admitted inside one window: no way of counting {says} made this history"
+    return None
+
+
+def _pair(rate: Rate) -> tuple[int, int]:
+    return rate.limit_requests, rate.window_ns
+
+
+def explain(histories: Sequence[Sequence[Cluster]], rate: Rate) -> str | None:
+    """Return the plainest rate that the histories fit, where the row's own does not.
+
+    Limits a little off, doubled or halved, and windows up to a fifth off are tried.
+    """
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    limits = [limit + d for d in (-1, 1, -2, 2, -5, 5)] + [limit * 2, limit // 2]
+    limits += [limit * 9 // 10, limit * 11 // 10]
+    windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
+    tried = [(each, window_ns) for each in limits] + [(limit, each) for each in windows]
+    for other_limit, other_window_ns in tried:
+        if other_limit < 1:
+            continue
+        other = Rate(other_limit, other_window_ns, rate.block_ns)
+        for family in (Family("sliding-log"), Family("token-bucket")):
+            if fits(histories, other, family):
+                return f"it fits {family.name} of {other_limit} per {_seconds(other_window_ns)}"
+    return None
+
+
+def histories_of(played: Sequence[Played]) -> list[list[list[Sighting]]]:
+    """Return the histories of everything that was played."""
+    return [counter.clusters() for each in played for counter in each.counters]
+
+
+def evidence(played: Sequence[Played], limit: int = 12) -> list[Exchange]:
+    """Return the exchanges that show a row best: the last of each burst."""
+    shown = []
+    for each in played:
+        for counter in each.counters:
+            for burst in counter.bursts:
+                shown += sorted(burst.exchanges, key=lambda one: one.number)[-1:]
+    return shown[:limit]

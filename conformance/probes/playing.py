@@ -1,0 +1,211 @@
+"""The clusters of requests that show a row of the limit table.
+
+A throttle row needs five (L a limit, W a window): L/2 at once; L/2 + 5 half a window later, which
+goes beyond the rate, and the signature probes; four early probes while both clusters are still
+inside the window; L + 5 when the first has left it; L + 5 when the second has. A long window puts
+the second cluster a second after the first, so that a minute's row lasts a minute.
+
+A block row is exceeded where its block ends after the first cluster has left the window, so that
+nothing but the block refuses just before its end; a second counter, never exceeded until then,
+shows the window.
+
+Everything is scheduled from the last answer of the cluster that it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance.probes.asking import SECOND_NS, Asker, Burst, Counter
+from conformance.probes.families import Rate
+from conformance.probes.sightings import Sighting, late_after_ns
+from conformance.probes.signature import Signature, take_signature
+
+__all__ = ["Played", "play_block", "play_block_row", "play_throttle_row", "play_window"]
+
+_EXTRA: Final = 5
+_MARGIN_NS: Final = 20_000_000
+_LONG_NS: Final = 20 * SECOND_NS
+_HEAVY: Final = 1_000
+_HEAVY_MORE: Final = 40
+_ROOM_NS: Final = 700_000_000
+_EARLY_PART: Final = 40
+_TRIES: Final = 5
+
+
+@dataclass(slots=True)
+class Played:
+    """What was played of a row: its counters' histories, the signature, when which burst was."""
+
+    rate: Rate
+    counters: list[Counter] = field(default_factory=list)
+    signature: Signature = field(default_factory=Signature)
+    before_end: Burst | None = None
+    after_end: Burst | None = None
+
+    @property
+    def calm_ns(self) -> int:
+        """The longest round trip that met no limit."""
+        return max((counter.calm_ns for counter in self.counters), default=0)
+
+
+def _gap_ns(rate: Rate) -> int:
+    """Return when the second cluster goes out after the first."""
+    return SECOND_NS if rate.window_ns >= _LONG_NS else rate.window_ns // 2
+
+
+async def play_throttle_row(
+    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
+) -> Played:
+    """Play the five clusters; returns the history of the counter and the signature."""
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    half = limit // 2
+    more = limit + _EXTRA if limit < _HEAVY else half + _HEAVY_MORE
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    left_ns = first.last_received_ns + window_ns + _MARGIN_NS
+    second = counter.new_burst("second", limit - half + _EXTRA)
+    first_end_ns = first.last_received_ns
+
+    async def beyond() -> None:
+        at_ns = max(start_ns + _gap_ns(rate), first_end_ns + 2 * _MARGIN_NS)
+        await counter.fill(second, at_ns=at_ns)
+
+    async def probe_then_last() -> None:
+        await go_on(second, await counter.settled(second), _TRIES)
+
+    async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
+        if _refusals(counter, [beyond]) or not tries:
+            played.signature = await take_signature(counter, rate, probes, own)
+            size = more if limit < _HEAVY else _HEAVY_MORE
+            await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
+            return
+        # A bucket has regained what the first cluster took: go on until it is empty. One that
+        # slows must hold the last of them long enough to be told from slow answers.
+        held_ns = late_after_ns(counter.calm_ns) + SECOND_NS
+        top = counter.new_burst("more", half + 2 * _EXTRA + limit * held_ns // window_ns)
+
+        async def then() -> None:
+            await go_on(top, await counter.settled(top), tries - 1)
+
+        await counter.gather([counter.fill(top), then()])
+
+    async def early(per_cent: int) -> None:
+        at_ns = start_ns + window_ns * per_cent // 100
+        await counter.send(f"early {per_cent} %", 2 + limit // _EARLY_PART, at_ns=at_ns)
+
+    async def fourth() -> None:
+        await counter.send("fourth", more, at_ns=left_ns)
+
+    await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth()])
+    return played
+
+
+def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
+    """Return what was refused or held back of some bursts; what has no answer yet is held back."""
+    sent = {(x.sent_ns, x.received_ns) for burst in bursts for x in burst.exchanges}
+    found = [
+        one
+        for cluster in counter.clusters()
+        for one in cluster
+        if one.outcome == "refused" or one.is_late
+        if (one.asked_ns if one.is_late else one.sent_ns, one.received_ns) in sent
+    ]
+    now_ns = counter.now_ns
+    return found + [Sighting(now_ns, now_ns) for burst in bursts if not burst.is_done]
+
+
+async def _exceed(counter: Counter, burst: Burst, more: int) -> list[Sighting]:
+    """Go on after a burst until something is refused; returns that, empty when nothing ever is."""
+    for _ in range(_TRIES):
+        refused = _refusals(counter, [burst])
+        if refused:
+            return refused
+        burst = await counter.send("more", more)
+    return _refusals(counter, [burst])
+
+
+async def play_block(
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker] | None = None,
+    own: frozenset[str] = frozenset(),
+    *,
+    silent: bool = False,
+) -> Played:
+    """Exceed a block rule, then ask just before (unless `silent`) and just after the block's end.
+
+    It is exceeded at an instant from which the block outlasts the window of the first cluster.
+    """
+    played = Played(rate, [counter])
+    limit = rate.limit_requests
+    half = limit // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    apart_ns = min(SECOND_NS, rate.window_ns // 4)
+    beyond_ns = start_ns + max(apart_ns, rate.window_ns + _ROOM_NS - rate.block_ns)
+    second = await counter.send(
+        "second",
+        limit - half + _EXTRA,
+        at_ns=max(beyond_ns, first.last_received_ns + _MARGIN_NS),
+    )
+    refused = await _exceed(counter, second, half + 2 * _EXTRA)
+    if probes:
+        played.signature = await take_signature(counter, rate, probes, own)
+    await _ask_around_end(played, counter, refused, silent=silent)
+    return played
+
+
+async def _ask_around_end(
+    played: Played, counter: Counter, refused: Sequence[Sighting], *, silent: bool
+) -> None:
+    """Ask when the block that these refusals began is nearly and just over."""
+    if not refused:
+        return
+    block_ns = played.rate.block_ns
+    guard_ns = min(3 * counter.calm_ns + 3 * _MARGIN_NS, block_ns // 4)
+    if not silent:
+        at_ns = min(one.sent_ns for one in refused) + block_ns - guard_ns
+        played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
+    after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
+    played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
+
+
+async def play_window(counter: Counter, rate: Rate) -> Played:
+    """Show a block rule's window: L in two halves, then half of it again just before W is over."""
+    played = Played(rate, [counter])
+    half = rate.limit_requests // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    await counter.send(
+        "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
+    )
+    await counter.send("early", half + 2, at_ns=start_ns + rate.window_ns * 97 // 100)
+    return played
+
+
+async def play_block_row(
+    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
+) -> Played:
+    """Show value, window and block of a block rule whose block outlasts its window, in one go.
+
+    L in two halves, half a window apart; a few when the first has left the window; then beyond
+    the rate while the second is still inside it, and around the block's end.
+    """
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    half = limit // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    at_ns = max(start_ns + window_ns // 2, first.last_received_ns + _MARGIN_NS)
+    await counter.send("second", limit - half, at_ns=at_ns)
+    few = min(_HEAVY_MORE, half // 2)
+    await counter.send("room", few, at_ns=first.last_received_ns + window_ns + _MARGIN_NS)
+    early = await counter.send("early", half + _EXTRA, at_ns=at_ns + window_ns * 97 // 100)
+    refused = await _exceed(counter, early, half + 2 * _EXTRA + few)
+    played.signature = await take_signature(counter, rate, probes, own)
+    await _ask_around_end(played, counter, refused, silent=False)
+    return played

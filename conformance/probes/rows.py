@@ -1,0 +1,204 @@
+"""The rows of the limit table as they are asked for from outside: resource, key, address.
+
+Each row is asked on a resource where no other row is lower, so that what is seen is its own: a
+limit of 2000 on one that section 8.3 leaves alone, and one of 100 or 200 on a production tenant.
+Requests create nothing where the specification lets them (`{}` has no token in it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.bench import Bench
+from conformance.exchanges import Ask, KeyLabel
+from conformance.probes.asking import Asker
+from conformance.probes.families import Rate
+from conformance.probes.signature import CONTROL
+from conformance.registry import Skip
+from conformance.target import Source
+from engine.limits import Rule
+from engine.messages import Json
+
+__all__ = ["ROWS", "Row", "rate_of"]
+
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """How one row is asked for.
+
+    role: of its key; None for requests without one. operation: what is asked. other: an operation
+    that no row of its own limits lower during the probe. twin: another resource of the same row.
+    single: one whose falling under the row is a reading (D-GET-TOKENS).
+    other_role: of the other key, where it must be of the same class.
+    """
+
+    rule_id: str
+    role: str | None
+    operation: str
+    other: str
+    twin: str | None = None
+    single: str | None = None
+    other_role: str = "private_no_permission"
+
+    def asker(
+        self, bench: Bench, operation: str, *, key: KeyLabel | None, sources: tuple[Source, ...]
+    ) -> Asker:
+        """Return what makes the requests of an operation with a key, from addresses in turn."""
+        names = {} if key is None else {_field(key): key}
+        salt = bench.random(f"{self.rule_id} {operation}").getrandbits(64)
+
+        def make(number: int) -> Ask:
+            values: Mapping[str, Json] = {
+                "id": str(uuid.UUID(int=(salt << 64) + number, version=4)),
+                "value": f"probe {number}",
+                "path": "" if operation == self.operation else "/other",
+            }
+            method, path, body = bench.shaped(operation.removesuffix("/other"), values)
+            if operation == "tokenize":
+                body = {}
+            headers = _MERGE_PATCH if operation == "patch" else {}
+            return Ask(
+                method=method,
+                path=path,
+                body=body,
+                headers=headers,
+                source=sources[number % len(sources)],
+                **names,
+            )
+
+        return make
+
+    def probes(
+        self, bench: Bench, rule: Rule, key: KeyLabel | None, sources: tuple[Source, ...]
+    ) -> dict[str, Asker]:
+        """Return the signature probes; those that the target's keys and addresses allow."""
+        other_key = self._other_key(bench, key)
+        others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
+        found = {
+            CONTROL: self.asker(bench, self.operation, key=key, sources=sources),
+            "other resource": self.asker(bench, self.other, key=key, sources=sources),
+        }
+        if self.twin is not None:
+            found["twin"] = self.asker(bench, self.twin, key=key, sources=sources)
+        if self.single is not None:
+            found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
+        if rule.counter == "proxy-key+ip":
+            found |= self._with_key(bench, found[CONTROL])
+        if other_key is not None:
+            mine = sources[:1]
+            found["other key"] = self.asker(bench, self.operation, key=other_key, sources=mine)
+        if others:
+            found["other address"] = self.asker(bench, self.operation, key=key, sources=others)
+        if others and other_key is not None and rule.counter != "ip":
+            both = self.asker(bench, self.operation, key=other_key, sources=others)
+            found["both other"] = both
+        return found
+
+    def _with_key(self, bench: Bench, plain: Asker) -> dict[str, Asker]:
+        """Return the probe that shows an API key beside the proxy key (D-PROXY-RULES)."""
+        labels = bench.target.labels("private_no_permission")
+        if not labels:
+            return {}
+        return {"with an API key": lambda number: dataclasses.replace(plain(number), key=labels[0])}
+
+    def _other_key(self, bench: Bench, key: KeyLabel | None) -> KeyLabel | None:
+        role = self.other_role
+        dealt = [label for label in bench.keys(role) if label != key]
+        labels = dealt or [label for label in bench.target.labels(role) if label != key]
+        return labels[-1] if dealt else labels[0] if labels else None
+
+
+def _field(key: KeyLabel) -> str:
+    role = key.rpartition(".")[0]
+    return {"proxy_key": "proxy_key", "custom_hostname": "host"}.get(role, "key")
+
+
+ROWS: Final[Mapping[str, Row]] = {
+    row.rule_id: row
+    for row in (
+        Row(
+            rule_id="LIM-TEST-TENANT",
+            role="private_test",
+            operation="tokenize",
+            other="search",
+            other_role="private_test",
+        ),
+        Row(rule_id="LIM-SEARCH", role="private_prod", operation="search", other="tokenize"),
+        Row(
+            rule_id="LIM-READ",
+            role="private_prod",
+            operation="list",
+            other="tokenize",
+            twin="detokenize",
+            single="get",
+        ),
+        Row(
+            rule_id="LIM-CREATE",
+            role="private_prod",
+            operation="tokenize",
+            other="search",
+            twin="create",
+        ),
+        Row(rule_id="LIM-PATCH", role="private_prod", operation="patch", other="search"),
+        Row(rule_id="LIM-DELETE", role="private_prod", operation="delete", other="search"),
+        Row(
+            rule_id="LIM-ACCOUNT-UPDATER",
+            role="legacy",
+            operation="list_account_updater_jobs",
+            other="search",
+            twin="get_account_updater_job",
+        ),
+        Row(rule_id="LIM-PRIVATE", role="private_prod", operation="list_logs", other="search"),
+        Row(
+            rule_id="LIM-PUBLIC",
+            role="public",
+            operation="tokenize",
+            other="search",
+            other_role="public",
+        ),
+        Row(
+            rule_id="LIM-MANAGEMENT",
+            role="management",
+            operation="get_tenant",
+            other="list_applications",
+            other_role="management",
+        ),
+        Row(
+            rule_id="LIM-PROXY-KEY",
+            role="proxy_key",
+            operation="invoke_proxy",
+            other="invoke_proxy/other",
+            other_role="proxy_key",
+        ),
+        Row(
+            rule_id="LIM-PROXY-HOST",
+            role="custom_hostname",
+            operation="invoke_proxy",
+            other="invoke_proxy/other",
+            other_role="custom_hostname",
+        ),
+        Row(rule_id="LIM-IP", role=None, operation="list", other="tokenize"),
+        Row(
+            rule_id="LIM-LEGACY",
+            role="legacy",
+            operation="tokenize",
+            other="search",
+            other_role="legacy",
+        ),
+    )
+}
+"""Every row of the seed by its id."""
+
+
+def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
+    """Return a row of the target's table; raises `Skip` where it has none, or a shadow."""
+    for rule in bench.limits:
+        if rule.id == rule_id and not rule.shadow:
+            return rule, Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
+    raise Skip(f"the target's limit table has no {rule_id} in force; add the row")

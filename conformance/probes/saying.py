@@ -1,0 +1,204 @@
+"""From a measured row to findings: its verdict, what could not be told, and the readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from conformance.bench import Bench
+from conformance.probes.families import Rate
+from conformance.probes.measuring import Measured, evidence, explain, histories_of, measure
+from conformance.probes.playing import Played
+from conformance.probes.rows import Row
+from conformance.probes.signature import Signature
+from conformance.registry import Inconclusive
+from conformance.verdicts import Finding, Verdict
+from engine.clauses import clause
+from engine.limits import SEED_SECTIONS, Rule
+from engine.profile import Algorithm
+
+__all__ = ["own_probes", "readings_of", "row_findings"]
+
+_BY: Final = {
+    "ip+key": "API key and IP address",
+    "key|ip": "API key",
+    "key": "API key",
+    "ip": "IP address",
+    "proxy-key+ip": "proxy key and IP address",
+    "host+ip": "hostname and IP address",
+}
+_HEAVY: Final = 1_000
+_CHANGES: Final = ("other key", "other address")
+
+
+def own_probes(rule: Rule) -> frozenset[str]:
+    """Return the signature probes that a row counts in the same counter."""
+    own = {"twin"}
+    if not rule.match.resource:
+        own.add("other resource")
+    if rule.counter in {"key", "key|ip"}:
+        own.add("other address")
+    if rule.counter == "ip":
+        own.add("other key")
+    return frozenset(own)
+
+
+def signature_fault(rule: Rule, signature: Signature) -> str | None:
+    """Return what a signature shows that the row does not say, None when nothing."""
+    if not signature.tells:
+        return None
+    own = own_probes(rule)
+    by = _BY[rule.counter]
+    if signature.refused("both other"):
+        return f"another key at another address is refused too: one counter for all, not by {by}"
+    if signature.refused("twin") is False:
+        return "the row's other resource is still answered: both must share one counter"
+    other = signature.refused("other resource")
+    if other is False and "other resource" in own:
+        return "another resource is still answered: the row counts any resource"
+    if other and "other resource" not in own:
+        return "another resource is refused too: the row counts its own resources only"
+    return _counter_fault(rule, signature, own)
+
+
+def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str | None:
+    by = _BY[rule.counter]
+    fired = [name for name in _CHANGES if signature.refused(name)]
+    if rule.counter == "ip+key" and len(fired) == len(_CHANGES):
+        return None  # D-AND-COUNTER each: a reading
+    for name in _CHANGES:
+        if name in fired and name not in own:
+            shared = "address" if name == "other key" else "key"
+            return f"{name} is refused too: counted by {shared} only, not by {by}"
+        if signature.refused(name) is False and name in own:
+            return f"{name} is still answered: must count by {by} alone"
+    return None
+
+
+def row_findings(
+    bench: Bench, clause_id: str, row: Row, rule: Rule, played: Sequence[Played]
+) -> Iterator[Finding]:
+    """Yield the verdict on a row, what could not be told, and its readings.
+
+    Raises `Inconclusive` when the requests did not reach the limits.
+    """
+    rate = played[0].rate
+    shown = evidence(played)
+    histories = histories_of(played)
+    if shown and all(one.outcome == "lost" for each in histories for part in each for one in part):
+        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
+    limits = bench.profile.limits
+    measured = measure(histories, rate, bound_ns=limits.delay_bound_ns, told=_told(bench, rule))
+    if not measured.refused and measured.fault is None:
+        raise Inconclusive(
+            f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
+            f"window came too slowly to exceed a bucket of {rate.limit_requests}"
+        )
+    signature = next((each.signature for each in played if each.signature.bursts), Signature())
+    if measured.fault is not None:
+        yield bench.fails(clause_id, _fault(measured, rate, histories), *shown)
+    fault = signature_fault(rule, signature)
+    if fault is not None:
+        probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
+        yield bench.fails(clause_id, fault, *probes)
+    if measured.fault is None and fault is None:
+        yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
+    yield from _untold(bench, clause_id, row, signature)
+    yield from readings_of(bench, clause_id, rule, measured, signature)
+
+
+def _told(bench: Bench, rule: Rule) -> Algorithm | None:
+    """Return the algorithm that the operator has told: then nothing else will do."""
+    if rule.algorithm is not None:
+        return rule.algorithm
+    told = bench.target.profile is not None and bench.knows("limits.algorithm")
+    return bench.profile.limits.algorithm if told else None
+
+
+def _fault(measured: Measured, rate: Rate, histories: Sequence[Sequence[Sequence[object]]]) -> str:
+    guess = explain(histories, rate) if measured.refused else None  # type: ignore[arg-type] # reason: sightings
+    return f"{measured.fault}; {guess or measured.summary}"
+
+
+def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
+    by = f"counted by {_BY[rule.counter]}" if signature.tells else "counter not told"
+    if signature.is_held:
+        by += ": what is held back holds up whatever shares any counter with it"
+    masked = clause(rule.id).masked if rule.id in SEED_SECTIONS else None
+    return f"{measured.summary}; {by}" + (f"; not observable: {masked}" if masked else "")
+
+
+def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Iterator[Finding]:
+    """Say what the target's keys and addresses cannot show about the counter."""
+    if not signature.tells:
+        return
+    if "other address" not in signature.bursts:
+        yield bench.finding(
+            clause_id,
+            Verdict.SKIPPED,
+            "whether the address counts is not shown: needs a second address; add sources",
+        )
+    if "other key" not in signature.bursts:
+        yield bench.finding(
+            clause_id,
+            Verdict.SKIPPED,
+            "whether the key counts is not shown: needs a second key; "
+            f'add [[keys]] role = "{row.other_role}"',
+        )
+
+
+def readings_of(
+    bench: Bench, clause_id: str, rule: Rule, measured: Measured, signature: Signature | None = None
+) -> Iterator[Finding]:
+    """Yield the choices that are certain from what was seen: readings, never faults."""
+    if measured.fault is not None:
+        return
+    for field, value in _choices(rule, measured, signature or Signature()):
+        says = f"reading: {field} = {value!r}"
+        yield bench.finding(clause_id, Verdict.PASS, says, reading=(f"limits.{field}", value))
+
+
+def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[tuple[str, object]]:
+    """Yield what all families that fit agree about, and what the signature tells."""
+    if measured.rate.limit_requests < _HEAVY and measured.refused:
+        # A burst of thousands is too long to tell more than whether the row is sound.
+        yield from (
+            _block_choices(measured) if measured.rate.block_ns else _throttle_choices(measured)
+        )
+    if not signature.tells:
+        return
+    one_token = signature.refused("one token")
+    if one_token is not None:
+        yield "get_tokens", "prefix" if one_token else "list"
+    with_key = signature.refused("with an API key")
+    if with_key is not None:
+        yield "proxy_rules", "all" if with_key else "unkeyed"
+    changed = [signature.refused(name) for name in _CHANGES]
+    if rule.counter == "ip+key" and None not in changed and len(set(changed)) == 1:
+        yield "and_counter", "each" if changed[0] else "pair"
+
+
+def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
+    families = measured.families
+    yield "throttle", "delay" if measured.delays else "refuse"
+    algorithms = {family.algorithm for family in families}
+    if len(algorithms) == 1:
+        yield "algorithm", next(iter(algorithms))
+        anchors = {family.anchored for family in families}
+        if algorithms == {"fixed-window"} and len(anchors) == 1:
+            yield "fixed_anchor", "first" if anchors == {True} else "aligned"
+        bursts = {family.burst_requests for family in families}
+        if len(bursts) == 1 and bursts != {None}:
+            yield "burst_requests", next(iter(bursts))
+    counts = {family.counts_refused for family in families}
+    if len(counts) == 1:
+        yield "count_refused", next(iter(counts))
+
+
+def _block_choices(measured: Measured) -> Iterator[tuple[str, object]]:
+    extends = {family.extends for family in measured.families}
+    if len(extends) == 1:
+        yield "block_extends", next(iter(extends))
+    clears = {family.clears for family in measured.families}
+    if len(clears) == 1:
+        yield "block_reset", "clear" if clears == {True} else "keep"

@@ -25,6 +25,7 @@ _PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
 _ENVELOPE: Final = len(dumps({"args": ""}))
 _AT_A_TIME: Final = 6
 _SECOND_NS: Final = 1_000_000_000
+_NO_ID: Final = "00000000-0000-4000-8000-000000000000"
 _ANYWHERE: Final = "https://destination.example"
 
 
@@ -169,6 +170,10 @@ async def fan_out(bench: Bench) -> list[Finding]:
     alone = await maker.insist(*shaped)
     if not alone.ok:
         raise Inconclusive(f"one invocation alone is not answered: {alone.status}")
+    nobody: dict[str, Json] = {"id": _NO_ID, "args": "busy"}
+    missing = await maker.insist(*bench.shaped("invoke_reactor", nobody))
+    if not is_refused(missing):
+        raise Inconclusive(f"a reactor that does not exist is answered too: {missing.status}")
     lanes = [bench.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
     shown = await bench.gather([lane.insist(*shaped) for lane in lanes])
     refused = [exchange for exchange in shown if not exchange.ok]

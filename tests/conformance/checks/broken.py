@@ -1,0 +1,101 @@
+"""One check before one deployment whose answers, or requests, are changed on the way.
+
+The engine behind it is the reference; a change of what a check sees stands for a deployment that
+does so. `judged` runs a check as a run would, without preflight: so a check must hold off a
+hopeless deployment by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from conformance.bench import Bench
+from conformance.exchanges import Ask
+from conformance.in_process import Deployment, deploy, secrets_of
+from conformance.judgement import judge_one, judge_side_by_side
+from conformance.registry import Check, all_checks
+from conformance.session import Session
+from conformance.transport import Answer, EngineTransport, Place
+from conformance.verdicts import Finding, Verdict
+from engine import Profile
+
+__all__ = ["Broken", "Change", "changed_json", "clause_checks", "judged", "verdicts"]
+
+Change = Callable[[Ask, Answer], Answer]
+Redirect = Callable[[Ask], Ask]
+
+
+class Broken(EngineTransport):
+    """Straight into an engine, with a change of each request and of each answer."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        change: Change | None = None,
+        redirect: Redirect | None = None,
+    ) -> None:
+        texts, hosts = secrets_of(deployment.target)
+        super().__init__(deployment.engine, texts, hosts=hosts)
+        self._change = change
+        self._redirect = redirect
+
+    async def send(self, ask: Ask, place: Place) -> Answer:
+        """Send as the redirect says, return what the change makes of the answer."""
+        sent = ask if self._redirect is None else self._redirect(ask)
+        answer = await super().send(sent, place)
+        return answer if self._change is None else self._change(ask, answer)
+
+
+def clause_checks() -> dict[str, Check]:
+    """Return the checks of `conformance.checks`, those of limits aside."""
+    return {
+        name: check
+        for name, check in all_checks().items()
+        if check.judge.__module__.startswith("conformance.checks.")
+        and not check.judge.__module__.startswith("conformance.checks.limits")
+    }
+
+
+def judged(
+    check_id: str,
+    change: Change | None = None,
+    redirect: Redirect | None = None,
+    *,
+    profile: Profile | None = None,
+    target: dict[str, Any] | None = None,
+    seed: int = 3,
+) -> list[Finding]:
+    """Return what a check finds about a deployment that is changed so."""
+    deployment = deploy(profile=profile, **(target or {}))
+    transport = Broken(deployment, change, redirect)
+    session = Session(deployment.target, transport, seed=seed)
+    bench = Bench(all_checks()[check_id], session)
+    if bench.check.is_side_by_side:
+        found: list[Finding] = transport.run([judge_side_by_side(bench)])[0]
+        return found
+    return judge_one(bench)
+
+
+def verdicts(findings: list[Finding], clause: str) -> set[Verdict]:
+    """Return the verdicts on one clause."""
+    return {finding.verdict for finding in findings if finding.clause == clause}
+
+
+def changed_json(answer: Answer, change: Callable[[Any], Any]) -> Answer:
+    """Return an accepted answer with its JSON changed; any other answer as it is."""
+    if answer.status is None or not 200 <= answer.status < 300 or not answer.body:
+        return answer
+    try:
+        body = change(json.loads(answer.body))
+    except ValueError:
+        return answer
+    raw = json.dumps(body, ensure_ascii=False).encode()
+    return Answer(answer.sent_ns, answer.received_ns, answer.status, answer.headers, raw)
+
+
+def with_body(ask: Ask, body: Any) -> Ask:  # reason: any JSON
+    """Return the request with another body."""
+    return dataclasses.replace(ask, body=body)

@@ -1,0 +1,94 @@
+"""A deployment that answers the same to everything, or to nobody, never passes a check."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import pytest
+
+from conformance.exchanges import Ask
+from conformance.transport import Answer
+from conformance.verdicts import Finding, Verdict, worst
+from tests.conformance.checks.broken import clause_checks, judged
+
+_UUID = "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"
+_RECORD = {
+    "id": _UUID,
+    "tenant_id": _UUID,
+    "type": "token",
+    "created_by": _UUID,
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "_extras": {"deduplicated": False},
+}
+
+
+def _always(status: int | None, body: object = None) -> Callable[[Ask, Answer], Answer]:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        del ask
+        error = None if status is not None else "connection refused"
+        return Answer(answer.sent_ns, answer.received_ns, status, {}, raw, error)
+
+    return change
+
+
+_HOPELESS = {
+    "200-empty-object": _always(200, {}),
+    "200-html": _always(200, b"<html>Welcome</html>"),
+    "200-record": _always(200, _RECORD),
+    "200-identifier": _always(200, _UUID),
+    "201-nothing": _always(201, b""),
+    "400": _always(400, {"title": "Bad Request"}),
+    "401": _always(401, {"title": "Unauthorized"}),
+    "403": _always(403, {"title": "Forbidden"}),
+    "404": _always(404, b"not found"),
+    "429": _always(429, b""),
+    "500": _always(500, b"oops"),
+    "no-answer": _always(None, b""),
+}
+
+
+@pytest.mark.parametrize("name", _HOPELESS)
+def test_a_hopeless_deployment_never_passes(name: str) -> None:
+    """No check passes as a whole, and no clause passes over all checks."""
+    found: dict[str, list[Finding]] = {}
+    for check_id, check in clause_checks().items():
+        findings = judged(check_id, _HOPELESS[name])
+        assert Verdict.ERROR not in {finding.verdict for finding in findings}, check_id
+        assert {finding.clause for finding in findings} == set(check.clauses), check_id
+        assert worst(findings) is not Verdict.PASS, check_id
+        for finding in findings:
+            found.setdefault(finding.clause, []).append(finding)
+    assert [clause for clause, said in found.items() if worst(said) < Verdict.SKIPPED] == []
+
+
+@pytest.mark.parametrize("check_id", sorted(clause_checks()))
+def test_a_wrong_key_never_passes(check_id: str) -> None:
+    """Every key is unknown: whatever is refused then shows nothing."""
+
+    def unknown(ask: Ask) -> Ask:
+        return dataclasses.replace(
+            ask,
+            key=None if ask.key is None else "key_prod_us_pvt_9999999999999999999999",
+            proxy_key=None if ask.proxy_key is None else "no-such-proxy-key-at-all",
+            headers={},
+        )
+
+    found = {finding.verdict for finding in judged(check_id, redirect=unknown)}
+    assert found & {Verdict.PASS, Verdict.ERROR} == set()
+
+
+@pytest.mark.parametrize("check_id", sorted(clause_checks()))
+def test_a_key_without_permission_never_passes(check_id: str) -> None:
+    def powerless(ask: Ask) -> Ask:
+        if ask.key is None:
+            return ask
+        return dataclasses.replace(ask, key="private_no_permission.1")
+
+    findings = judged(check_id, redirect=powerless)
+    if check_id in {"authentication.header", "proxies.timeout"}:
+        return  # what needs no permission, and no key of a tenant
+    assert {finding.verdict for finding in findings} & {Verdict.PASS, Verdict.ERROR} == set()

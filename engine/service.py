@@ -218,7 +218,7 @@ class Engine(Operator):
                 store.expire(wall_ns)
         if wall_ns >= self._next_log_sweep_ns:
             self._next_log_sweep_ns = wall_ns + _LOG_SWEEP_NS
-            self._identifier.forget()
+            self._identifier.forget_subjects()
             with store.transaction():
                 for tenant in store.tenants():
                     retention_ns = tenant.quotas["Log Retention"]

@@ -4,8 +4,8 @@ A key's text is compared by its hash only (AUTH-HEADER). A request with no or an
 principal (D-UNKEYED); it may still name proxies, by a proxy key or a custom hostname.
 
 The one idea: what a key stands for changes only when a document does, so it is remembered with the
-store's `documents_version` and looked up again when that has moved. Nothing that a request could
-make up is remembered: an unknown key costs a look-up each time.
+store's `documents_version` and looked up again when that has moved. An unknown key is never
+remembered: it costs a look-up each time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from engine.vault import hash_key_text
 __all__ = ["Identification", "Identifier"]
 
 _KNOWN_LIMIT: Final = 100_000
-_SUBJECTS_LIMIT: Final = 64
+_SUBJECTS_LIMIT: Final = 100_000
 
 
 class Identification:
     """Who asks: the principal, None without one, and the proxies that the request names.
 
-    `subjects` are the limits' view of it, by method, path and address. version: of the documents
-    that all this was read from.
+    version: of the documents that all this was read from.
     """
 
-    __slots__ = ("_owner", "caller", "proxies", "subjects", "version")
+    __slots__ = ("_owner", "caller", "proxies", "version")
 
     def __init__(
         self, caller: Caller | None, proxies: Proxies, owner: Tenant | None, version: int | None
@@ -42,13 +41,12 @@ class Identification:
         self.proxies = proxies
         self._owner = owner
         self.version = version
-        self.subjects: dict[tuple[str, str, str], Subject] = {}
 
     def subject(self, method: str, path: str, ip: str) -> Subject:
         """Return what the limits need to know: AUTH-KINDS, D-UNKEYED, D-PROXY-RULES."""
         caller, tenant = self.caller, self._owner
         by_key, by_host = self.proxies
-        made = Subject(
+        return Subject(
             method,
             path,
             ip,
@@ -60,40 +58,48 @@ class Identification:
             proxy_key_id=by_key.id if by_key is not None and not by_key.require_auth else None,
             host_id=by_host.id if by_host is not None else None,
         )
-        if len(self.subjects) >= _SUBJECTS_LIMIT:
-            self.subjects.clear()
-        self.subjects[method, path, ip] = made
-        return made
 
 
 class Identifier:
-    """Finds out who asks, and remembers the keys that it knows."""
+    """Finds out who asks, and remembers the keys that it knows.
 
-    __slots__ = ("_known", "_services")
+    A subject leads to its counters, so it is remembered only while it is in use: `forget_subjects`
+    is to be called now and then.
+    """
+
+    __slots__ = ("_known", "_services", "_subjects")
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._known: dict[tuple[bytes, str | None], Identification] = {}
+        self._subjects: dict[tuple[Identification, str, str, str], Subject] = {}
 
     def identify(self, request: Request) -> tuple[Identification, Subject]:
         """Return who asks, and the subject for the limits."""
-        asked = (request.method, request.path, request.ip)
-        key = request.key
-        if key is None:
-            return (who := self._look_up(request, None)), who.subject(*asked)
-        text_hash = hash_key_text(key)
-        known = self._known.get((text_hash, request.host))
-        if (
-            known is None
-            or request.proxy_key is not None
-            or known.version != self._services.store.documents_version()
-        ):
-            known = self._look_up(request, text_hash)
-        return known, known.subjects.get(asked) or known.subject(*asked)
+        method, path, ip, key = request.method, request.path, request.ip, request.key
+        if key is None or request.proxy_key is not None:
+            who = self._look_up(request, None if key is None else hash_key_text(key))
+            return who, who.subject(method, path, ip)
+        name = (hash_key_text(key), request.host)
+        known = self._known.get(name)
+        if known is None or known.version != self._services.store.documents_version():
+            known = self._look_up(request, name[0])
+            if known.caller is None:
+                return known, known.subject(method, path, ip)
+            if len(self._known) >= _KNOWN_LIMIT:
+                self._known.clear()
+            self._known[name] = known
+        subject = self._subjects.get((known, method, path, ip))
+        if subject is None:
+            subject = known.subject(method, path, ip)
+            if len(self._subjects) >= _SUBJECTS_LIMIT:
+                self._subjects.clear()
+            self._subjects[known, method, path, ip] = subject
+        return known, subject
 
-    def forget(self) -> None:
-        """Forget everything, so that memory follows the keys that are in use."""
-        self._known.clear()
+    def forget_subjects(self) -> None:
+        """Forget the subjects, so that memory follows those that are in use."""
+        self._subjects.clear()
 
     def _look_up(self, request: Request, text_hash: bytes | None) -> Identification:
         services = self._services
@@ -107,12 +113,7 @@ class Identifier:
             owner = None if caller is None else caller.tenant
             if owner is None and (proxy := proxies[0] or proxies[1]) is not None:
                 owner = store.get(Tenant, proxy.tenant_id)
-            who = Identification(caller, proxies, owner, store.documents_version())
-        if caller is not None and text_hash is not None and request.proxy_key is None:
-            if len(self._known) >= _KNOWN_LIMIT:
-                self.forget()
-            self._known[text_hash, request.host] = who
-        return who
+            return Identification(caller, proxies, owner, store.documents_version())
 
     def _caller(self, key: Key) -> Caller | None:
         store = self._services.store

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from ipaddress import IPv4Address
+from itertools import cycle, islice
 from typing import Final, NamedTuple
 
 import orjson
@@ -56,7 +58,10 @@ class _Calls(NamedTuple):
 
 
 class _Bench:
-    """An engine with one key; tokens and keys may be there before."""
+    """An engine with some keys, each with an address of its own; tokens may be there before.
+
+    Every key comes again within ten seconds, so that its counters are in use.
+    """
 
     def __init__(self, tokens: int = 0, keys: int = 1) -> None:
         self.engine = Engine(seed=7, profile=Profile())
@@ -65,28 +70,32 @@ class _Bench:
             self.tenant, "bench", grants=[("/", {"token:create"})]
         )
         self.keys = [str(self.engine.create_key(application)) for _ in range(keys)]
+        self._turns = cycle([(key, str(IPv4Address(n))) for n, key in enumerate(self.keys, 1)])
+        self._step_ns = min(_STEP_NS, 10_000_000_000 // keys)
         self.engine.set_quota(self.tenant, "Tokenize Limit", 1_000)
         for _ in range(tokens // 1_000):
-            self._ask(["x"] * 1_000, self.keys[0])
-        for key in self.keys[1:]:
-            self._ask([], key)
+            self._ask(["x"] * 1_000)
+        for _ in range(keys if keys > 1 else 0):
+            self._ask([])
 
-    def _ask(self, body: Json, key: str) -> None:
-        self.engine.clock.advance_ns(_STEP_NS)  # type: ignore[attr-defined] # reason: a ManualClock
-        request = Request("POST", "/tokenize", key=key, ip="192.0.2.1", body=body)
+    def _ask(self, body: Json) -> None:
+        self.engine.clock.advance_ns(self._step_ns)  # type: ignore[attr-defined] # reason: a ManualClock
+        key, ip = next(self._turns)
+        request = Request("POST", "/tokenize", key=key, ip=ip, body=body)
         assert self.engine.handle(request).status == 200
 
     def requests(self, body: Json) -> Callable[[], object]:
         """Return a run of requests, dealt to the keys in turn."""
         handle, advance = self.engine.handle, self.engine.clock.advance_ns  # type: ignore[attr-defined] # reason: a ManualClock
+        step_ns = self._step_ns
         asked = [
-            Request("POST", "/tokenize", key=key, ip="192.0.2.1", body=body)
-            for key in (self.keys * (_REQUESTS // len(self.keys) + 1))[:_REQUESTS]
+            Request("POST", "/tokenize", key=key, ip=ip, body=body)
+            for key, ip in islice(self._turns, _REQUESTS)
         ]
 
         def run() -> None:
             for request in asked:
-                advance(_STEP_NS)
+                advance(step_ns)
                 handle(request)
 
         return run

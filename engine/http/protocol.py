@@ -35,6 +35,7 @@ _UNREAD_S: Final = 30.0
 _DISCARDED_BYTES: Final = 16_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
+_CONTINUE: Final = b"HTTP/1.1 100 "
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
 _STAND_IN: Final = b"PROPFIND"
@@ -47,20 +48,36 @@ _PHRASES: Final = {
 
 
 class _Lingering:
-    """A transport whose `close` first lets the peer finish, when it is still sending."""
+    """A transport whose `close` first lets the peer finish, when it is still sending.
 
-    __slots__ = ("_protocol", "_transport")
+    The head of an answer waits for its body, so that both leave in one packet.
+    """
+
+    __slots__ = ("_head", "_protocol", "_transport")
 
     def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
         self._transport = transport
         self._protocol = protocol
+        self._head = b""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # reason: whatever a transport has
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send data."""
-        self._transport.write(data)
+        """Send data; a head only with what follows it, or with `flush`."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(_CONTINUE):
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head that has no body."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
 
     def is_closing(self) -> bool:
         """Return whether nothing more can be sent."""
@@ -68,6 +85,7 @@ class _Lingering:
 
     def close(self) -> None:
         """Close, at once or when the peer has finished."""
+        self.flush()
         if self._protocol.is_receiving and not self._protocol.lingers:
             self._protocol.linger()
         elif not self._protocol.lingers:
@@ -106,6 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unsent_since_s = 0.0
         self._method: bytes | None = None
         self._direct: asyncio.Transport
+        self._transport: _Lingering
 
     # --- the connection --------------------------------------------------------------------------
 
@@ -113,7 +132,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Take the connection, or say that there are too many."""
         self._direct = transport
         server = self.connections_of_server
-        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type] # reason: behaves as one
+        self._transport = _Lingering(transport, self)
+        super().connection_made(self._transport)  # type: ignore[arg-type] # reason: behaves as one
         server.open.add(self)
         self._since_s = self.loop.time()
         if len(server.open) > server.limit:
@@ -240,6 +260,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._since_s = 0.0
         if not self._is_broken:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Take the end of an answer."""
+        self._transport.flush()
+        super().on_response_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer a request for another protocol in this one, and end the connection with it."""

@@ -30,7 +30,7 @@ AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitabl
 """Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
 
 _SECOND_NS: Final = 1_000_000_000
-_FETCH_BYTES: Final = 256
+_FETCH_BYTES: Final = 8_192
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 
@@ -63,19 +63,18 @@ class _SystemRandom(random.SystemRandom):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bits = 0
-        self._left = 0
+        self._fetched = b""
+        self._at = 0
 
     def getrandbits(self, k: int, /) -> int:
-        """Return `k` random bits; each is given out once."""
-        if self._left < k:
-            fetched = max(_FETCH_BYTES, (k + 7) // 8)
-            self._bits = int.from_bytes(os.urandom(fetched))
-            self._left = fetched * 8
-        drawn = self._bits & ((1 << k) - 1)
-        self._bits >>= k
-        self._left -= k
-        return drawn
+        """Return `k` random bits; no byte is given out twice."""
+        size = (k + 7) // 8
+        end = self._at + size
+        if end > len(self._fetched):
+            self._fetched, self._at, end = os.urandom(max(_FETCH_BYTES, size)), 0, size
+        drawn = int.from_bytes(self._fetched[self._at : end])
+        self._at = end
+        return drawn >> (size * 8 - k)
 
 
 class SystemWorld:

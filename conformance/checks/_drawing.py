@@ -20,9 +20,9 @@ from conformance.registry import Inconclusive, Skip
 from engine.messages import Json
 from engine.tokens import dumps
 
-__all__ = ["Broken", "bodies", "smallest", "texts", "tokens_in"]
+__all__ = ["ODD_KEYS", "Broken", "bodies", "smallest", "texts", "tokens_in"]
 
-_ODD_KEYS: Final = (
+ODD_KEYS: Final = (
     "",
     " ",
     "Name",
@@ -44,6 +44,7 @@ _ODD_KEYS: Final = (
     "ключ",
     "\U0001f511",
 )
+"""Keys that a deployment may stumble over; all of them are keys like any other."""
 _SAME: Final = ("same", "same ", "Same", "s\u0061me", "\u00e9", "e\u0301", "0", "true", "null")
 _ASKS_OVER: Final = 3
 """A search asks at most so many times its examples; the smallest so far is then the answer."""
@@ -76,7 +77,7 @@ def bodies(limit: int, cards: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
     """Return bodies of every shape with 1 to `limit` tokens; `cards` are requests to mix in."""
     request = st.builds(lambda data: {"type": "token", "data": data}, texts())
     leaf = texts() | texts() | request | st.sampled_from(cards)
-    keys = st.sampled_from(_ODD_KEYS) | st.text(
+    keys = st.sampled_from(ODD_KEYS) | st.text(
         st.characters(exclude_categories=("Cs", "Cc")), max_size=8
     ).filter(lambda key: key != "type")
     tree = st.recursive(

@@ -81,8 +81,20 @@ def mirror_faults(
     elif isinstance(body, list):
         assert isinstance(expected, list)
         assert isinstance(answer, list)
+        seen = [_kind(one) for one in answer]
+        wanted = [_kind(one) for one in expected]
+        if seen != wanted and sorted(seen) == sorted(wanted):
+            yield clause, where + "the elements must be in the body's order"
+            return
         for place, one in enumerate(body):
             yield from mirror_faults(one, expected[place], answer[place], f"{at}/{place}")
+
+
+def _kind(part: Json) -> str:
+    """Return what a part of an answer looks like, so far as two orders differ by it."""
+    if isinstance(part, dict):
+        return f"record of {part.get('type')}" if "_extras" in part else "object"
+    return "array" if isinstance(part, list) else "string"
 
 
 def _fault(body: Json, expected: Json, answer: Json) -> str | None:

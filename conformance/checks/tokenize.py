@@ -18,7 +18,7 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
+from conformance.checks._drawing import ODD_KEYS, Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks._witness import Witness
 from conformance.exchanges import Exchange, KeyLabel
@@ -105,11 +105,34 @@ def _pairs(body: Json, answer: Any) -> Iterator[tuple[str, str, str]]:  # noqa: 
             yield from _pairs(one, given)
 
 
-def _plain_cases(bench: Bench) -> list[Json]:
-    """Return one body of every shape, so that none is left to chance."""
+def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
+    """Return the part of a body that is broken alone, and the body where that says more."""
+    body = broken.body
+    if isinstance(body, dict) and "type" not in body:
+        parts: list[Json] = [{key: one} for key, one in body.items()]
+    elif isinstance(body, list):
+        parts = [[one] for one in body]
+    else:
+        return [broken]
+    if len(parts) < 2:  # reason: nothing is left out
+        return [broken]
+    found = next(filter(None, map(mirrored.judge, parts)), None)
+    if found is None:
+        return [broken]
+    is_more = {clause for clause, _ in broken.faults} - {clause for clause, _ in found.faults}
+    return [found, broken] if is_more else [found]
+
+
+def _plain_cases(bench: Bench, limit: int) -> list[Json]:
+    """Return one body of every shape and every odd key, so that none is left to chance."""
     one, two, three = (value(bench, name) for name in ("one", "two", "three"))
     both = card(bench, "plain")
+    odd: list[Json] = [
+        {key: value(bench, f"under {key}") for key in ODD_KEYS[start : start + limit]}
+        for start in range(0, len(ODD_KEYS), limit)
+    ]
     return [
+        *odd,
         {"type": "token", "data": one},
         both,
         {"first_name": one, "LastName": two, "": three},
@@ -125,16 +148,18 @@ def _plain_cases(bench: Bench) -> list[Json]:
     *_SHAPES,
     accepts="2xx with the body's structure: identifier strings for leaves, records for objects",
     roles=("private_prod",),
-    requests=_EXAMPLES + 8,
+    requests=_EXAMPLES + 12,
 )
 def mirror(bench: Bench) -> Iterator[Finding]:
     """The answer mirrors the body, whatever its shape."""
     mirrored = _Mirror(bench, spread_key(bench, "private_prod"))
-    cases = [body for body in _plain_cases(bench) if tokens_in(body) <= mirrored.limit]
+    limit = mirrored.limit
+    cases = [body for body in _plain_cases(bench, limit) if tokens_in(body) <= limit]
     found = [broken for broken in map(mirrored.judge, cases) if broken is not None]
+    found = [each for broken in found for each in _reduced(mirrored, broken)]
     if not found:
         cards = [card(bench, "drawn one"), card(bench, "drawn two")]
-        drawn = smallest(bench, bodies(mirrored.limit, cards), mirrored.judge, _EXAMPLES)
+        drawn = smallest(bench, bodies(limit, cards), mirrored.judge, _EXAMPLES)
         found = [] if drawn is None else [drawn]
     for broken in found:
         for clause, fault in dict.fromkeys(broken.faults):

@@ -7,9 +7,8 @@ hopeless deployment by itself.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.bench import Bench
@@ -20,9 +19,21 @@ from conformance.registry import Check, all_checks
 from conformance.session import Session
 from conformance.transport import Answer, EngineTransport, Place
 from conformance.verdicts import Finding, Verdict
-from engine import Profile
+from engine import Engine, Profile, Request, Response
+from engine.model import QuotaValue, Tenant, TenantKind
 
-__all__ = ["Broken", "Change", "changed_json", "clause_checks", "judged", "verdicts"]
+__all__ = [
+    "Broken",
+    "Change",
+    "PartlyCreating",
+    "Redirect",
+    "SixAtMost",
+    "bench_of",
+    "changed_json",
+    "clause_checks",
+    "judged",
+    "verdicts",
+]
 
 Change = Callable[[Ask, Answer], Answer]
 Redirect = Callable[[Ask], Ask]
@@ -65,18 +76,31 @@ def judged(
     redirect: Redirect | None = None,
     *,
     profile: Profile | None = None,
-    target: dict[str, Any] | None = None,
+    engine: type[Engine] = Engine,
     seed: int = 3,
 ) -> list[Finding]:
     """Return what a check finds about a deployment that is changed so."""
-    deployment = deploy(profile=profile, **(target or {}))
-    transport = Broken(deployment, change, redirect)
-    session = Session(deployment.target, transport, seed=seed)
-    bench = Bench(all_checks()[check_id], session)
+    bench = bench_of(check_id, change, redirect, profile=profile, engine=engine, seed=seed)
     if bench.check.is_side_by_side:
-        found: list[Finding] = transport.run([judge_side_by_side(bench)])[0]
+        found: list[Finding] = bench.transport.run([judge_side_by_side(bench)])[0]
         return found
     return judge_one(bench)
+
+
+def bench_of(
+    check_id: str,
+    change: Change | None = None,
+    redirect: Redirect | None = None,
+    *,
+    profile: Profile | None = None,
+    engine: type[Engine] = Engine,
+    seed: int = 3,
+) -> Bench:
+    """Return the bench of a check before a deployment that is changed so."""
+    deployment = deploy(profile=profile, engine=engine, keys_a_role=2)
+    transport = Broken(deployment, change, redirect)
+    session = Session(deployment.target, transport, seed=seed)
+    return Bench(all_checks()[check_id], session)
 
 
 def verdicts(findings: list[Finding], clause: str) -> set[Verdict]:
@@ -96,6 +120,42 @@ def changed_json(answer: Answer, change: Callable[[Any], Any]) -> Answer:
     return Answer(answer.sent_ns, answer.received_ns, answer.status, answer.headers, raw)
 
 
-def with_body(ask: Ask, body: Any) -> Ask:  # reason: any JSON
-    """Return the request with another body."""
-    return dataclasses.replace(ask, body=body)
+class PartlyCreating(Engine):
+    """Creates the valid parts of a tokenize that it refuses, one after the other."""
+
+    async def submit(self, request: Request) -> Response:
+        """Answer, and leave behind what should not be there."""
+        response = await super().submit(request)
+        if request.path != "/tokenize" or response.status < 400 or not request.body:
+            return response
+        body = json.loads(request.body) if isinstance(request.body, bytes) else request.body
+        for part in _parts(body):
+            again = Request(
+                "POST", "/tokenize", key=request.key, ip=request.ip, headers=None, body=[part]
+            )
+            await super().submit(again)
+        return response
+
+
+def _parts(body: Any) -> list[Any]:  # reason: any JSON
+    if isinstance(body, str) or (isinstance(body, dict) and "type" in body):
+        return [body]
+    inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return [part for one in inner for part in _parts(one)]
+
+
+class SixAtMost(Engine):
+    """Allows one token more than the quota, and knows no shorter retention than the default."""
+
+    def create_tenant(
+        self,
+        name: str,
+        kind: TenantKind = "production",
+        *,
+        quotas: Mapping[str, QuotaValue] | None = None,
+        settings: Mapping[str, bool] | None = None,
+    ) -> Tenant:
+        """Create a tenant with quotas of our own."""
+        del quotas
+        wrong: dict[str, QuotaValue] = {"Tokenize Limit": 6, "Detokenize Limit": 6}
+        return super().create_tenant(name, kind, quotas=wrong, settings=settings)

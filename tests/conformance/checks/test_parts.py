@@ -1,0 +1,144 @@
+"""What the clause checks are made of: strategies, searches, the oracle."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from conformance.checks._common import card_number, is_uuid
+from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
+from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks.account_updater import batch_file
+from conformance.checks.secrets import secrets_found
+from conformance.exchanges import Ask, Exchange
+from conformance.registry import Inconclusive
+from engine import Profile
+from engine.resources.batch_files import read_batch
+from tests.conformance.checks.broken import bench_of
+
+_CARD = {"type": "card", "data": {"number": "4242424242424242"}}
+_LIMIT = 5
+
+
+def _drawn(count: int) -> list[Any]:
+    found: list[Any] = []
+
+    @hypothesis.settings(max_examples=count, database=None, derandomize=True)
+    @hypothesis.given(bodies(_LIMIT, [_CARD]))
+    def draw(body: Any) -> None:
+        found.append(body)
+
+    draw()
+    return found
+
+
+def _keys(body: Any) -> set[str]:
+    if isinstance(body, dict):
+        inner = [_keys(one) for one in body.values() if "type" not in body]
+        return set(body).union(*inner)
+    return set().union(*map(_keys, body)) if isinstance(body, list) else set()
+
+
+def _levels(body: Any) -> int:
+    inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return 1 + max(map(_levels, inner), default=0) if isinstance(body, dict | list) else 0
+
+
+def test_bodies_are_deep_wide_and_odd_and_the_engine_accepts_them() -> None:
+    drawn = _drawn(300)
+    oracle = Oracle(Profile(), _LIMIT)
+    assert all(oracle.answer(body)[0] for body in drawn)
+    assert all(1 <= tokens_in(body) <= _LIMIT for body in drawn)
+    assert max(map(_levels, drawn)) >= 6
+    assert sum(tokens_in(body) > 1 for body in drawn) > 60
+    keys = set().union(*map(_keys, drawn))
+    assert {"TYPE", "Name", "NAME", "", "__proto__"} <= keys
+    shapes = {"TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE"}
+    assert set(map(shape_clause, drawn)) == shapes
+
+
+def test_the_oracle_mirrors_itself_and_sees_each_change() -> None:
+    body: Any = {"A": ["x", {"type": "token", "data": "y"}], "b": {"c": "z"}}
+    is_valid, answer = Oracle(Profile(), _LIMIT).answer(body)
+    assert is_valid
+    assert list(mirror_faults(body, answer, answer)) == []
+    assert isinstance(answer, dict)
+    swapped = {**answer, "A": answer["A"][::-1]}
+    assert [clause for clause, _ in mirror_faults(body, answer, swapped)] == ["TOK-ARRAY"]
+    shorter = {**answer, "A": answer["A"][:1]}
+    assert [clause for clause, _ in mirror_faults(body, answer, shorter)] == ["TOK-ARRAY"]
+    plain = {**answer, "b": answer["b"]["c"]}
+    assert [clause for clause, _ in mirror_faults(body, answer, plain)] == ["TOK-PLAIN"]
+
+
+def test_a_search_ends_and_tells_the_smallest() -> None:
+    """Also before a deployment that breaks by chance, which no shrinking can rely on."""
+    bench = bench_of("tokenize.mirror")
+    turns = iter(range(10_000))
+
+    def by_chance(number: int) -> Broken | None:
+        return Broken(number, [("TOK-LEAF", "odd")], ()) if next(turns) % 3 == 0 else None
+
+    found = smallest(bench, st.integers(0, 1000), by_chance, 20)
+    assert found is not None
+    assert next(turns) <= 3 * 20 + 1
+
+    def large(number: int) -> Broken | None:
+        return Broken(number, [("TOK-LEAF", "large")], ()) if number >= 77 else None
+
+    found = smallest(bench, st.integers(0, 1000), large, 40)
+    assert found is not None
+    assert found.body == 77
+
+
+def test_a_search_hands_on_why_nothing_can_be_said() -> None:
+    def judge(_: int) -> Broken | None:
+        raise Inconclusive("no answer")
+
+    with pytest.raises(Inconclusive, match="no answer"):
+        smallest(bench_of("tokenize.mirror"), st.integers(), judge, 10)
+
+
+def _exchange(body: bytes, headers: dict[str, str] | None = None) -> Exchange:
+    ask = Ask(method="POST", path="/tokenize")
+    return Exchange(1, "c", "l", 1, ask, 0, 1, 200, headers or {}, body)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _exchange(b'{"a": "say s\xc3\xa9cret-1"}'),
+        _exchange(b'{"a": ["s\\u00e9cret-1"]}'),
+        _exchange(b'{"s\\u00e9cret-1": 1}'),
+        _exchange(b"no JSON: s\xc3\xa9cret-1"),
+        _exchange(b"{}", {"X-Debug": "sécret-1"}),
+        _exchange(b'{"a": "' + base64.b64encode("sécret-1".encode()) + b'"}'),
+    ],
+)
+def test_secrets_are_found_in_every_byte(answer: Exchange) -> None:
+    assert secrets_found(answer, ["sécret-1", "other"]) == ["sécret-1"]
+
+
+def test_secrets_are_not_found_where_there_are_none() -> None:
+    assert secrets_found(_exchange(b'{"a": "secret"}', {"B": "c"}), ["sécret-1"]) == []
+
+
+def test_card_numbers_are_valid_and_their_own() -> None:
+    bench = bench_of("record.mask")
+    numbers = [card_number(bench, "n", digits) for digits in range(12, 20)]
+    for digits, number in zip(range(12, 20), numbers, strict=True):
+        assert len(number) == digits
+        doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(number))]
+        assert sum(sum(divmod(one, 10)) for one in doubled) % 10 == 0
+    assert card_number(bench, "n") == card_number(bench, "n") != card_number(bench, "m")
+
+
+@pytest.mark.parametrize("size_bytes", [10_000, 12_345, 100_001])
+def test_batch_files_have_the_size_that_is_asked_for(size_bytes: int) -> None:
+    data = batch_file(size_bytes)
+    assert len(data) == size_bytes
+    assert all(is_uuid(row.token_id) for row in read_batch(data))

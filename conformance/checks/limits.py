@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import Final
 
 from conformance.bench import Bench
+from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import SECOND_NS, Counter
 from conformance.probes.playing import (
+    LONG_NS,
     Played,
     play_block,
     play_block_row,
     play_throttle_row,
     play_window,
 )
-from conformance.probes.rows import ROWS, rate_of
+from conformance.probes.rows import ROWS, Row, rate_of, spare_sources
 from conformance.probes.saying import own_probes, row_findings
-from conformance.registry import check
+from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding
 
 __all__: list[str] = []
@@ -41,14 +43,43 @@ async def _throttle_row(bench: Bench, rule_id: str) -> list[Finding]:
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
     key = None if row.role is None else bench.key(row.role)
-    if rate.window_ns < 20 * SECOND_NS:
+    if rate.window_ns < LONG_NS:
         await _staggered(bench, rule_id)
     counter = Counter(
         bench, rule_id, row.asker(bench, row.operation, key=key, sources=bench.sources)
     )
     probes = row.probes(bench, rule, key, bench.sources)
     played = await play_throttle_row(counter, rate, probes, own_probes(rule))
+    await _check_failures_count(bench, row, key, counter)
     return list(row_findings(bench, rule_id, row, rule, [played]))
+
+
+async def _check_failures_count(
+    bench: Bench, row: Row, key: KeyLabel | None, counter: Counter
+) -> None:
+    """Raise `Inconclusive` where nothing was refused because failed requests do not count.
+
+    Where only successes count (D-COUNTED) a row whose requests are answered 4xx here meets no
+    limit. Invalid searches show it: more of them than any row allows.
+    """
+    exchanges = counter.exchanges()
+    calm = exchanges[0].status or 0
+    if any(one.refused for one in exchanges) or not 400 <= calm < 500:
+        return
+    labels = [key] if row.role in {"private_prod", "legacy"} else []
+    labels += bench.target.labels("private_no_permission")
+    rate = next((rule for rule in bench.limits if rule.id == "LIM-SEARCH"), None)
+    if not labels or rate is None:
+        return
+    method, path, _ = bench.shaped("search")
+    invalid = Ask(method=method, path=path, body=[], key=labels[0], source=bench.sources[0])
+    failing = Counter(bench, f"{row.rule_id} failing", lambda _: invalid)
+    burst = await failing.send("failing", rate.limit_requests * 2)
+    if not any(one.refused for one in burst.exchanges):
+        raise Inconclusive(
+            f"{row.rule_id}'s requests are answered {calm} and failures seem not to count: "
+            "give the key the right to them"
+        )
 
 
 async def _block_row(bench: Bench, rule_id: str) -> list[Finding]:
@@ -69,7 +100,8 @@ async def _block_row(bench: Bench, rule_id: str) -> list[Finding]:
     elif rate.block_ns == rate.window_ns or row.role is None:
         played = [await play_block(counter, rate, probes, own)]
     else:
-        second = row.asker(bench, row.operation, key=bench.key(row.role, 2), sources=bench.sources)
+        apart = spare_sources(bench, 1, after=1) or bench.sources
+        second = row.asker(bench, row.operation, key=bench.key(row.role, 2), sources=apart)
         quiet = Counter(bench, f"{rule_id} window", second)
         played = await bench.gather(
             [play_block(counter, rate, probes, own), play_window(quiet, rate)]

@@ -11,10 +11,11 @@ from conformance.probes.asking import SECOND_NS, Burst, Counter
 from conformance.probes.families import Rate
 from conformance.probes.measuring import evidence, histories_of, measure
 from conformance.probes.playing import play_block
-from conformance.probes.rows import ROWS, rate_of
-from conformance.probes.saying import readings_of
+from conformance.probes.rows import ROWS, rate_of, spare_sources
+from conformance.probes.saying import check_alike, readings_of
 from conformance.probes.sightings import late_after_ns, odd_statuses
 from conformance.registry import Inconclusive, check
+from conformance.target import Source
 from conformance.verdicts import Finding, Verdict
 
 __all__: list[str] = []
@@ -24,9 +25,16 @@ _MARKED: Final = re.compile("_prod_|_test_")
 _WHOLE: Final = re.compile("[0-9]{1,9}")
 
 
-def _counter(bench: Bench, name: str, operation: str, key: KeyLabel, rule_id: str) -> Counter:
-    row = ROWS[rule_id]
-    return Counter(bench, name, row.asker(bench, operation, key=key, sources=bench.sources[:1]))
+def _counter(
+    bench: Bench,
+    name: str,
+    operation: str,
+    key: KeyLabel,
+    rule_id: str,
+    sources: tuple[Source, ...] = (),
+) -> Counter:
+    sources = sources or bench.sources[:1]
+    return Counter(bench, name, ROWS[rule_id].asker(bench, operation, key=key, sources=sources))
 
 
 def _refused(burst: Burst) -> list[Exchange]:
@@ -139,15 +147,23 @@ async def throttle(bench: Bench) -> list[Finding]:
 async def block(bench: Bench) -> list[Finding]:
     """Once the rate is exceeded requests are blocked for the time the row says, and no longer."""
     rule, rate = rate_of(bench, "LIM-PUBLIC")
-    probing = _counter(bench, "probing", "tokenize", bench.key("public"), "LIM-PUBLIC")
-    silent = _counter(bench, "silent", "tokenize", bench.key("public", 2), "LIM-PUBLIC")
+    first, second = spare_sources(bench, 1, after=2), spare_sources(bench, 1, after=3)
+    probing = _counter(bench, "probing", "tokenize", bench.key("public"), "LIM-PUBLIC", first)
+    silent = _counter(bench, "silent", "tokenize", bench.key("public", 2), "LIM-PUBLIC", second)
     played = await bench.gather([play_block(probing, rate), play_block(silent, rate, silent=True)])
-    measured = measure(histories_of(played), rate)
+    histories = histories_of(played)
+    if any(one.outcome == "refused" for each in histories for one in each[0]):
+        raise Inconclusive(
+            "the key is refused before it has met its rate: other keys seem to count in its "
+            "counter (D-AND-COUNTER each), which needs more addresses"
+        )
+    measured = measure(histories, rate)
     shown = evidence(played)
     if not measured.refused and measured.fault is None:
         raise Inconclusive("the rate was never exceeded: the requests came too slowly")
     if measured.fault is not None:
         return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
+    check_alike(bench, "LIM-BLOCK's rule", measured)
     refused_to_ns = max(
         (one.received_ns for one in played[0].before_end.exchanges if one.refused)
         if played[0].before_end

@@ -1,9 +1,10 @@
 """The clusters of requests that show a row of the limit table.
 
-A throttle row needs five (L a limit, W a window): L/2 at once; L/2 + 5 half a window later, which
-goes beyond the rate, and the signature probes; four early probes while both clusters are still
-inside the window; L + 5 when the first has left it; L + 5 when the second has. A long window puts
-the second cluster a second after the first, so that a minute's row lasts a minute.
+A throttle row needs six (L a limit, W a window): L/2 at once; L/2 + 5 half a window later, which
+goes beyond the rate, and the signature probes; a few early probes while both are still inside the
+window; L + 5 when the first has left it; some a quarter of a window later, where a log has no
+room and what grows by and by has; L + 5 when the second has left. A long window puts the second
+cluster a second after the first, so that a minute's row lasts a minute.
 
 A block row is exceeded where its block ends after the first cluster has left the window, so that
 nothing but the block refuses just before its end; a second counter, never exceeded until then,
@@ -23,11 +24,11 @@ from conformance.probes.families import Rate
 from conformance.probes.sightings import Sighting, late_after_ns
 from conformance.probes.signature import Signature, take_signature
 
-__all__ = ["Played", "play_block", "play_block_row", "play_throttle_row", "play_window"]
+__all__ = ["LONG_NS", "Played", "play_block", "play_block_row", "play_throttle_row", "play_window"]
 
 _EXTRA: Final = 5
 _MARGIN_NS: Final = 20_000_000
-_LONG_NS: Final = 20 * SECOND_NS
+LONG_NS: Final = 20 * SECOND_NS
 _HEAVY: Final = 1_000
 _HEAVY_MORE: Final = 40
 _ROOM_NS: Final = 700_000_000
@@ -53,13 +54,13 @@ class Played:
 
 def _gap_ns(rate: Rate) -> int:
     """Return when the second cluster goes out after the first."""
-    return SECOND_NS if rate.window_ns >= _LONG_NS else rate.window_ns // 2
+    return SECOND_NS if rate.window_ns >= LONG_NS else rate.window_ns // 2
 
 
 async def play_throttle_row(
     counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
 ) -> Played:
-    """Play the five clusters; returns the history of the counter and the signature."""
+    """Play the clusters; returns the history of the counter and the signature."""
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
@@ -100,7 +101,12 @@ async def play_throttle_row(
     async def fourth() -> None:
         await counter.send("fourth", more, at_ns=left_ns)
 
-    await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth()])
+    async def between() -> None:
+        # A log is full again since the fourth; what grows by and by has room (families).
+        if window_ns < LONG_NS and limit < _HEAVY:
+            await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
+
+    await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth(), between()])
     return played
 
 
@@ -172,6 +178,10 @@ async def _ask_around_end(
         played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
     after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
     played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
+    if len(_refusals(counter, [played.after_end])) == played.after_end.size:
+        # Too long by a little, or extended by what was asked inside it: that lasts much longer.
+        some = max(3, min(played.rate.limit_requests // 4, _HEAVY_MORE))
+        await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
 
 
 async def play_window(counter: Counter, rate: Rate) -> Played:

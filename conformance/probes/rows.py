@@ -23,8 +23,9 @@ from conformance.target import Source
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = ["ROWS", "Row", "rate_of"]
+__all__ = ["ROWS", "Row", "rate_of", "spare_sources"]
 
+_MANY_ADDRESSES: Final = 12
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -56,7 +57,7 @@ class Row:
         def make(number: int) -> Ask:
             values: Mapping[str, Json] = {
                 "id": str(uuid.UUID(int=(salt << 64) + number, version=4)),
-                "value": f"probe {number}",
+                "value": f"probe-{number}",
                 "path": "" if operation == self.operation else "/other",
             }
             method, path, body = bench.shaped(operation.removesuffix("/other"), values)
@@ -79,7 +80,9 @@ class Row:
     ) -> dict[str, Asker]:
         """Return the signature probes; those that the target's keys and addresses allow."""
         other_key = self._other_key(bench, key)
-        others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
+        others = spare_sources(bench, 1)
+        if not others:
+            others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
         found = {
             CONTROL: self.asker(bench, self.operation, key=key, sources=sources),
             "other resource": self.asker(bench, self.other, key=key, sources=sources),
@@ -194,6 +197,18 @@ ROWS: Final[Mapping[str, Row]] = {
     )
 }
 """Every row of the seed by its id."""
+
+
+def spare_sources(bench: Bench, number: int, *, after: int = 0) -> tuple[Source, ...]:
+    """Return addresses for a few requests more, as many as there are; none of a small target.
+
+    They may be another probe's too: with so many, not LIM-IP's, which alone counts every request.
+    """
+    addresses = bench.target.addresses
+    if len(addresses) < _MANY_ADDRESSES:
+        return ()
+    free = [one for one in addresses[1:] if one not in bench.sources]
+    return tuple(free[after : after + number])
 
 
 def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:

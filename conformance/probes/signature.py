@@ -17,9 +17,11 @@ from conformance.probes.asking import Asker, Burst, Counter
 from conformance.probes.families import Rate
 from conformance.probes.sightings import odd_statuses
 
-__all__ = ["CONTROL", "Signature", "take_signature"]
+__all__ = ["CONTROL", "READINGS", "Signature", "take_signature"]
 
 CONTROL: Final = "control"
+READINGS: Final = ("one token", "with an API key")
+"""Probes that are counted in the row or not, as the deployment chooses."""
 _AGAIN: Final = "control again"
 _MOST: Final = 40
 _HEAVY: Final = 1_000
@@ -85,7 +87,7 @@ async def take_signature(
             [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
         )
         for name in names:
-            if name in own:
+            if name in own or (name in READINGS and signature.refused(name)):
                 history.exchanges += signature.bursts[name].exchanges
                 history.size += size
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, size)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fidelity",
-        choices=("engine", "limits"),
+        choices=("engine", "limits", "compiled"),
         default="engine",
         help="engine: every request runs whole (default); limits: limit decisions alone",
     )

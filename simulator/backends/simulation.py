@@ -29,7 +29,7 @@ from simulator.traffic.population import Client, populate
 
 __all__ = ["FIDELITIES", "Fidelity", "simulate"]
 
-Fidelity: TypeAlias = Literal["engine", "limits"]
+Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 
 _PROGRESS_STEPS: Final = 200
@@ -64,6 +64,11 @@ def simulate(  # reason: what a run is told
     profile, tables = profile_of(scenario), limit_tables_of(scenario)
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
+    if fidelity == "compiled":
+        from simulator.backends.compiled import cannot_play  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        if reason := cannot_play(scenario):
+            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}; choose limits")
     population = populate(scenario, seed)
     header = RunHeader(
         scenario.name,
@@ -75,6 +80,11 @@ def simulate(  # reason: what a run is told
         population.groups,
     )
     book = RunBook(header, tables, profile.limits, folder=folder, check=check)
+    if fidelity == "compiled":
+        from simulator.backends.compiled import simulate_compiled  # noqa: PLC0415 # reason: as above
+
+        simulate_compiled(scenario, population, tables, profile, seed, book, progress)
+        return book.close()
     env = simpy.Environment()
     gate: Gate
     if fidelity == "engine":

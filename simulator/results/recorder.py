@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from simulator.results.rows import CELLS, NO_STATUS, Chunk, SubjectTable, VerdictTable
+from simulator.results.rows import CELLS, NO_STATUS, Chunk, Numbers, SubjectTable, VerdictTable
 
 __all__ = ["CHUNK_ROWS", "Recorder", "Watcher"]
 
@@ -86,6 +86,13 @@ class Recorder:
             latency_ns = _OPEN
         cells += (t_ns, subject, attempt, verdict, wait_ns, latency_ns, status)
         return self._first + (len(self._chunks) - 1) * self._chunk_cells + len(cells) - CELLS
+
+    def take(self, columns: dict[str, Numbers]) -> None:
+        """Hand on rows that are answered already, as columns; not to be mixed with `add`."""
+        assert not self._last.cells, "a recorder takes rows or columns"
+        chunk = Chunk(**columns, subjects=self.subjects.subjects, verdicts=self.verdicts.verdicts)
+        for watcher in self._watchers:
+            watcher.take(chunk)
 
     def answer(self, row: int, latency_ns: int, status: int) -> None:
         """Say when and how a row that was under way was answered."""

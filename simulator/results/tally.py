@@ -155,6 +155,12 @@ class Tally:
         if well:
             self._well[subject] += 1
 
+    def requests_ended(self, subject: int, count: int, well: int) -> None:
+        """Count requests of one subject that ended, all after the warm-up."""
+        self.request_ended(subject, self._warm_up_ns, well=False)
+        self._requests[subject] += count - 1
+        self._well[subject] += well
+
     def totals(self, keep: Callable[[Subject], bool] | None = None) -> Totals:
         """Return the totals over all subjects, or over those that `keep` holds for."""
         rows = self._rows(keep)

@@ -89,7 +89,6 @@ class Jit:
             numba.config.CACHE_DIR = before
         return found
 
-    @property
     def is_ready(self) -> bool:
         """Whether the cache holds the compiled code."""
         return self._folder is not None and (self._folder / _READY).exists()
@@ -100,10 +99,10 @@ class Jit:
         Of several processes one compiles and the others wait for it. tell: is told, in one line,
         that something is compiled, and when it is done.
         """
-        if self.is_ready:
+        if self.is_ready():
             return
         with self._alone():
-            if self.is_ready:
+            if self.is_ready():
                 return
             tell = tell or _nobody
             tell(f"compiling the {self.name}, once on this machine (about half a minute) …")

@@ -35,9 +35,9 @@ from engine.limits.compiled.core import (
     leg_rows,
     widened,
 )
-from engine.limits.compiled.deciding import (
+from engine.limits.compiled.deciding import decide
+from engine.limits.compiled.finding import (
     SOURCES,
-    decide,
     find_lane,
     has_lane_room,
     has_room,

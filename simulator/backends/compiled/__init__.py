@@ -1,0 +1,10 @@
+"""The compiled fidelity: the limits' decisions and the clients' loops over arrays.
+
+`simulate_compiled` plays what `cannot_play` does not name; its rows are those of the `limits`
+fidelity, bit for bit. Importing this package imports numba.
+"""
+
+from simulator.backends.compiled.backend import CompiledRun, simulate_compiled, warm_up
+from simulator.backends.compiled.planning import cannot_play
+
+__all__ = ["CompiledRun", "cannot_play", "simulate_compiled", "warm_up"]

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types as _types
 from numba.extending import intrinsic as _intrinsic
 
-from engine.limits.compiled.deciding import Int, Pointer
+from engine.limits.compiled.finding import Int, Pointer
 from engine.limits.compiled.jit import inlined
 from engine.limits.compiled.raw import moved
 from simulator.traffic import draws

@@ -1,0 +1,229 @@
+"""What is drawn in compiled code: durations, what a client asks, when it arrives."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from engine.limits.compiled.finding import Int, Pointer, find_lane
+from engine.limits.compiled.jit import inlined
+from engine.limits.compiled.raw import moved
+from simulator.backends.compiled import layout as at
+from simulator.backends.compiled.drawing import (
+    DRAW_WIDTH,
+    choose,
+    draw_ns,
+    exponential_ns,
+    nearest_ns,
+    uniform,
+    uniform_ns,
+)
+from simulator.backends.compiled.state import RawSim, client_row, group_row
+from simulator.traffic import arrivals
+from simulator.traffic.arrivals import Piece
+
+__all__ = ["asked", "drawn_ns", "next_arrival_ns", "own_delay_ns"]
+
+_NEVER: Final = 1 << 62
+_MOST_DOUBLINGS: Final = 62
+
+_area = inlined(arrivals._area)  # noqa: SLF001 # reason: compiled code needs every callee
+_distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+@inlined
+def drawn_ns(sim: RawSim, draw: Int, stream: Int) -> Int:
+    """Return the next duration of a distribution; a constant draws nothing."""
+    row = moved(sim.draws, np.int64(draw) * DRAW_WIDTH)
+    if not row[0]:
+        return row[1]
+    return draw_ns(row, sim.shares[draw], uniform(sim.streams, stream), sim.values, sim.tables)
+
+
+@inlined
+def _dealt(
+    sim: RawSim, client: Pointer, deal: Int, place: Int, count: Int, table: Int, stream: Int
+) -> Int:  # reason: the parts of a dealing
+    """Return the member of a pool that the next request gets; `place` is where the client is."""
+    if count <= 1:
+        return np.int64(0)
+    if deal == at.FIXED:
+        return client[place]
+    if deal == at.ROTATED:
+        found = client[place]
+        client[place] = found + 1
+        return found % count
+    return choose(uniform(sim.streams, stream), sim.tables, table, count)
+
+
+@inlined
+def asked(sim: RawSim, number: Int) -> Int:
+    """Return the combo of a client's next request."""
+    client = client_row(sim, number)
+    if client[at.C_COMBO] >= 0:
+        return client[at.C_COMBO]
+    group = group_row(sim, client)
+    entry = np.int64(0)
+    if group[at.G_MIX_COUNT] > 1:
+        u = uniform(sim.streams, client[at.C_MIX])
+        entry = choose(u, sim.tables, group[at.G_MIX], group[at.G_MIX_COUNT])
+    key = _dealt(
+        sim,
+        client,
+        group[at.G_KEY_DEAL],
+        at.C_KEY,
+        group[at.G_KEY_COUNT],
+        group[at.G_KEY_TABLE],
+        client[at.C_KEYS],
+    )
+    address = _dealt(
+        sim,
+        client,
+        group[at.G_ADDRESS_DEAL],
+        at.C_ADDRESS,
+        group[at.G_ADDRESS_COUNT],
+        group[at.G_ADDRESS_TABLE],
+        client[at.C_ADDRESS_STREAM],
+    )
+    return _combo(sim, number, entry, key, address)
+
+
+@inlined
+def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
+    """Return the number of a client's combo, a new one where it is new."""
+    mixed = (number * 31 + entry) * at.MIX_1 + (key * 8191 + address) * at.MIX_2
+    slot = (mixed ^ (mixed >> 31)) & sim.combo_mask
+    while sim.combo_table[slot] >= 0:
+        row = moved(sim.combos, np.int64(sim.combo_table[slot]) * at.COMBO_WIDTH)
+        if (
+            row[at.O_CLIENT] == number
+            and row[at.O_ENTRY] == entry
+            and row[at.O_KEY] == key
+            and row[at.O_ADDRESS] == address
+        ):
+            return np.int64(sim.combo_table[slot])
+        slot = (slot + 1) & sim.combo_mask
+    found = sim.clock[at.COMBO_COUNT]
+    sim.clock[at.COMBO_COUNT] = found + 1
+    sim.combo_table[slot] = found
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    count = max(group[at.G_KEY_COUNT], np.int64(1))
+    key_number = np.int64(at.NONE)
+    if group[at.G_KEY_COUNT]:
+        key_number = np.int64(sim.keys[group[at.G_KEYS] + key])
+    row = moved(sim.combos, found * at.COMBO_WIDTH)
+    row[at.O_CLIENT] = number
+    row[at.O_ENTRY] = entry
+    row[at.O_KEY] = key
+    row[at.O_ADDRESS] = address
+    row[at.O_LANE] = find_lane(
+        sim.limits,
+        np.int64(sim.kinds[group[at.G_KINDS] + entry * count + key]),
+        key_number,
+        np.int64(sim.addresses[client[at.C_ADDRESSES] + address]),
+        np.int64(at.NONE),
+        np.int64(at.NONE),
+    )
+    return found
+
+
+# --- arrivals -----------------------------------------------------------------------------------
+
+
+@inlined
+def next_arrival_ns(sim: RawSim, number: Int) -> Int:
+    """Return when an open client's next request begins; `simulator.traffic.arrivals`."""
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    kind, serial = group[at.G_ARRIVALS], client[at.C_SERIAL]
+    floats = moved(sim.group_floats, client[at.C_GROUP] * 2)
+    if kind == at.CONSTANT_RATE:
+        limit, window_ns = group[at.G_ARRIVE_1], group[at.G_ARRIVE_2]
+        whole = serial // limit * window_ns
+        return client[at.C_START] + whole + serial % limit * window_ns // limit
+    if kind == at.REPLAYED:
+        if serial >= group[at.G_ARRIVE_2]:
+            return np.int64(_NEVER)
+        return client[at.C_START] + sim.values[group[at.G_ARRIVE_1] + serial]
+    if kind == at.POISSON:
+        u = uniform(sim.streams, client[at.C_ARRIVALS])
+        client[at.C_AT] += exponential_ns(u, floats[0])
+        return client[at.C_AT]
+    if kind == at.ON_OFF:
+        return _next_burst_ns(sim, client, group, floats)
+    return _next_varying_ns(sim, number, client, group)
+
+
+@inlined
+def _next_burst_ns(sim: RawSim, client: Pointer, group: Pointer, floats: Pointer) -> Int:
+    while True:
+        is_on = client[at.C_IS_ON] != 0
+        gap_ns = floats[0] if is_on else floats[1]
+        if client[at.C_ACTIVE]:
+            client[at.C_AT] += exponential_ns(uniform(sim.streams, client[at.C_ARRIVALS]), gap_ns)
+        else:
+            mean_ns = group[at.G_ARRIVE_1] if is_on else group[at.G_ARRIVE_2]
+            lasts_ns = exponential_ns(uniform(sim.streams, client[at.C_SWITCHES]), mean_ns)
+            client[at.C_ENDS] = client[at.C_BEGINS] + max(np.int64(1), lasts_ns)
+            if gap_ns > 0.0:
+                u = uniform(sim.streams, client[at.C_ARRIVALS])
+                client[at.C_AT] = client[at.C_BEGINS] + exponential_ns(u, gap_ns)
+                client[at.C_ACTIVE] = 1
+            else:
+                client[at.C_AT] = client[at.C_ENDS]
+        if client[at.C_AT] < client[at.C_ENDS]:
+            return client[at.C_AT]
+        client[at.C_BEGINS] = client[at.C_ENDS]
+        client[at.C_IS_ON] = 0 if is_on else 1
+        client[at.C_ACTIVE] = 0
+        if client[at.C_BEGINS] >= client[at.C_STOP]:
+            return np.int64(_NEVER)
+
+
+@inlined
+def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) -> Int:
+    state = moved(sim.client_floats, np.int64(number) * at.FLOAT_WIDTH)
+    if not client[at.C_ACTIVE]:
+        client[at.C_ACTIVE] = 1
+        state[at.F_DUE] = -math.log(1.0 - uniform(sim.streams, client[at.C_ARRIVALS]))
+    while client[at.C_AT] < group[at.G_ARRIVE_2]:
+        row = moved(sim.pieces, (group[at.G_ARRIVE_1] + client[at.C_AT]) * 3)
+        piece = Piece(int(row[0]), row[1], row[2])
+        passed, due = state[at.F_PASSED], state[at.F_DUE]
+        found = _distance(piece, passed, due)
+        if found is not None:
+            state[at.F_PASSED] = found
+            state[at.F_DUE] = -math.log(1.0 - uniform(sim.streams, client[at.C_ARRIVALS]))
+            return client[at.C_BEGINS] + nearest_ns(found)
+        due -= _area(piece, passed, float(piece.length_ns))
+        state[at.F_DUE] = max(due, 0.0)
+        client[at.C_BEGINS] += piece.length_ns
+        client[at.C_AT] += 1
+        state[at.F_PASSED] = 0.0
+    return np.int64(_NEVER)
+
+
+# --- retries -----------------------------------------------------------------------------------
+
+
+@inlined
+def own_delay_ns(sim: RawSim, client: Pointer, group: Pointer, retry: Int, last_ns: Int) -> Int:
+    """Return `retrying.own_delay_ns`; min(cap, base << n) so that nothing overflows."""
+    kind, base_ns, cap_ns = group[at.G_RETRY_KIND], group[at.G_BASE], group[at.G_CAP]
+    if kind == at.RETRY_FIXED:
+        return base_ns
+    if kind == at.RETRY_DECORRELATED:
+        before_ns = last_ns if retry else base_ns
+        u = uniform(sim.streams, client[at.C_RETRY])
+        return min(cap_ns, uniform_ns(u, base_ns, 3 * before_ns))
+    doublings: Int = min(retry, np.int64(_MOST_DOUBLINGS))
+    full_ns = cap_ns if base_ns > cap_ns >> doublings else base_ns << doublings
+    if kind == at.RETRY_EXPONENTIAL:
+        return full_ns
+    return uniform_ns(uniform(sim.streams, client[at.C_RETRY]), 0, full_ns)

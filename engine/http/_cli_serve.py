@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -144,6 +145,10 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
         lines = _demo(args, engine, secret, url, destination.url)
     else:
         lines = []
+
+    gc.collect()
+    gc.freeze()  # what is there by now stays: no collection needs to look at it again
+    gc.set_threshold(20_000, 20, 50)
 
     async def started() -> None:
         _print([{"url": url}, *lines, {"role": "end"}])

@@ -49,6 +49,9 @@ _NAMES: Final = {
     name: name.lower().encode()
     for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
 }
+_EMPTY: Final = frozenset({204, 304})
+_TOO_LONG: Final = Problem(414, f"The target must hold at most {_TARGET_LIMIT} characters.")
+_FAILED: Final = Problem(500, "The service has failed; the request id finds this in its log.")
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -78,6 +81,7 @@ class Application:
         self._proxy_key_header = http.proxy_key_header.lower().encode()
         self._start = os.urandom(10).hex().encode()  # of the request ids that are made here
         self._count = 0
+        self._submit = engine.submit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -93,10 +97,25 @@ class Application:
         metrics.in_flight += 1
         try:
             request, body, request_id = self._read(scope, receive)
-            response = await self._answer(request, request_id)
+            if len(request.path) > _TARGET_LIMIT:
+                response = _TOO_LONG.response()
+            else:
+                try:
+                    response = await self._submit(request)
+                except Disconnected:
+                    raise
+                except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
+                    _log_failure(error, request_id)
+                    response = _FAILED.response()
             latency_ns = time.perf_counter_ns() - started_ns
-            metrics.count(self._operation(request), response.status, response.decision, latency_ns)
-            await _send(send, response, request_id, body, is_head=request.method == "HEAD")
+            operation = request.operation or self._operation(request)
+            metrics.count(operation, response.status, response.decision, latency_ns)
+            headers, content = _outgoing(response, request_id, request.method == "HEAD")
+            if body is not None and body.ends_connection:
+                headers.append(_CLOSE)
+            status = response.status
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": content})
         except Disconnected:
             return
         finally:
@@ -131,30 +150,14 @@ class Application:
             target.decode("latin-1"),
             ip=self.clients.of(client[0] if client else "", forwarded),
             key=None if key is None else key.decode("latin-1"),
-            headers=Fields(raw),
+            headers=Fields(raw, found),
             body=b"" if body is None else body,
             host=None if host is None else host.decode("latin-1"),
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),
         )
         return request, body, request_id
 
-    async def _answer(self, request: Request, request_id: bytes) -> Response:
-        if len(request.path) > _TARGET_LIMIT:
-            problem = f"The target must hold at most {_TARGET_LIMIT} characters."
-            return Problem(414, problem).response()
-        try:
-            return await self.engine.submit(request)
-        except Disconnected:
-            raise
-        except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
-            _log_failure(error, request_id)
-            return Problem(
-                500, "The service has failed; the request id finds this in its log."
-            ).response()
-
     def _operation(self, request: Request) -> str:
-        if request.operation is not None:
-            return request.operation
         path = request.path.partition("?")[0]
         try:
             return self.engine.router.find(request.method, path)[0].name
@@ -178,25 +181,25 @@ def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return values[0] if len(values) == 1 else _TWICE
 
 
-async def _send(
-    send: Send, response: Response, request_id: bytes, body: Body | None, *, is_head: bool
-) -> None:
+def _outgoing(
+    response: Response,
+    request_id: bytes,
+    is_head: bool,  # noqa: FBT001 # reason: the hot path calls by position
+) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return the header fields and the content of an answer."""
     headers, has_type = _fields(response, request_id)
     content = response.body
-    is_empty = is_head or response.status in {204, 304}
-    if is_empty:
-        content = b""
-    elif not isinstance(content, bytes):  # None is JSON's null where there is a body at all
+    if is_head or response.status in _EMPTY:
+        if is_head and not has_type:
+            headers.append(_JSON)
+        return headers, b""
+    if not isinstance(content, bytes):  # None is JSON's null where there is a body at all
         content = dumps(content)
         headers.append(_NO_STORE)
-    if not has_type and (is_head or not (is_empty or isinstance(response.body, bytes))):
-        headers.append(_JSON)
-    if not is_empty:
-        headers.append((b"content-length", str(len(content)).encode()))
-    if body is not None and body.ends_connection:
-        headers.append(_CLOSE)
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+        if not has_type:
+            headers.append(_JSON)
+    headers.append((b"content-length", b"%d" % len(content)))
+    return headers, content
 
 
 def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:

@@ -33,8 +33,12 @@ class Fields(Mapping[str, str]):
 
     __slots__ = ("_values",)
 
-    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
-        values = dict(raw)
+    def __init__(
+        self, raw: Sequence[tuple[bytes, bytes]], values: dict[bytes, bytes] | None = None
+    ) -> None:
+        """Take the fields; `values` is `dict(raw)` where it is there already."""
+        if values is None:
+            values = dict(raw)
         if len(values) != len(raw):
             values = {
                 name: b", ".join(value for other, value in raw if other == name) for name in values

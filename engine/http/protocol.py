@@ -214,7 +214,7 @@ class HttpProtocol(HttpToolsProtocol):
             if data[: data.find(b" ", 0, 33)] not in _USUAL:
                 data = self._with_known_method(data)
         self._feed_bytes = len(data)
-        super().data_received(data)
+        HttpToolsProtocol.data_received(self, data)
         if self._in_head and self.is_receiving:
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_BYTES:
@@ -230,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request: its head is on its way."""
-        super().on_message_begin()
+        HttpToolsProtocol.on_message_begin(self)
         self.is_receiving = True
         self._in_head = True
         self._head_bytes = 0
@@ -244,7 +244,7 @@ class HttpProtocol(HttpToolsProtocol):
         ):
             self._end(431, "The head of the request holds too much.")
             return
-        super().on_headers_complete()
+        HttpToolsProtocol.on_headers_complete(self)
         if self._method is not None:
             self.scope["method"] = self._method.decode("ascii")
             self._method = None
@@ -252,19 +252,19 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         if not self._is_broken:
-            super().on_body(body)
+            HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
         self.is_receiving = False
         self._since_s = 0.0
         if not self._is_broken:
-            super().on_message_complete()
+            HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
         """Take the end of an answer."""
         self._transport.flush()
-        super().on_response_complete()
+        HttpToolsProtocol.on_response_complete(self)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer a request for another protocol in this one, and end the connection with it."""

@@ -96,11 +96,10 @@ def test_the_pages_need_no_key_and_count_nowhere(hurried: Live) -> None:
 
 
 def test_on_a_custom_hostname_everything_is_the_proxys(hurried: Live) -> None:
-    # LIM-PROXY-HOST, D-PROXY-RULES
+    # D-PROXY-RULES
     host = hurried.keys("custom_hostname")[0]["host"]
     answer = hurried.client.get("/healthz?a=1", headers={"Host": host})
     assert answer.json()["path"] == "/healthz?a=1"
-    assert answer.headers["ratelimit-policy"] == '"LIM-PROXY-HOST";q=50;w=10'
 
 
 def test_metrics_count_requests_decisions_and_time(live: Live) -> None:

@@ -22,7 +22,7 @@ from simulator.replaying._arrivals import Arrivals, Party
 
 __all__ = ["Decisions", "Fidelity", "Progress", "decide", "limit_subject"]
 
-Fidelity: TypeAlias = Literal["engine", "limits"]
+Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 Progress: TypeAlias = Callable[[int], None]
 """Told now and then how many rows are decided."""
 
@@ -84,6 +84,10 @@ def decide(
     progress: Progress | None = None,
 ) -> Decisions:
     """Put every arrival to the limits, in order."""
+    if fidelity == "compiled":
+        from simulator.replaying._batch import decide_at_once  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        return decide_at_once(arrivals, limits, profile, progress)
     environment = simpy.Environment(initial_time=0)
     decisions = Decisions.empty(len(arrivals))
     if fidelity == "engine":

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fidelity",
-        choices=("limits", "engine"),
+        choices=("limits", "compiled", "engine"),
         help="decide by the limits alone (default), or run the whole engine",
     )
     parser.add_argument(

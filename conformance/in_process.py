@@ -17,12 +17,14 @@ from conformance.transport import EngineTransport, Latency
 from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld, Profile
 from engine.http.configuration import QuotaTable
 from engine.http.demo import DEMO_TENANTS, demo_lines
+from engine.messages import Json
 from engine.tokens import dumps
 
 __all__ = ["Deployment", "deploy"]
 
 _DESTINATION: Final = "https://destination.example"
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")
+_WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")
 _SECOND_NS: Final = 1_000_000_000
 _SERVICE_NS: Final = 20_000_000
 """What reactor code takes here: invocations at a time overlap."""
@@ -60,7 +62,7 @@ def deploy(
             clock=ManualClock(),
             seed=seed,
             destination=_destination,
-            service_ns=lambda code, args: _SERVICE_NS,  # noqa: ARG005 # reason: the port's form
+            service_ns=_service_ns,
         ),
     )
     lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
@@ -116,6 +118,12 @@ def _tenant(name: str) -> TargetTenant:
         log_retention_ns=retained, cvc_retention_ns=retained, token_intent_retention_ns=retained
     )
     return TargetTenant(name=name, kind=form.kind, quotas=quotas)
+
+
+def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form
+    """Return how long code runs here: as long as it says that it waits."""
+    waits = _WAITS.search(code)
+    return _SERVICE_NS + (int(waits[1]) * 1_000_000 if waits else 0)
 
 
 def _destination(call: Call) -> tuple[int, CallAnswer | None]:

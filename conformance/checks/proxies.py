@@ -59,6 +59,9 @@ async def timeout(bench: Bench) -> list[Finding]:
         else:
             says = f"{exchange.ask.path}: its own answer"
             found.append(bench.passes("PRX-TIMEOUT", says, exchange))
+    if quick and not any(exchange.ok for exchange in quick):
+        says = f"no destination answers through this proxy: {quick[-1].status}"
+        return [unsettled(bench, clause, says, *quick, slow) for clause in bench.check.clauses]
     return [*found, *_slow(bench, slow)]
 
 

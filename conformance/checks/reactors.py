@@ -10,10 +10,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.bench import Bench
-from conformance.checks._common import informs, is_refused, reads, refusal, spread_key, value
+from conformance.checks._common import (
+    informs,
+    is_refused,
+    reads,
+    refusal,
+    spread_key,
+    unsettled,
+    value,
+)
 from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding
+from conformance.verdicts import Finding, Verdict
 from engine.messages import Json
 from engine.tokens import dumps
 
@@ -25,6 +33,14 @@ _PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
 _ENVELOPE: Final = len(dumps({"args": ""}))
 _AT_A_TIME: Final = 6
 _SECOND_NS: Final = 1_000_000_000
+_TIMEOUT_NS: Final = 30 * _SECOND_NS
+_SLOW_NS: Final = 31 * _SECOND_NS
+_EARLY_NS: Final = _SECOND_NS // 2
+_WAITED_NS: Final = 2 * _SECOND_NS
+_SLOW_CODE: Final = (
+    "module.exports = async function (req) {"
+    " await new Promise((done) => setTimeout(done, 31000)); return req.args; };"
+)
 _NO_ID: Final = "00000000-0000-4000-8000-000000000000"
 _ANYWHERE: Final = "https://destination.example"
 
@@ -181,6 +197,43 @@ async def fan_out(bench: Bench) -> list[Finding]:
         says = f"{_AT_A_TIME} invocations at a time must all be answered, got {refused[0].status}"
         return [bench.fails("RCT-HOT", says, alone, *refused)]
     return [bench.passes("RCT-HOT", f"{_AT_A_TIME} invocations at a time were answered", *shown)]
+
+
+@check(
+    "reactors.timeout",
+    "RCT-TIMEOUT",
+    accepts="an error of any status 30 s after a synchronous invocation that takes longer",
+    roles=("management",),
+    requests=3,
+    takes_ns=_SLOW_NS,
+)
+async def timeout(bench: Bench) -> list[Finding]:
+    """An invocation that takes longer than 30 s is answered with an error, after 30 s.
+
+    It takes code that waits. The language of code is not specified: JavaScript is tried, and a
+    deployment that does not run it shows nothing.
+    """
+    lane = bench.lane("slow", key=spread_key(bench, "management"))
+    values: dict[str, Json] = {"value": value(bench, "slow"), "code": _SLOW_CODE}
+    made = await lane.insist(*bench.shaped("create_reactor", values))
+    reactor_id = _field(made, "id")
+    if reactor_id is None:
+        raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
+    asked: dict[str, Json] = {"id": reactor_id, "args": "slow"}
+    method, path, body = bench.shaped("invoke_reactor", asked)
+    answer = await lane.ask(method, path, body)
+    took_ns = answer.received_ns - answer.sent_ns
+    took = f"{answer.status or answer.error} after {took_ns / _SECOND_NS:.2f} s"
+    if took_ns < _WAITED_NS:
+        says = f"waiting code in JavaScript is not run here: {took}"
+        return [bench.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, answer)]
+    if answer.status is None:
+        return [unsettled(bench, "RCT-TIMEOUT", f"no answer: {took}", answer)]
+    is_in_time = _TIMEOUT_NS - _EARLY_NS <= took_ns < _SLOW_NS
+    if is_in_time and not answer.ok and not answer.refused:
+        return [bench.passes("RCT-TIMEOUT", f"31 s of waiting: {took}", answer)]
+    says = f"31 s of waiting must end in an error after 30 s, got {took}"
+    return [bench.fails("RCT-TIMEOUT", says, answer)]
 
 
 def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:

@@ -363,6 +363,16 @@ _PROFILES: list[tuple[str, str, Profile]] = [
         Profile().replace(outside={"reactor_payload_limit_bytes": 1_048_577}),
     ),
     (
+        "reactors.timeout",
+        "RCT-TIMEOUT",
+        Profile().replace(outside={"reactor_timeout_ns": 60_000_000_000}),
+    ),
+    (
+        "reactors.timeout",
+        "RCT-TIMEOUT",
+        Profile().replace(outside={"reactor_timeout_ns": 20_000_000_000}),
+    ),
+    (
         "account-updater.file",
         "ACC-FILE",
         Profile().replace(account_updater={"file_limit_bytes": 29_999_999}),

@@ -46,7 +46,7 @@ def _requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> J
     """Return the body with every token request object changed."""
     if isinstance(body, dict):
         if "type" in body:
-            return change(dict(body))
+            return change(dict(body)) if isinstance(body["type"], str) else body
         return {key: _requests_changed(one, change) for key, one in body.items()}
     if isinstance(body, list):
         return [_requests_changed(one, change) for one in body]

@@ -265,8 +265,9 @@ async def _secret_in_header(engine: FaultyEngine, request: Request, submit: Subm
     del engine
     response = await submit(request)
     if response.ok:
-        for secret in _secrets(request)[:1]:
-            response.headers["X-Trace"] = "value=" + secret.encode("ascii", "replace").decode()
+        shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
+        if shown:
+            response.headers["X-Trace"] = f"value={shown[0]}"
     return response
 
 

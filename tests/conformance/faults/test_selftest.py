@@ -65,5 +65,5 @@ def test_an_unknown_fault_is_bad_input(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_known_bad_server_is_caught_over_http() -> None:
-    trial = try_over_http(all_faults()["naive-timestamp"])
+    trial = try_over_http(all_faults()["naive-timestamp"], generated=False)
     assert trial.killers == ("record.fields",)

@@ -1,0 +1,212 @@
+"""The adapter: everything that touches schemathesis, whose engine is not documented as stable.
+
+`explore` runs its engine over a document and gives back plain data. A run repeats: no cache, no
+database of examples, no constants read out of sources, no feedback from errors, a fixed seed; and
+it always has a configuration of its own, because else a stray file up the tree is used.
+
+Failures are folded to one an operation and class, so each clause has a class with its id as code.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import schemathesis
+from schemathesis.checks import CHECKS
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.engine import events, from_schema
+
+from conformance.schema.bridge import NUMBER_HEADER, Bridge, key_text
+
+__all__ = ["Asked", "Explored", "Fault", "Search", "explore"]
+
+Fault = tuple[str, str]
+"""A clause's id, and what is wrong."""
+
+_CHECK: Final = "tollgate_clauses"
+_PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One generated request and its answer.
+
+    operation: its id in the document. is_negative: whether it was made to break the document.
+    body: JSON, None for none. number: of its exchange.
+    """
+
+    operation: str
+    is_negative: bool
+    body: Any
+    has_body: bool
+    status: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to generate: data of which mode, in which phases, at most how many an operation."""
+
+    mode: Literal["positive", "negative"]
+    phases: tuple[str, ...]
+    examples: int
+
+
+@dataclass(slots=True)
+class Explored:
+    """What came of it. failures: (clause, what is wrong, exchange) one an operation and clause.
+
+    errors: what the generator itself stumbled over; phases: those that ran.
+    """
+
+    failures: list[tuple[str, str, int]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    phases: set[str] = field(default_factory=set)
+
+    def __add__(self, other: Explored) -> Explored:
+        """Return what came of both."""
+        return Explored(
+            self.failures + other.failures,
+            self.errors + other.errors,
+            self.phases | other.phases,
+        )
+
+
+def explore(
+    document: dict[str, Any],
+    bridge: Bridge,
+    judge: Callable[[Asked], Iterable[Fault]],
+    *,
+    keys: Callable[[str], Sequence[str]],
+    key_header: str,
+    search: Search,
+    seed: int,
+) -> Explored:
+    """Generate requests from a document and judge every answer.
+
+    keys: operation id → labels of keys, taken in turn.
+    """
+    classes: dict[str, type[Failure]] = {}
+
+    def tollgate_clauses(ctx: Any, response: Any, case: Any) -> None:  # noqa: ANN401, ARG001 # reason: the library's form
+        found = [
+            _failure(classes, clause, says, case) for clause, says in judge(_asked(response, case))
+        ]
+        if found:
+            raise FailureGroup(found)
+
+    schema = schemathesis.openapi.from_dict(document, config=_config(search, seed))
+    schema.app = bridge
+    _rotate(schema, key_header, keys)
+    explored = Explored()
+    CHECKS.register(tollgate_clauses)
+    try:
+        for event in from_schema(schema).execute():
+            if bridge.stopped is not None:
+                break
+            _take(event, explored)
+    finally:
+        CHECKS.unregister(_CHECK)
+    return explored
+
+
+def _config(search: Search, seed: int) -> SchemathesisConfig:
+    generation = {
+        "mode": search.mode,
+        "max-examples": search.examples,
+        "database": "none",
+        "deterministic": False,
+        "with-security-parameters": False,
+    }
+    quiet = {"extra-data-sources": {"responses": False}}
+    found: dict[str, Any] = {name: {"enabled": name in search.phases} for name in _PHASES}
+    found["fuzzing"] |= {**quiet, "error-feedback": {"enabled": False}}
+    found["coverage"] |= {**quiet, "unexpected-methods": []}
+    found["examples"] |= quiet
+    found["stateful"] |= {"inference": {"algorithms": []}, "max-steps": 4}
+    return SchemathesisConfig.from_dict(
+        {
+            "base-url": "http://localhost",
+            "seed": seed,
+            "workers": 1,
+            "cache": {"enabled": False},
+            "continue-on-failure": True,
+            "suppress-health-check": ["all"],
+            "analysis": {"constants": {"enabled": False}},
+            "generation": generation,
+            "phases": found,
+            "checks": {"enabled": False, _CHECK: {"enabled": True}},
+        }
+    )
+
+
+def _rotate(schema: Any, key_header: str, keys: Callable[[str], Sequence[str]]) -> None:  # noqa: ANN401 # reason: no type of its own
+    """Let every request have the next key of its operation; texts come in behind the bridge."""
+    turns: dict[str, Iterator[str]] = {}
+
+    class Keys:
+        """The keys, in turn."""
+
+        def get(self, case: Any, context: Any) -> str | None:  # noqa: ANN401, ARG002 # reason: the library's form
+            operation = _operation_id(case)
+            if operation not in turns:
+                turns[operation] = itertools.cycle(keys(operation))
+            return next(turns[operation], None)
+
+        def set(self, case: Any, data: str | None, context: Any) -> None:  # noqa: ANN401, ARG002 # reason: the library's form
+            if data is not None:
+                case.headers[key_header] = key_text(data)
+
+    schema.auth(refresh_interval=None)(Keys)
+
+
+def _operation_id(case: Any) -> str:  # noqa: ANN401 # reason: no stable type
+    return str(case.operation.definition.raw["operationId"])
+
+
+def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stable types
+    has_body = not isinstance(case.body, schemathesis.core.NotSet)
+    return Asked(
+        _operation_id(case),
+        case.meta is not None and case.meta.generation.mode.is_negative,
+        case.body if has_body else None,
+        has_body,
+        int(response.status_code),
+        _number(response),
+    )
+
+
+def _number(response: Any) -> int:  # noqa: ANN401 # reason: no stable type
+    found = response.headers.get(NUMBER_HEADER.lower()) or response.headers.get(NUMBER_HEADER)
+    text = found[0] if isinstance(found, list) and found else found
+    return int(text) if isinstance(text, str) and text.isdigit() else 0
+
+
+def _failure(classes: dict[str, type[Failure]], clause: str, says: str, case: Any) -> Failure:  # noqa: ANN401 # reason: no stable type
+    """Return a failure of the class that is the clause's."""
+    if clause not in classes:
+        name = "Broken" + clause.title().replace("-", "")
+        classes[clause] = type(name, (Failure,), {"code": clause, "kind_title": clause})
+    return classes[clause](operation=case.operation.label, message=says, case_id=case.id)
+
+
+def _take(event: Any, explored: Explored) -> None:  # noqa: ANN401 # reason: no stable type
+    if isinstance(event, events.ScenarioFinished):
+        for case_id, nodes in event.recorder.checks.items():
+            interaction = event.recorder.interactions.get(case_id)
+            response = None if interaction is None else interaction.response
+            number = 0 if response is None else _number(response)
+            for node in nodes:
+                if node.failure_info is not None:
+                    failure = node.failure_info.failure
+                    explored.failures.append((failure.code, failure.message, number))
+    elif isinstance(event, events.NonFatalError):
+        explored.errors.append(f"{event.label}: {event.value}")
+    elif isinstance(event, events.FatalError):
+        explored.errors.append(str(event.exception))
+    elif isinstance(event, events.PhaseFinished) and event.status != "skip":
+        explored.phases.add(event.phase.name.value.lower())

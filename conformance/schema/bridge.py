@@ -1,0 +1,106 @@
+"""The bridge: what a generator sends goes out through the bench, as every other request does.
+
+It looks like a WSGI application to the generator. So a generated request is paced, counted against
+the budget, kept in the history and cleaned up after, is sent with a key by label, and no key's
+text is ever near the generator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.exchanges import Exchange, KeyLabel
+from conformance.registry import Inconclusive, Skip
+
+__all__ = ["NUMBER_HEADER", "Bridge", "key_text"]
+
+NUMBER_HEADER: Final = "X-Tollgate-Exchange"
+"""The header that tells which exchange of the run an answer belongs to."""
+
+_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
+_OWN: Final = frozenset({"host", "content-length", "connection", "user-agent", "accept-encoding"})
+_GONE: Final = 599
+
+_Start = Callable[[str, list[tuple[str, str]]], Any]
+
+
+def key_text(label: KeyLabel) -> str:
+    """Return what stands for a key's text in a generated header.
+
+    >>> key_text("public.1")
+    '{key:public.1}'
+    """
+    return f"{{key:{label}}}"
+
+
+class Bridge:
+    """A WSGI application that passes requests on through a bench.
+
+    exchanges: what was asked, by number. stopped: what a request raised; after it none is sent.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.exchanges: dict[int, Exchange] = {}
+        self.stopped: Inconclusive | Skip | None = None
+
+    def __call__(self, environ: dict[str, Any], start_response: _Start) -> Iterable[bytes]:
+        """Send one request and give its answer back."""
+        exchange = self._sent(environ)
+        if exchange is None or exchange.status is None:
+            start_response(f"{_GONE} Gone", [("Content-Type", "text/plain")])
+            return [b""]
+        self.exchanges[exchange.number] = exchange
+        headers = [(NUMBER_HEADER, str(exchange.number))]
+        headers += [
+            (name, _latin(text))
+            for name, text in exchange.headers.items()
+            if name.lower() not in {"content-length", "connection", "transfer-encoding"}
+        ]
+        start_response(f"{exchange.status} Answered", headers)
+        return [exchange.body]
+
+    def _sent(self, environ: dict[str, Any]) -> Exchange | None:
+        if self.stopped is not None:
+            return None
+        key, headers = _split(self._bench.target.key_header, _headers(environ))
+        size = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(size) if size else None
+        try:
+            return self._bench.ask(
+                environ["REQUEST_METHOD"], _path(environ), body, key=key, headers=headers
+            )
+        except (Inconclusive, Skip) as why:
+            self.stopped = why
+            return None
+
+
+def _path(environ: dict[str, Any]) -> str:
+    raw = str(environ.get("REQUEST_URI") or environ.get("RAW_URI") or environ["PATH_INFO"])
+    return raw.encode("ascii", "ignore").decode() or "/"
+
+
+def _headers(environ: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            found[name.removeprefix("HTTP_").replace("_", "-").title()] = str(value)
+    if environ.get("CONTENT_TYPE"):
+        found["Content-Type"] = str(environ["CONTENT_TYPE"])
+    return {name: text for name, text in found.items() if name.lower() not in _OWN}
+
+
+def _split(key_header: str, headers: dict[str, str]) -> tuple[KeyLabel | None, dict[str, str]]:
+    """Return the label that the key header holds, and the other headers."""
+    for name, text in headers.items():
+        match = _KEY.fullmatch(text)
+        if name.lower() == key_header.lower() and match is not None:
+            return match[1], {other: one for other, one in headers.items() if other != name}
+    return None, headers
+
+
+def _latin(text: str) -> str:
+    return text.encode("latin-1", "replace").decode("latin-1")

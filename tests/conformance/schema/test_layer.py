@@ -1,0 +1,80 @@
+"""The schema layer over real HTTP: the good server passes, known-bad ones fail their clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from conformance.faults import fault_of
+from conformance.faults.serving import served
+from conformance.in_process import deploy
+from conformance.running import Options, Run
+from conformance.verdicts import Finding, Verdict
+from engine import Engine
+
+FLOOR, CEILING, LINKS = "schema.floor", "schema.ceiling", "schema.links"
+
+
+def _run(fault_id: str | None, *checks: str, seed: int = 7) -> Run:
+    make = Engine if fault_id is None else fault_of(fault_id).engine
+    with served(make) as target:
+        run = Run(target, Options(checks=checks, seed=seed))
+        run.execute()
+    return run
+
+
+def _failed(findings: Iterable[Finding]) -> set[str]:
+    return {one.clause for one in findings if one.verdict is Verdict.FAIL}
+
+
+@pytest.mark.slow
+def test_the_reference_passes_and_repeats() -> None:
+    first, again = (_run(None, FLOOR, CEILING, LINKS) for _ in range(2))
+    assert {one.verdict for one in first.findings} == {Verdict.PASS}
+    asked = [
+        [
+            (one.ask.method, one.ask.body)
+            for one in run.session.exchanges.values()
+            if one.check == FLOOR
+        ]
+        for run in (first, again)
+    ]
+    assert len(asked[0]) > 100
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault_id", "check", "clause"),
+    [
+        ("key-lower-cased", FLOOR, "TOK-PLAIN"),
+        ("last-item-dropped", FLOOR, "TOK-ARRAY"),
+        ("mask-first-four", FLOOR, "REC-CARD-MASK"),
+        ("naive-timestamp", FLOOR, "REC-CREATED"),
+        ("secret-in-header", FLOOR, "REC-SECRET"),
+        ("broken-json-accepted", CEILING, "TOK-ATOMIC"),
+        ("no-key-accepted", LINKS, "AUTH-HEADER"),
+    ],
+)
+def test_known_bad_servers_fail_their_clause(fault_id: str, check: str, clause: str) -> None:
+    run = _run(fault_id, check)
+    assert clause in _failed(run.findings)
+    shown = [one.evidence for one in run.findings if one.clause == clause]
+    assert all(evidence for evidence in shown)
+
+
+def test_no_key_text_reaches_the_generator_and_all_is_deleted_again() -> None:
+    run = _run(None, LINKS)
+    report = {one.status for one in run.session.exchanges.values() if one.ask.method == "DELETE"}
+    assert 204 in report
+    texts = [key.value for key in run.target.keys if key.value]
+    sent = "".join(str(one.ask.headers) for one in run.session.exchanges.values())
+    assert not any(text in sent for text in texts)
+    assert len(run.session.created) == 0
+
+
+def test_in_virtual_time_it_is_left_out() -> None:
+    deployment = deploy()
+    run = Run(deployment.target, Options(seed=7), transport=deployment.transport)
+    assert not any(dealt.check.id.startswith("schema.") for dealt in run.plan().dealt)

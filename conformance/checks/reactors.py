@@ -205,7 +205,6 @@ async def fan_out(bench: Bench) -> list[Finding]:
     accepts="an error of any status 30 s after a synchronous invocation that takes longer",
     roles=("management",),
     requests=3,
-    takes_ns=_SLOW_NS,
 )
 async def timeout(bench: Bench) -> list[Finding]:
     """An invocation that takes longer than 30 s is answered with an error, after 30 s.

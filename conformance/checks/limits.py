@@ -62,9 +62,9 @@ async def _check_failures_count(
     Where only successes count (D-COUNTED) a row whose requests are answered 4xx here meets no
     limit. Invalid searches show it: more of them than any row allows.
     """
-    exchanges = counter.exchanges()
-    calm = exchanges[0].status or 0
-    if any(one.refused for one in exchanges) or not 400 <= calm < 500:
+    calm = counter.exchanges()[0].status or 0
+    seen = [one for cluster in counter.clusters() for one in cluster]
+    if any(one.outcome == "refused" or one.is_late for one in seen) or not 400 <= calm < 500:
         return
     labels = [key] if row.role in {"private_prod", "legacy"} else []
     labels += bench.target.labels("private_no_permission")

@@ -28,6 +28,7 @@ _BY: Final = {
     "host+ip": "hostname and IP address",
 }
 _HEAVY: Final = 1_000
+_SHORT_NS: Final = 10_000_000_000
 _CHANGES: Final = ("other key", "other address")
 
 
@@ -198,7 +199,10 @@ def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[t
 
 def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
     families = measured.families
-    yield "throttle", "delay" if measured.delays else "refuse"
+    if measured.delays:
+        yield "throttle", "delay"
+    elif measured.rate.window_ns <= _SHORT_NS:  # a longer wait is refused by both
+        yield "throttle", "refuse"
     algorithms = {family.algorithm for family in families}
     if len(algorithms) == 1:
         yield "algorithm", next(iter(algorithms))

@@ -1,0 +1,163 @@
+"""What follows from (sent, received, refused) alone: never a false alarm, whatever the latency."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.probes.families import Family, Rate, families_that_fit, fits
+from conformance.probes.measuring import explain, measure
+from conformance.probes.sightings import Sighting, mark_late
+from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
+from engine import Limiter, LimitTable, Rule, Subject
+from engine.files import Rate as RateOf
+from engine.profile import LimitsProfile
+from tests.conformance.probes.measured import MS_NS, SECOND_NS
+
+RATE = Rate(50, 10 * SECOND_NS)
+SUBJECT = Subject("GET", "/", "192.0.2.1", key_id="key")
+PLAN = ((0, 25), (5_000, 30), (5_800, 3), (8_500, 3), (9_700, 3), (10_700, 55), (13_300, 20))
+HONEST = (
+    LimitsProfile(),
+    LimitsProfile(algorithm="fixed-window"),
+    LimitsProfile(algorithm="fixed-window", fixed_anchor="first"),
+    LimitsProfile(algorithm="sliding-counter"),
+    LimitsProfile(algorithm="token-bucket"),
+    LimitsProfile(algorithm="gcra"),
+    LimitsProfile(count_refused=True),
+    LimitsProfile(algorithm="token-bucket", count_refused=True),
+    LimitsProfile(edges="closed"),
+)
+
+
+def history(
+    profile: LimitsProfile, start_ms: int, delays_ms: list[int], rate: str = "50/10s"
+) -> list[list[Sighting]]:
+    """Return what a client sees of an honest limiter that begins to count at an odd time."""
+    limit, _, window = rate.partition("/")
+    window_ns = int(window.removesuffix("s")) * SECOND_NS
+    rule = Rule(id="OWN-ROW", counter="key", rate=RateOf(int(limit), window_ns))
+    limiter = Limiter({"Default": LimitTable((rule,))}, profile)
+    arrivals = []
+    turn = 0
+    for place, (at_ms, number) in enumerate((*PLAN, (16_200, 55))):
+        for _ in range(number):
+            there = delays_ms[turn % len(delays_ms)] * MS_NS
+            back = delays_ms[(turn * 7 + 3) % len(delays_ms)] * MS_NS
+            sent = (start_ms + at_ms) * MS_NS
+            arrivals.append((sent + there, turn, place, sent, sent + there + back))
+            turn += 1
+    clusters: list[list[Sighting]] = [[] for _ in (*PLAN, None)]
+    for arrived, _, place, sent, received in sorted(arrivals):
+        admitted = limiter.decide(arrived, SUBJECT).admitted
+        clusters[place].append(Sighting(sent, received, "admitted" if admitted else "refused"))
+    return clusters
+
+
+@given(
+    st.sampled_from(HONEST),
+    st.integers(0, 30_000),
+    st.lists(st.integers(0, 150), min_size=1, max_size=40),
+)
+@settings(max_examples=12, deadline=None, database=None)
+def test_no_honest_limiter_is_ever_called_wrong(
+    profile: LimitsProfile, start_ms: int, delays_ms: list[int]
+) -> None:
+    seen = history(profile, start_ms, delays_ms)
+    measured = measure([seen], RATE)
+    assert measured.fault is None, measured.fault
+    algorithm = "token-bucket" if profile.algorithm == "gcra" else profile.algorithm
+    assert any(
+        one.algorithm == algorithm and one.counts_refused == profile.count_refused
+        for one in measured.families
+    )
+    assert provable_admissions([one for each in seen for one in each], RATE.window_ns) <= 100
+
+
+@given(
+    st.sampled_from([one for one in HONEST if one.algorithm != "sliding-counter"]),
+    st.integers(0, 30_000),
+    st.lists(st.integers(0, 150), min_size=1, max_size=40),
+)
+@settings(max_examples=40, deadline=None, database=None)
+def test_a_premature_refusal_is_proof_where_refused_requests_do_not_count(
+    profile: LimitsProfile, start_ms: int, delays_ms: list[int]
+) -> None:
+    flat = [one for each in history(profile, start_ms, delays_ms) for one in each]
+    assert not premature_refusals(flat, 50, RATE.window_ns, counts_refused=profile.count_refused)
+
+
+@given(st.integers(0, 30_000), st.sampled_from(["49/10s", "51/10s", "50/9s", "50/11s"]))
+@settings(max_examples=6, deadline=None, database=None)
+def test_a_log_that_is_a_little_off_is_told_and_explained(start_ms: int, rate: str) -> None:
+    seen = history(LimitsProfile(), start_ms, [1, 2], rate)
+    assert measure([seen], RATE).fault is not None
+    limit, _, window = rate.removesuffix("s").partition("/")
+    assert explain([seen], RATE) == f"it fits sliding-log of {limit} per {window} s"
+
+
+def test_a_refusal_is_premature_only_when_nothing_could_excuse_it() -> None:
+    admitted = [Sighting(i, i + 5) for i in range(49)]
+    refused = Sighting(60, 70, "refused")
+    assert [one.possible_requests for one in premature_refusals([*admitted, refused], 50, 100)] == [
+        49
+    ]
+    lost = Sighting(55, 58, "lost")
+    assert not premature_refusals([*admitted, lost, refused], 50, 100)
+    # The first of them left the window at the earliest instant of the decision, not at the latest.
+    assert not premature_refusals(
+        [*admitted, Sighting(50, 52), Sighting(104, 106, "refused")], 50, 100
+    )
+    assert premature_refusals([*admitted, Sighting(50, 52), Sighting(105, 106, "refused")], 50, 100)
+
+
+def test_admissions_are_in_one_window_only_when_they_must_be() -> None:
+    assert provable_admissions([Sighting(0, 5), Sighting(90, 99)], 100) == 2
+    assert provable_admissions([Sighting(0, 5), Sighting(90, 100)], 100) == 1
+    assert provable_admissions([], 100) == 0
+
+
+def test_an_admission_breaks_a_block_only_when_it_lies_inside_it_for_certain() -> None:
+    refused = Sighting(10, 20, "refused")
+    assert not broken_blocks([refused, Sighting(20, 30)], 100)
+    assert broken_blocks([refused, Sighting(21, 109)], 100)
+    assert not broken_blocks([refused, Sighting(21, 110)], 100)
+
+
+def test_what_is_held_back_is_an_admission_at_its_receive_time() -> None:
+    slow, prompt = mark_late([Sighting(0, 3 * SECOND_NS), Sighting(0, 90 * MS_NS)], 100 * MS_NS)
+    assert (slow.is_late, slow.sent_ns, slow.asked_ns) == (True, 2_900 * MS_NS, 0)
+    assert not prompt.is_late
+
+
+def test_the_steady_pace_of_nginx_is_a_family_of_its_own() -> None:
+    """Strict spacing (gcra, burst 1) admits one of a burst and is a reading, no fault."""
+    one_each = [
+        [Sighting(at, at + 1), *[Sighting(at, at + 1, "refused")] * 4]
+        for at in range(0, 20 * SECOND_NS, 2 * SECOND_NS)
+    ]
+    measured = measure([one_each], RATE)
+    assert measured.fault is None
+    assert [one.burst_requests for one in measured.families] == [1]
+
+
+def test_two_counters_of_one_row_share_their_window_edges() -> None:
+    """A fixed window that would have to begin at two different instants fits neither."""
+    rate, aligned = Rate(50, 10_000), Family("fixed-window")
+
+    def full(at_ns: int) -> list[list[Sighting]]:
+        """A counter that is full at 0 and fresh at an instant."""
+        fifty, beyond = [Sighting(0, 1)] * 50, Sighting(0, 1, "refused")
+        return [[*fifty, beyond], [Sighting(at_ns, at_ns + 1)]]
+
+    still_full = [*full(3_000)[:1], [Sighting(3_500, 3_501, "refused")]]
+    assert fits([full(3_000)], rate, aligned)
+    assert fits([still_full], rate, aligned)
+    assert not fits([full(3_000), still_full], rate, aligned)
+
+
+def test_nothing_refused_and_no_family_is_a_missing_limit() -> None:
+    free = [[Sighting(0, 1)] * 25, [Sighting(5 * SECOND_NS, 5 * SECOND_NS + 1)] * 80]
+    measured = measure([free], RATE)
+    assert measured.fault == "105 requests inside 10 s and none refused or slowed"
+    assert families_that_fit([free], RATE) == []

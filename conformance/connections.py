@@ -18,6 +18,7 @@ from conformance.target import Source
 __all__ = ["Broken", "Connection", "Sent"]
 
 _HEAD_BYTES: Final = 65_536
+_PIECE_BYTES: Final = 262_144
 
 
 class Broken(Exception):
@@ -46,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._sent: Sent | None = None
         self._done: asyncio.Future[None] | None = None
         self._broken: str | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     @property
     def is_open(self) -> bool:
@@ -87,19 +90,39 @@ class Connection(asyncio.Protocol):
             raise Broken(f"the request cannot be sent: {error}") from None
         try:
             sent.sent_ns = time.perf_counter_ns()
-            self._transport.write(raw)
+            is_whole = await self._write(raw)
             await self._done
         except BaseException:
             self.close()
             raise
         finally:
             self._sent = None
-        self._again()
+        self._again(is_whole=is_whole)
 
-    def _again(self) -> None:
+    async def _write(self, raw: bytes) -> bool:
+        """Hand the bytes over, large ones piece by piece; returns whether all of them.
+
+        An answer that comes before the request's end (413) ends the writing.
+        """
+        assert self._transport is not None, "write once connected"
+        assert self._done is not None, "a request is under way"
+        if len(raw) <= _PIECE_BYTES:
+            self._transport.write(raw)
+            return True
+        view = memoryview(raw)
+        for start in range(0, len(raw), _PIECE_BYTES):
+            await self._writable.wait()
+            if self._done.done() or self._transport.is_closing():
+                return False
+            self._transport.write(view[start : start + _PIECE_BYTES])
+        return True
+
+    def _again(self, *, is_whole: bool) -> None:
         """Be ready for the next request, or close."""
         self.idle_since_ns = time.perf_counter_ns()
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+        if not is_whole:
+            self.close()
+        elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         else:
             self.close()
@@ -110,6 +133,14 @@ class Connection(asyncio.Protocol):
         """Take the transport."""
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
+
+    def pause_writing(self) -> None:
+        """Hear that the socket takes no more for now."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Hear that it takes more."""
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
@@ -155,12 +186,14 @@ class Connection(asyncio.Protocol):
             elif isinstance(event, h11.EndOfMessage):
                 if self._done is not None and not self._done.done():
                     self._done.set_result(None)
+                    self._writable.set()
                 return
             elif not isinstance(event, h11.InformationalResponse):
                 return  # no more for now, or at all
 
     def _end(self, why: str) -> None:
         self._broken = self._broken or why
+        self._writable.set()
         if self._done is not None and not self._done.done():
             self._done.set_exception(Broken(why))
         self.close()

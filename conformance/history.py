@@ -1,8 +1,9 @@
 """The history: `history.ndjson`, every exchange of a run in order, a JSON object a line.
 
 Besides `exchange` records it holds what is needed to judge again offline: how the run was set up
-(`run`), when each check began and on which keys and addresses (`check`), and what was said without
-a check (`said`). Every line passes through the redactor: it holds no key text.
+(`run`), when each check began and on which keys and addresses (`check`), what it found (`found`),
+what was said without a check (`said`), and how the run ended (`end`). Every line passes through
+the redactor: it holds no key text.
 """
 
 from __future__ import annotations
@@ -20,10 +21,17 @@ from conformance.redacting import Redactor
 from conformance.verdicts import Finding, Verdict
 from engine.errors import InputError
 
-__all__ = ["HISTORY_FILE", "HistoryWriter", "exchange_of", "finding_of", "read_history"]
+__all__ = [
+    "HISTORY_FILE",
+    "LONGEST_SENT",
+    "HistoryWriter",
+    "exchange_of",
+    "finding_of",
+    "read_history",
+]
 
 HISTORY_FILE: Final = "history.ndjson"
-_LONGEST_SENT: Final = 65_536
+LONGEST_SENT: Final = 65_536
 """Sent bodies are kept up to here; what lies beyond was made up and can be made again."""
 
 
@@ -41,8 +49,9 @@ class HistoryWriter:
         """Append a record."""
         if self._file is None:
             return
-        line = json.dumps(
-            self._redactor.json({"record": kind, **record}), ensure_ascii=False, default=str
+        # Redacted as a whole: what lies in a JSON text is found there as JSON writes it.
+        line = self._redactor.text(
+            json.dumps({"record": kind, **record}, ensure_ascii=False, default=str)
         )
         with self._lock:
             self._file.write(line + "\n")
@@ -51,6 +60,10 @@ class HistoryWriter:
         """Append an exchange."""
         if self._file is not None:
             self.write("exchange", _exchange_record(exchange, self._redactor))
+
+    def found(self, finding: Finding) -> None:
+        """Append what a check found."""
+        self.write("found", finding_record(finding))
 
     def said(self, finding: Finding) -> None:
         """Append what was said without a check having run."""
@@ -91,10 +104,10 @@ def _exchange_record(exchange: Exchange, redactor: Redactor) -> dict[str, Any]:
 def _sent(body: Any, redactor: Redactor) -> dict[str, Any]:  # noqa: ANN401 # reason: JSON or bytes
     if not isinstance(body, bytes):
         text = json.dumps(body, ensure_ascii=True)
-        if len(text) <= _LONGEST_SENT:
+        if len(text) <= LONGEST_SENT:
             return {"json": body}
         body = text.encode()
-    if len(body) <= _LONGEST_SENT:
+    if len(body) <= LONGEST_SENT:
         return _bytes(redactor.raw(body))
     digest = hashlib.sha256(body).hexdigest()
     start = body[:256].decode(errors="backslashreplace")

@@ -28,7 +28,7 @@ _WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")
 _SECOND_NS: Final = 1_000_000_000
 _SERVICE_NS: Final = 20_000_000
 """What reactor code takes here: invocations at a time overlap."""
-_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 18))
+_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -25,9 +27,10 @@ class Redactor:
     """Replaces secrets in text, bytes and JSON. Secrets are never shown, in a repr neither."""
 
     def __init__(self, secrets: Mapping[KeyLabel, str]) -> None:
-        self._written: list[tuple[str, str]] = []
+        self._labels: dict[str, str] = {}
         for label, text in secrets.items():
-            self.learn(label, text)
+            self._add(label, text)
+        self._compile()
 
     @classmethod
     def of(cls, target: Target) -> Redactor:
@@ -35,14 +38,18 @@ class Redactor:
         return cls({label: key.value for label, key in target.key_labels.items()})
 
     def __repr__(self) -> str:
-        return f"<Redactor of {len(self._written)} texts>"
+        return f"<Redactor of {len(self._labels)} texts>"
 
     def learn(self, label: KeyLabel, text: str) -> None:
         """Replace `text` by `<label>` from now on; what is too short to be a secret is left."""
+        self._add(label, text)
+        self._compile()
+
+    def _add(self, label: KeyLabel, text: str) -> None:
         if len(text) < _SHORTEST:
             return
         raw = text.encode()
-        ways = {
+        ways = (
             text,
             json.dumps(text)[1:-1],
             json.dumps(text, ensure_ascii=False)[1:-1],
@@ -50,25 +57,22 @@ class Redactor:
             quote_plus(text),
             base64.b64encode(raw).decode(),
             base64.urlsafe_b64encode(raw).decode().rstrip("="),
-        }
-        self._written += [(way, f"<{label}>") for way in ways]
-        # The longest first: a secret that another one begins with must not leave its tail.
-        self._written.sort(key=lambda pair: -len(pair[0]))
+        )
+        for way in ways:
+            self._labels.setdefault(way, f"<{label}>")
+
+    def _compile(self) -> None:
+        pattern = _union(self._labels)
+        self._text = re.compile(pattern)
+        self._raw = re.compile(pattern.encode())
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        for way, label in self._written:
-            if way in text:
-                text = text.replace(way, label)
-        return text
+        return self._text.sub(lambda match: self._labels[match[0]], text)
 
     def raw(self, raw: bytes) -> bytes:
         """Return the bytes without secrets."""
-        for way, label in self._written:
-            written = way.encode()
-            if written in raw:
-                raw = raw.replace(written, label.encode())
-        return raw
+        return self._raw.sub(lambda match: self._labels[match[0].decode()].encode(), raw)
 
     def json(self, value: Any) -> Any:  # noqa: ANN401 # reason: any JSON
         """Return the JSON value without secrets, in keys neither."""
@@ -81,6 +85,37 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.json(one) for one in value]
         return value
+
+
+def _union(words: Iterable[str]) -> str:
+    """Return a pattern of all words, the longest first, which reads shared beginnings once.
+
+    >>> _union(["key_a", "key_ab", "pin"])
+    '(?:key_a(?:b)?|pin)'
+    """
+    words = sorted(words)
+    return _branches(words) if words else "(?!)"
+
+
+def _branches(words: Sequence[str]) -> str:
+    """Return the pattern of sorted words."""
+    may_end = words[0] == ""
+    by_first = [list(group) for _, group in groupby(filter(None, words), lambda word: word[0])]
+    parts = []
+    for group in by_first:
+        shared = _shared(group[0], group[-1])
+        rest = [word[len(shared) :] for word in group]
+        parts.append(re.escape(shared) + (_branches(rest) if rest != [""] else ""))
+    return f"(?:{'|'.join(parts)}){'?' if may_end else ''}"
+
+
+def _shared(first: str, last: str) -> str:
+    """Return what both words begin with; of sorted words, what all between begin with too."""
+    size = next(
+        (place for place, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1),
+        min(len(first), len(last)),
+    )
+    return first[:size]
 
 
 def made_key(ask: Ask, status: int | None, body: bytes) -> str | None:

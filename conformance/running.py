@@ -236,6 +236,8 @@ class Run:
         return Bench(check, self.session, keys=keys, sources=dealt.sources)
 
     def _end(self, bench: Bench, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.history.found(finding)
         self.findings += findings
         self.notes += learn(self.session, findings)
         self.progress.ended(bench.check, findings)

@@ -37,7 +37,8 @@ class Report:
     """What a run found.
 
     results: a verdict a clause, in the registry's order. exchanges: by number. profile, known:
-    the deployment's choices as told and discovered. notes: readings that contradict each other.
+    the deployment's choices as told and discovered. notes: readings that contradict each
+    other, and checks that a history could not be played back for.
     took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
     cleaned: how many created things are gone, and left. aborted: why nothing was checked.
     """

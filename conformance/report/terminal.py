@@ -162,7 +162,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
         if result.verdict in {Verdict.FAIL, Verdict.ERROR}:
             _show_evidence(console, report, result)
     for note in report.notes:
-        console.print(f"contradiction: {escape(note)}")
+        console.print(f"note: {escape(note)}")
     for choice, value in report.readings().items():
         console.print(f"reading: {escape(choice)} = {escape(repr(value))}")
     for path in files:

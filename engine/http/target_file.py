@@ -16,7 +16,7 @@ from engine.http.demo import DEMO_TENANTS
 
 __all__ = ["write_target"]
 
-_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 18))
+_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 
 
 def write_target(
@@ -56,6 +56,7 @@ def write_target(
             row["host"] = line["host"]
         if line["role"] == "slow_destination":
             row["path"] = line["path"]
+            plain["destination_url"] = line["destination_url"]
         keys.append(row)
     plain["keys"] = keys
     plain["tenants"] = [_tenant(name) for name in names.values()]

@@ -23,15 +23,12 @@ def answering(answer: bytes, seen: list[bytes] | None = None) -> Handler:
     """Say the same to every request, on connections that stay."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                request = await _request(reader)
-                if seen is not None:
-                    seen.append(request)
-                writer.write(answer)
-                await writer.drain()
-        except (EOFError, ConnectionError):
-            writer.close()
+        while True:
+            request = await _request(reader)
+            if seen is not None:
+                seen.append(request)
+            writer.write(answer)
+            await writer.drain()
 
     return handle
 
@@ -41,7 +38,7 @@ def dropping(seen: list[bytes]) -> Handler:
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await _request(reader))
-        writer.transport.abort()
+        writer.transport.abort()  # no word about it
 
     return handle
 
@@ -49,7 +46,7 @@ def dropping(seen: list[bytes]) -> Handler:
 async def hanging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Never say a word."""
     await reader.read()
-    writer.close()
+    writer.close()  # never reached while the client waits
 
 
 @contextmanager
@@ -59,8 +56,16 @@ def serving(handler: Handler) -> Iterator[int]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()
+
     async def start() -> asyncio.Server:
-        return await asyncio.start_server(handler, "127.0.0.1", 0)
+        return await asyncio.start_server(closing, "127.0.0.1", 0)
 
     async def stop() -> None:
         server.close()
@@ -69,6 +74,7 @@ def serving(handler: Handler) -> Iterator[int]:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.01)  # what was aborted closes its socket in the loop's next round
 
     server = asyncio.run_coroutine_threadsafe(start(), loop).result()
     try:

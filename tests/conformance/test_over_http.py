@@ -182,3 +182,25 @@ def test_what_one_raises_ends_no_other() -> None:
     with _transport(9) as transport, pytest.raises(ValueError, match="one"):
         transport.run([fails(), goes_on(transport)])
     assert ended == [1]
+
+
+def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
+    received: list[int] = []
+
+    async def reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/early" in head:
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+            await reader.read(1000)
+            await asyncio.sleep(5)
+        received.append(len(await reader.readexactly(20_000_000)))
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await writer.drain()
+
+    body = bytes(20_000_000)
+    with serving(reads) as port, _transport(port) as transport:
+        began = time.monotonic()
+        asks = [Ask(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
+        assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
+        assert time.monotonic() - began < 3
+    assert received == [20_000_000]

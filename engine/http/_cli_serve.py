@@ -133,7 +133,10 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     from engine.http.slow_destination import SlowDestination
 
     config, document = load(args.config) if args.config else (ServeConfig(), None)
-    trusted = parse_networks((*config.trusted_proxies, *args.trust_forwarded), "--trust-forwarded")
+    trusted = (
+        *parse_networks(config.trusted_proxies, "trusted_proxies"),
+        *parse_networks(args.trust_forwarded, "--trust-forwarded"),
+    )
     destination = SlowDestination()
     if args.demo:
         await destination.start()

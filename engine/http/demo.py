@@ -19,7 +19,10 @@ from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Ten
 from engine.service import Engine
 from engine.vault import hash_key_text, jwe
 
-__all__ = ["DEMO_TENANTS", "demo_lines"]
+__all__ = ["DEMO_TENANTS", "ONE_CONTAINER", "demo_lines"]
+
+ONE_CONTAINER: Final = "/pci/"
+"""Where the key of role `private_one_container` may create tokens."""
 
 _FOUR: Final = ("token:create", "token:update", "token:delete", "token:search")
 _READER: Final = (
@@ -73,7 +76,7 @@ _ROLES: Final[Mapping[str, _Role]] = {
     "legacy": _Role(legacy=True, is_many=True),
     "private_reader": _Role(grants=(("/", _READER),)),
     "private_no_permission": _Role(grants=()),
-    "private_one_container": _Role(grants=(("/pci/", ("token:create",)),)),
+    "private_one_container": _Role(grants=((ONE_CONTAINER, ("token:create",)),)),
     "dedup": _Role(tenant="demo-dedup"),
     "dedup_reader": _Role(tenant="demo-dedup", grants=(("/", _READER),)),
     "short": _Role(tenant="demo-short", grants=(("/", _READER),)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from engine.errors import InputError
 from engine.files import to_toml
-from engine.http.demo import DEMO_TENANTS
+from engine.http.demo import DEMO_TENANTS, ONE_CONTAINER
 
 __all__ = ["write_target"]
 
@@ -56,6 +56,9 @@ def write_target(
             row["host"] = line["host"]
         if line["role"] == "slow_destination":
             row["path"] = line["path"]
+            plain["destination_url"] = line["destination_url"]
+        if line["role"] == "private_one_container":
+            row["container"] = ONE_CONTAINER
             plain["destination_url"] = line["destination_url"]
         keys.append(row)
     plain["keys"] = keys

@@ -59,7 +59,6 @@ def write_target(
             plain["destination_url"] = line["destination_url"]
         if line["role"] == "private_one_container":
             row["container"] = ONE_CONTAINER
-            plain["destination_url"] = line["destination_url"]
         keys.append(row)
     plain["keys"] = keys
     plain["tenants"] = [_tenant(name) for name in names.values()]

@@ -136,6 +136,10 @@ def test_the_target_has_every_key_and_tenant_and_is_its_owners(tmp_path: Path) -
         row = next(row for row in target["keys"] if row["role"] == "public")
         assert live.ask("POST", "/tokenize", key=row["value"], json=["x"]).status_code == 200
         assert all(source.startswith("127.0.0.") for source in target["sources"])
+        slow = live.keys("slow_destination")[0]
+        assert target["destination_url"] == slow["destination_url"]
+        containers = {row["role"]: row["container"] for row in target["keys"] if "container" in row}
+        assert containers == {"private_one_container": "/pci/"}
 
 
 def test_a_kept_demo_shows_the_same_keys_again(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ _COMMANDS: Final[dict[str, _Command]] = {
         "add_coverage",
         "run_coverage",
     ),
+    "sweep": _Command(
+        "play a scenario under many values", "simulator.sweeping.cli", "add_arguments", "run"
+    ),
     "capacity": _Command(
         "find how much keeps a condition", "simulator._cli_studies", "add_capacity", "run_capacity"
     ),
@@ -102,7 +105,7 @@ def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _no_flags(parser: argparse.ArgumentParser) -> None:
-    parser.description = "List the built-in scenarios, each with the question that it answers."
+    parser.description = "List the built-in scenarios: each one's question, and its run's answer."
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -120,14 +123,13 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 def _scenarios(args: argparse.Namespace) -> int:
     import textwrap
 
-    from simulator.scenario import builtin
+    from simulator.scenario import builtin, load
 
     del args
     for name, question in builtin().items():
-        lines = textwrap.wrap(question, 74) or [""]
-        print(f"{name:<18} {lines[0]}")
-        for line in lines[1:]:
-            print(f"{'':<18} {line}")
+        lines = textwrap.wrap(question, 74) + textwrap.wrap(f"→ {load(name).answer}", 74)
+        for head, line in zip([name, *[""] * len(lines)], lines, strict=False):
+            print(f"{head:<18} {line}")
     return 0
 
 

@@ -5,7 +5,7 @@
 
 A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
 `capacity` finds how much of something keeps a condition, `compare` says what differs between two
-runs, `coverage` fires every limit once.
+runs, `coverage` fires every limit once, `sweep` plays many values.
 
 Each name is imported when it is first asked for, so that a command loads only what it needs.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from simulator.running import run
     from simulator.scenario import Scenario, load
     from simulator.searching import Capacity, capacity
+    from simulator.sweeping import load_sweep, sweep
 
 __all__ = [
     "Capacity",
@@ -32,8 +33,10 @@ __all__ = [
     "compare",
     "coverage",
     "load",
+    "load_sweep",
     "replay",
     "run",
+    "sweep",
 ]
 
 _HOMES: Final = {
@@ -46,8 +49,10 @@ _HOMES: Final = {
     "compare": "simulator.comparing",
     "coverage": "simulator.covering",
     "load": "simulator.scenario",
+    "load_sweep": "simulator.sweeping",
     "replay": "simulator.replaying",
     "run": "simulator.running",
+    "sweep": "simulator.sweeping",
 }
 
 

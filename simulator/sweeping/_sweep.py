@@ -1,0 +1,133 @@
+"""A sweep from its axes to its dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from engine.errors import InputError
+from simulator.backends import Fidelity
+from simulator.running import ScenarioLike, resolve
+from simulator.scenario import Scenario, dump, with_value
+from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
+from simulator.sweeping._space import Point, Span, points_of, read_axis, read_sample
+from simulator.sweeping._tasks import Task
+from simulator.sweeping._workers import play_all, workers_of
+
+__all__ = ["sweep", "tasks_of"]
+
+
+def sweep(  # noqa: PLR0913 # reason: what the command has as flags
+    scenario: ScenarioLike,
+    axes: Mapping[str, Sequence[Any] | str],
+    *,
+    out: str | Path,
+    sample: str | None = None,
+    replications: int = 1,
+    fidelity: Fidelity = "compiled",
+    seed: int | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Play a scenario at every point of a space, and return the runs as a frame (`load_sweep`).
+
+    axes: path in the scenario → a list of values, or a text as on the command line (`"1,2"`,
+    `"10/10s..100/10s"`). sample: `"lhs:N"`, how many points of the ranges. replications: runs a
+    point, under seed, seed + 1 and on. scheduler: `local` or the address of a Dask scheduler;
+    without it the cores of this machine. workers: how many; all unless given. out: the folder of
+    the dataset; one that holds this sweep goes on where it was.
+
+    Raises `InputError` for a space or a folder that cannot be, before anything is played.
+    """
+    base = resolve(scenario)
+    seed = base.seed if seed is None else seed
+    spaces: dict[str, Span | Sequence[Any]] = {}
+    for path, values in axes.items():
+        spaces[path] = read_axis(f"{path}={values}")[1] if isinstance(values, str) else values
+    points = points_of(spaces, None if sample is None else read_sample(sample), seed)
+    tasks = tasks_of(base, points, replications, seed, fidelity)
+    folder = Path(out)
+    open_folder(folder, _spec(base, axes, sample, replications, seed, fidelity))
+    done = done_runs(folder)
+    left = [task for task in tasks if (task.point, task.replication) not in done]
+    if progress is not None:
+        progress(len(tasks) - len(left), len(tasks))
+    if left:
+        _play(left, folder, scheduler, workers, len(tasks), progress)
+    return load_sweep(folder)
+
+
+def _play(  # reason: the parts of a sweep under way
+    left: Sequence[Task],
+    folder: Path,
+    scheduler: str | None,
+    workers: int | None,
+    count: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    if left[0].fidelity == "compiled":
+        from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        warm_up(_tell)  # here, so that workers find it compiled
+    with closing(workers_of(scheduler, workers)) as hands:
+        for number, row in enumerate(play_all(hands, left), count - len(left) + 1):
+            write_row(folder, row)
+            if progress is not None:
+                progress(number, count)
+
+
+def tasks_of(
+    base: Scenario, points: Sequence[Point], replications: int, seed: int, fidelity: Fidelity
+) -> list[Task]:
+    """Return the runs of a sweep. Raises `InputError` for a point that is no scenario."""
+    tasks = []
+    for number, values in enumerate(points):
+        scenario = base
+        for path, value in values.items():
+            scenario = with_value(scenario, path, value)
+        if fidelity == "compiled":
+            from simulator.backends.compiled import cannot_play  # noqa: PLC0415 # reason: as above
+
+            if reason := cannot_play(scenario):
+                raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
+        text = dump(scenario, absolute=True)
+        tasks += [
+            Task(number, replication, seed + replication, fidelity, values, text)
+            for replication in range(replications)
+        ]
+    return tasks
+
+
+def _spec(  # reason: all that makes a sweep this one
+    base: Scenario,
+    axes: Mapping[str, Sequence[Any] | str],
+    sample: str | None,
+    replications: int,
+    seed: int,
+    fidelity: Fidelity,
+) -> dict[str, Any]:
+    text = dump(base, absolute=True)
+    return {
+        "format": 1,
+        "scenario": base.name,
+        "scenario_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "axes": {
+            path: values if isinstance(values, str) else list(values)
+            for path, values in axes.items()
+        },
+        "sample": sample,
+        "replications": replications,
+        "seed": seed,
+        "fidelity": fidelity,
+    }
+
+
+def _tell(text: str) -> None:
+    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: silence would look like a hang

@@ -1,0 +1,196 @@
+"""Tasks to workers and rows back, whatever happens to a worker.
+
+Behind it is one interface, `concurrent.futures.Executor`: processes of this machine, or a Dask
+cluster. A worker that dies takes its task along, and in a local pool all that were under way; the
+pool is made anew and those are played again one by one, so that a task which breaks it a second
+time is known, and is recorded as failed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
+from typing import Any, Final, Protocol
+
+from engine.errors import InputError
+from simulator.sweeping._tasks import Task, failed_row, play_task
+
+__all__ = ["Cluster", "LocalPool", "Workers", "play_all", "workers_of"]
+
+_AHEAD: Final = 2
+_BREAKS: Final = 2
+
+
+class Workers(Protocol):
+    """Whoever plays tasks. count: how many at a time."""
+
+    count: int
+
+    def executor(self) -> Executor:
+        """Return the executor, a fresh one after `broken`."""
+        ...
+
+    def broken(self) -> None:
+        """Note that the executor cannot go on."""
+        ...
+
+    def close(self) -> None:
+        """Stop at once; what is under way is lost."""
+        ...
+
+
+class LocalPool:
+    """Processes of this machine, as many as it has cores unless told."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or _cores()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def executor(self) -> Executor:
+        """Return the pool. Ctrl-C is the parent's to answer, so workers ignore it."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.count,
+                mp_context=get_context("spawn"),
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )
+        return self._pool
+
+    def broken(self) -> None:
+        """Forget the pool; the next one is fresh."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def close(self) -> None:
+        """End the processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            processes = list((getattr(pool, "_processes", None) or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join()
+
+
+class Cluster:
+    """A Dask cluster: one of this machine (`local`), or one by its address."""
+
+    def __init__(self, scheduler: str, count: int | None = None) -> None:
+        try:
+            import distributed as _distributed  # noqa: PLC0415 # reason: an optional dependency
+        except ImportError:
+            raise InputError(
+                f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]"
+            ) from None
+        distributed: Any = _distributed
+        self._cluster: Any = None
+        try:
+            if scheduler == "local":
+                self._cluster = distributed.LocalCluster(
+                    n_workers=count or _cores(), threads_per_worker=1, dashboard_address=None
+                )
+            self._client = distributed.Client(self._cluster or scheduler, timeout="10s")
+        except (OSError, ValueError) as fault:
+            raise InputError(
+                f"--scheduler = {scheduler!r} must be local or a scheduler's address that "
+                f"answers; {fault}"
+            ) from None
+        self.count = max(1, sum(self._client.nthreads().values()))
+        self._executor = self._client.get_executor(retries=0)
+
+    def executor(self) -> Executor:
+        """Return Dask's executor; the cluster replaces its workers itself."""
+        found: Executor = self._executor
+        return found
+
+    def broken(self) -> None:
+        """Do nothing: Dask starts another worker."""
+
+    def close(self) -> None:
+        """Leave the cluster; end it where it is this machine's own."""
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def workers_of(scheduler: str | None, count: int | None = None) -> Workers:
+    """Return the workers that a command asks for. Raises `InputError` where there are none."""
+    return LocalPool(count) if scheduler is None else Cluster(scheduler, count)
+
+
+def play_all(
+    workers: Workers,
+    tasks: Sequence[Task],
+    play: Callable[[Task], dict[str, Any]] = play_task,
+) -> Iterator[dict[str, Any]]:
+    """Yield each task's row, in order of arrival."""
+    waiting = deque(tasks)
+    suspects: deque[Task] = deque()
+    breaks: dict[tuple[int, int], int] = {}
+    under_way: dict[Future[dict[str, Any]], Task] = {}
+    while waiting or suspects or under_way:
+        if suspects:
+            if not under_way:
+                _submit(workers, play, suspects.popleft(), under_way)
+        else:
+            while waiting and len(under_way) < _AHEAD * workers.count:
+                _submit(workers, play, waiting.popleft(), under_way)
+        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+        for future in done:
+            task = under_way.pop(future)
+            fault = _fault(future)
+            if fault is None:
+                yield future.result()
+                continue
+            if isinstance(fault, BrokenProcessPool | CancelledError):
+                workers.broken()
+            number = breaks[_known(task)] = breaks.get(_known(task), 0) + 1
+            if number < _BREAKS:
+                suspects.append(task)
+            else:
+                yield failed_row(task, f"its worker died {number} times ({type(fault).__name__})")
+
+
+def _known(task: Task) -> tuple[int, int]:
+    return task.point, task.replication
+
+
+def _submit(
+    workers: Workers,
+    play: Callable[[Task], dict[str, Any]],
+    task: Task,
+    under_way: dict[Future[dict[str, Any]], Task],
+) -> None:
+    try:
+        future = workers.executor().submit(play, task)
+    except BrokenProcessPool:  # it broke between two tasks
+        workers.broken()
+        future = workers.executor().submit(play, task)
+    under_way[future] = task
+
+
+def _fault(future: Future[dict[str, Any]]) -> BaseException | None:
+    with suppress(CancelledError):
+        return future.exception()
+    return CancelledError()
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -1,0 +1,211 @@
+"""Sweeps: what they vary, what they leave on disk, and that nothing stops them for good."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simulator
+from engine.errors import InputError
+from simulator.scenario import loads
+from simulator.sweeping import _space
+from simulator.sweeping._sweep import tasks_of
+from simulator.sweeping._tasks import Task, play_task
+from simulator.sweeping._workers import Cluster, LocalPool, play_all
+
+SCENARIO = """
+duration = "20s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+count = 3
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "20/1s" }
+"""
+
+
+def tasks(count: int) -> list[Task]:
+    base = loads(SCENARIO)
+    return tasks_of(base, [{"clients.c.count": n + 1} for n in range(count)], 1, 7, "limits")
+
+
+# --- what is varied ------------------------------------------------------------------------------
+
+
+def test_a_list_splits_at_commas_outside_brackets() -> None:
+    found = _space.read_axis('clients.c.retry={ kind = "fixed", delay = "1s" },{ kind = "none" }')
+    assert found == (
+        "clients.c.retry",
+        [{"kind": "fixed", "delay": "1s"}, {"kind": "none"}],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("p=1..9", 1, 9),
+        ("p=0.5..2", 0.5, 2),
+        ("p=10/10s..90/10s", "10/10s", "90/10s"),
+        ("p=1s..1m30s", "1s", "1m30s"),
+    ],
+)
+def test_a_range_has_the_form_of_its_ends(text: str, low: Any, high: Any) -> None:
+    span = _space.read_axis(text)[1]
+    assert isinstance(span, _space.Span)
+    assert (span.at(0.0), span.at(1.0)) == (low, high)
+
+
+def test_a_sample_covers_each_range_evenly_and_goes_by_its_seed() -> None:
+    axes = {"x": _space.read_axis("x=0..1000")[1], "y": _space.read_axis("y=0.0..1.0")[1]}
+    points = _space.points_of(axes, 20, seed=3)
+    assert Counter(min(19, point["x"] // 50) for point in points).most_common(1)[0][1] <= 2
+    assert sorted(int(point["y"] * 20) for point in points) == list(range(20))
+    assert points == _space.points_of(axes, 20, seed=3)
+    assert points != _space.points_of(axes, 20, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "sample", "message"),
+    [
+        ({"clients.c.count": "1..5"}, None, "is a range; add --sample lhs:N"),
+        ({"clients.c.count": "1,5"}, "lhs:3", "must have a range"),
+        ({"clients.c.count": "1..5"}, "5", "must be lhs:N"),
+        ({"clients.c.count": "5..1"}, "lhs:3", "from the lower to the higher"),
+        ({"clients.d.count": "1,5"}, None, "d"),
+        ({"rules.LIM-IP.rate": "1/1s..5/2s"}, "lhs:3", "one window"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_played(
+    axes: dict[str, str], sample: str | None, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        simulator.sweep(loads(SCENARIO), axes, sample=sample, out=tmp_path / "s")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+# --- what is left on disk ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    axes: dict[str, Any] = {"clients.c.count": [1, 2], "choices.limits.algorithm": ["gcra"]}
+    told: list[tuple[int, int]] = []
+    frame = simulator.sweep(
+        loads(SCENARIO),
+        axes,
+        out=out,
+        replications=2,
+        workers=2,
+        progress=lambda done, whole: told.append((done, whole)),
+    )
+    assert told[-1] == (4, 4)
+    assert list(frame["seed"]) == [7, 8, 7, 8]
+    assert list(frame["clients.c.count"]) == [1, 1, 2, 2]
+    for row in frame.to_dict("records"):
+        alone = simulator.run(row["scenario"], seed=row["seed"], fidelity="limits")
+        assert alone.summary["sha256"] == row["sha256"]
+        assert alone.summary["totals"]["offered"] == row["offered"]
+    kept = sorted(out.glob("point=*/run-*.parquet"))
+    kept[1].unlink()
+    times = {path: path.stat().st_mtime_ns for path in kept if path != kept[1]}
+    again = simulator.sweep(loads(SCENARIO), axes, out=out, replications=2, workers=1)
+    assert again.equals(frame)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    with pytest.raises(InputError, match="it holds another"):
+        simulator.sweep(loads(SCENARIO), axes, out=out, replications=3)
+
+
+# --- workers that die ----------------------------------------------------------------------------
+
+
+def _die_once(task: Task) -> dict[str, Any]:
+    """Kill the worker at the task of three clients, the first time only."""
+    marker = Path(os.environ["SWEEP_MARKER"])
+    if task.values["clients.c.count"] == 3 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return play_task(task)
+
+
+def _die_always(task: Task) -> dict[str, Any]:
+    """Kill the worker at the task of three clients."""
+    if task.values["clients.c.count"] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return play_task(task)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_nothing_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_MARKER", str(tmp_path / "died"))
+    pool = LocalPool(2)
+    try:
+        rows = list(play_all(pool, tasks(6), _die_once))
+    finally:
+        pool.close()
+    assert (tmp_path / "died").exists()
+    assert sorted((row["point"], row["status"]) for row in rows) == [(n, "ok") for n in range(6)]
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_its_worker_twice_fails_alone() -> None:
+    pool = LocalPool(2)
+    try:
+        rows = list(play_all(pool, tasks(6), _die_always))
+    finally:
+        pool.close()
+    statuses = {row["point"]: row["status"] for row in rows}
+    assert statuses == {n: "failed" if n == 2 else "ok" for n in range(6)}
+    assert "died 2 times" in next(row["error"] for row in rows if row["status"] == "failed")
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_rows() -> None:
+    alone = [play_task(task) for task in tasks(4)]
+    cluster = Cluster("local", 2)
+    try:
+        rows = sorted(play_all(cluster, tasks(4)), key=lambda row: row["point"])
+    finally:
+        cluster.close()
+    assert rows == alone
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(SCENARIO.replace("20s", "2000s"), "utf-8")
+    command = [sys.executable, "-m", "simulator", "sweep", str(tmp_path / "s.toml")]
+    command += ["--set", "clients.c.count=1,2,3,4,5,6,7,8", "--fidelity", "limits"]
+    command += ["--workers", "1", "--out", str(tmp_path / "o")]
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    first = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    )
+    deadline_s = time.monotonic() + 60
+    while not list((tmp_path / "o").glob("point=*/run-*")) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, told = first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert b"Traceback" not in told
+    done = len(list((tmp_path / "o").glob("point=*/run-*.parquet")))
+    assert 0 < done < 8
+    again = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert again.returncode == 0, again.stderr
+    assert len(simulator.load_sweep(tmp_path / "o")) == 8

@@ -143,7 +143,7 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
     "TOK-ENCRYPTED",
     accepts="any 4xx, and no valid token of the request is there afterwards",
     roles=("private_prod",),
-    requests=3 * len(_INVALID) + 6,
+    requests=2 * len(_INVALID) + 6,
 )
 def atomic(bench: Bench) -> Iterator[Finding]:
     """One invalid token fails the whole request, wherever it stands, and none of it is created."""

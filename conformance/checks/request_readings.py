@@ -172,7 +172,7 @@ _MOST: Final = 2_000
     "TOK-INDEXES",
     accepts="any bound: a reading",
     roles=("private_prod",),
-    requests=50,
+    requests=16,
 )
 def bounds(bench: Bench) -> Iterator[Finding]:
     """How many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""

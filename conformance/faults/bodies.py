@@ -297,6 +297,30 @@ def _metadata_of_numbers(body: Json) -> Json:
     return _requests_changed(body, change)
 
 
+@fault_of_bodies("odd-metadata-ignored", "TOK-METADATA")
+def _odd_metadata_ignored(body: Json) -> Json:
+    """Metadata that is no object is left out, and the rest is created."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        if not isinstance(asked.get("metadata", {}), dict):
+            del asked["metadata"]
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("odd-expression-ignored", "TOK-FPEXPR")
+def _odd_expression_ignored(body: Json) -> Json:
+    """An expression that is no string is left out, and the rest is created."""
+
+    def change(asked: dict[str, Any]) -> Json:
+        if not isinstance(asked.get("fingerprint_expression", ""), str):
+            del asked["fingerprint_expression"]
+        return asked
+
+    return _requests_changed(body, change)
+
+
 @fault_of_bodies("one-index-as-text", "TOK-INDEXES")
 def _one_index_as_text(body: Json) -> Json:
     """A single search index may stand without its array."""

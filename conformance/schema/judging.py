@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+from jsonschema import Draft202012Validator
+
 from conformance.bench import Bench
 from conformance.checks._common import is_uuid
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
@@ -18,6 +20,7 @@ from conformance.checks.secrets import secrets_found
 from conformance.exchanges import Exchange
 from conformance.schema.adapter import Asked, Fault
 from conformance.schema.bridge import Bridge
+from engine.http.openapi import document
 from engine.messages import Json
 from engine.tokens.masks import card_mask
 
@@ -42,6 +45,13 @@ FLOOR_CLAUSES: Final = (
 )
 """What valid requests show."""
 
+_CLAUSE_OF: Final = {
+    "type": "TOK-TYPES",
+    "metadata": "TOK-METADATA",
+    "search_indexes": "TOK-INDEXES",
+    "fingerprint_expression": "TOK-FPEXPR",
+    "encrypted": "TOK-ENCRYPTED",
+}
 _CREATING: Final = frozenset({"tokenize", "create_token"})
 _LONG: Final = 8
 """Shorter values stand in answers by chance."""
@@ -58,6 +68,7 @@ class AnswerJudge:
 
     def __init__(self, bench: Bench, bridge: Bridge, tokenize_limit: int) -> None:
         self._bridge = bridge
+        self._ceiling = _ceiling(bench)
         self._header = bench.target.key_header
         self._readers = set(bench.target.labels("private_reader"))
         self._readers |= set(bench.target.labels("dedup_reader"))
@@ -85,10 +96,12 @@ class AnswerJudge:
         """A body outside of the ceiling is refused by every conforming service."""
         if not isinstance(exchange.ask.body, bytes) or not asked.has_body:
             return
+        if self._ceiling.is_valid(asked.body):
+            return
         is_valid, problem = self._oracle.answer(asked.body)
         if is_valid or not isinstance(problem, dict):
             return
-        clause = _broken_clause(problem)
+        clause = _broken_clause(asked.body, problem)
         if exchange.status is not None and 400 <= exchange.status < 500:
             self.refused[clause] += 1
             self.shown.setdefault(clause, exchange.number)
@@ -148,12 +161,24 @@ class AnswerJudge:
             yield "REC-INDEXES", "search_indexes must come back as they were supplied"
 
 
-def _broken_clause(problem: dict[str, Any]) -> str:
-    """Return the clause that an invalid body breaks, by what the oracle says of it."""
-    pointers = problem.get("errors") or {}
-    if pointers and all(pointer.endswith("/type") for pointer in pointers):
-        return "TOK-TYPES"
-    return "TOK-ATOMIC"
+def _ceiling(bench: Bench) -> Draft202012Validator:
+    found = document("ceiling", bench.profile)
+    whole = {"$ref": "#/components/schemas/TokenizeBody", "components": found["components"]}
+    return Draft202012Validator(whole)
+
+
+def _broken_clause(body: Json, problem: dict[str, Any]) -> str:
+    """Return the clause that an invalid body breaks, by where the oracle finds fault with it."""
+    if not isinstance(body, dict) or "type" not in body:
+        return "TOK-ATOMIC"
+    fields = {pointer.split("/")[1] for pointer in problem.get("errors") or {} if "/" in pointer}
+    if not {"data", "encrypted", "token_intent_id"} & set(body):
+        return "TOK-ONE-OF"
+    if len(fields) != 1:
+        return "TOK-ATOMIC"
+    if fields == {"data"}:
+        return "TOK-CARD-DATA" if body["type"] == "card" else "TOK-TOKEN-DATA"
+    return _CLAUSE_OF.get(fields.pop(), "TOK-ATOMIC")
 
 
 def record_faults(record: dict[str, Any]) -> Iterator[Fault]:

@@ -26,7 +26,14 @@ from engine.http.openapi.schemas import Kind
 
 __all__ = ["CEILING_CLAUSES"]
 
-CEILING_CLAUSES: Final = ("TOK-ATOMIC", "TOK-TYPES")
+CEILING_CLAUSES: Final = (
+    "TOK-ATOMIC",
+    "TOK-ONE-OF",
+    "TOK-CARD-DATA",
+    "TOK-METADATA",
+    "TOK-INDEXES",
+    "TOK-FPEXPR",
+)
 """Whose complement the generator reaches in every run."""
 
 _LEAST: Final = 5
@@ -34,6 +41,7 @@ _LEAST: Final = 5
 _FLOOR_EXAMPLES: Final = 80
 _PLAIN_EXAMPLES: Final = 20
 _CEILING_EXAMPLES: Final = 80
+_FORM_EXAMPLES: Final = 40
 _LINKED_EXAMPLES: Final = 12
 _LINKED_PATHS: Final = ("/tokenize", "/tokens", "/tokens/{id}", "/detokenize")
 
@@ -64,6 +72,17 @@ def _plain_only(whole: dict[str, Any]) -> dict[str, Any]:
         "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 40},
     }
     narrowed = {**schemas, "TokenizeBody": plain}
+    return {**whole, "components": {**whole["components"], "schemas": narrowed}}
+
+
+def _of_form(whole: dict[str, Any], form: int) -> dict[str, Any]:
+    """Return the floor of one form of a token request object alone.
+
+    What is made to break it has mostly one fault, and the ceiling says whether that one is any
+    service's: of the ceiling's own complement nearly everything has several.
+    """
+    schemas = whole["components"]["schemas"]
+    narrowed = {**schemas, "TokenizeBody": schemas["TokenRequest"]["anyOf"][form]}
     return {**whole, "components": {**whole["components"], "schemas": narrowed}}
 
 
@@ -173,15 +192,21 @@ def floor(bench: Bench) -> Iterator[Finding]:
 def ceiling(bench: Bench) -> Iterator[Finding]:
     """Generated bodies that no service may accept are refused with a 4xx, never with a 5xx."""
     bridge, judge = _begin(bench)
-    explored = explore(
-        _trimmed(bench, "ceiling", ("/tokenize",)),
-        bridge,
-        judge.judge,
-        keys=lambda _: bench.keys("private_prod"),
-        key_header=bench.target.key_header,
-        search=Search("negative", ("coverage", "fuzzing"), _CEILING_EXAMPLES),
-        seed=bench.seed,
-    )
+    explored = Explored()
+    forms = _trimmed(bench, "floor", ("/tokenize",))
+    for searched, examples in (
+        (_trimmed(bench, "ceiling", ("/tokenize",)), _CEILING_EXAMPLES),
+        *((_of_form(forms, form), _FORM_EXAMPLES) for form in (0, 1)),
+    ):
+        explored += explore(
+            searched,
+            bridge,
+            judge.judge,
+            keys=lambda _: bench.keys("private_prod"),
+            key_header=bench.target.key_header,
+            search=Search("negative", ("coverage", "fuzzing"), examples),
+            seed=bench.seed,
+        )
     yield from _failures(bench, bridge, explored)
     seen = {
         clause: (judge.refused[clause], "invalid bodies refused", judge.shown.get(clause, 0))

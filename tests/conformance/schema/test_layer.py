@@ -54,6 +54,8 @@ def test_the_reference_passes_and_repeats() -> None:
         ("naive-timestamp", FLOOR, "REC-CREATED"),
         ("secret-in-header", FLOOR, "REC-SECRET"),
         ("broken-json-accepted", CEILING, "TOK-ATOMIC"),
+        ("odd-metadata-ignored", CEILING, "TOK-METADATA"),
+        ("odd-expression-ignored", CEILING, "TOK-FPEXPR"),
         ("no-key-accepted", LINKS, "AUTH-HEADER"),
     ],
 )

@@ -145,7 +145,7 @@ def _launch_day(result: Result) -> Figures:
         f"the {len(hit)} busiest of {visits['ip'].nunique()} addresses",
         f"{found.loc['visitors', 'refused']:,} of the visitors'",
         f" {found.loc['visitors', 'offered']:,} attempts",
-        f"LIM-IP refuses {ip_rule['refused']}",
+        f"LIM-IP refuses {ip_rule['refused']:.0f}",
     ]
 
 

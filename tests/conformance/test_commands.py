@@ -1,0 +1,128 @@
+"""The commands, the reports' files and the pytest plugin, against a real server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import conformance
+from conformance.cli import main
+from engine.clauses import CLAUSES
+from tests.engine.http.live import Live
+
+SELECT = "TOK-JSON,REC-FPEXPR,QUO-RATE"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The target file of a demo that is served while these tests run."""
+    file = tmp_path_factory.mktemp("demo") / "target.toml"
+    live = Live("--demo", "--demo-keys", "2", "--write-target", str(file))
+    try:
+        yield file
+    finally:
+        live.client.close()
+        live.process.terminate()
+        live.process.communicate(timeout=20)
+
+
+def test_a_run_prints_a_plan_a_table_and_the_command_that_repeats_it(
+    target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["run", str(target), "--select", SELECT, "--no-limits", "--seed", "9"]
+    assert main([*words, "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("plan: ")
+    assert any("cannot be shown here QUO-RATE: " in line for line in lines)
+    assert any(re.match(r"TOK-JSON +pass ", line) for line in lines)
+    assert lines[-1] == f"python -m conformance {' '.join(words)} --out {out} --force"
+    assert main([*words, "--out", str(out)]) == 2
+    assert "must be empty" in capsys.readouterr().err
+    assert main(["judge", str(out)]) == 0
+    assert not [line for line in capsys.readouterr().out.splitlines() if ": was " in line]
+    assert main(["replay", str(out), "TOK-"]) == 0
+    assert capsys.readouterr().out == f"nothing of TOK- failed in {out}\n"
+    _check_files(out)
+
+
+def _check_files(out: Path) -> None:
+    results = json.loads((out / "results.json").read_text("utf-8"))
+    clauses = [one["clause"] for one in results["clauses"]]
+    assert sorted(clauses) == sorted(SELECT.split(","))
+    cases = ET.parse(out / "junit.xml").getroot().findall("testsuite/testcase")
+    assert [case.get("name") for case in cases] == clauses
+    skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
+    assert skipped == ["QUO-RATE"]
+    page = (out / "report.html").read_text("utf-8")
+    assert "default-src 'none'" in page
+    assert not re.search(r"(src|href)=|<script", page)
+    assert all(clause in page for clause in clauses)
+
+
+def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
+    async def cell() -> conformance.Report:
+        return conformance.run(target, select=["TOK-JSON"], no_limits=True, seed=2)
+
+    report = asyncio.run(cell())
+    assert report.clauses.loc["TOK-JSON", "verdict"] == "pass"
+    assert "TOK-JSON" in report._repr_html_()
+    assert len(report.requests_made) == report.requests
+
+
+def test_list_and_explain_name_what_checks_a_clause(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == [clause.id for clause in CLAUSES]
+    assert main(["explain", "TOK-ATOMIC", "LIM-"]) == 0
+    explained = capsys.readouterr().out
+    assert "the whole request fails and no token is created" in explained
+    assert "accepted: " in explained
+    assert main(["explain", "TOK-ATOMIK"]) == 2
+    assert "did you mean 'TOK-ATOMIC'?" in capsys.readouterr().err
+
+
+def test_init_writes_a_target_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    assert main(["init", str(file)]) == 0
+    assert main(["init", str(file)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
+    if "conformance.pytest_plugin" not in _entry_points():
+        words += ["-p", "conformance.pytest_plugin"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _entry_points() -> set[str]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 # reason: only asked here
+
+    return {point.value for point in entry_points(group="pytest11")}
+
+
+@pytest.mark.slow
+def test_pytest_has_a_test_a_clause(target: Path, tmp_path: Path) -> None:
+    words = ["--pyargs", "conformance", "--target", str(target), "--target-no-limits"]
+    found = _pytest(tmp_path, *words, "-k", "TOK-JSON or QUO-RATE or REC-FPEXPR", "-rA")
+    assert found.returncode == 0, found.stdout
+    assert "2 passed, 1 skipped" in found.stdout
+    assert "no answer says which one is in force" in found.stdout
+
+
+@pytest.mark.slow
+def test_without_a_target_the_plugin_does_nothing(tmp_path: Path) -> None:
+    assert "no tests ran" in _pytest(tmp_path, "--pyargs", "conformance").stdout
+    (tmp_path / "bad.toml").write_text('base_url = "nowhere"\n', "utf-8")
+    found = _pytest(tmp_path, "--pyargs", "conformance", "--target", "bad.toml")
+    assert "bad.toml:1:12: base_url" in found.stdout + found.stderr
+    assert found.returncode != 0

@@ -15,6 +15,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from conformance.bench import Bench
+from conformance.checks._repeating import BACKEND
 from conformance.exchanges import Exchange
 from conformance.registry import Inconclusive, Skip
 from engine.messages import Json
@@ -125,6 +126,7 @@ def smallest(
 
     @hypothesis.settings(
         max_examples=examples,
+        backend=BACKEND,
         database=None,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),

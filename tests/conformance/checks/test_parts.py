@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import importlib
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -93,6 +95,24 @@ def test_a_search_ends_and_tells_the_smallest() -> None:
     found = smallest(bench, st.integers(0, 1000), large, 40)
     assert found is not None
     assert found.body == 77
+
+
+def test_a_search_repeats_whatever_modules_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same seed draws the same: a history is recognised by another process."""
+
+    def drawn() -> list[Any]:
+        found: list[Any] = []
+        smallest(bench_of("tokenize.mirror"), bodies(_LIMIT, [_CARD]), found.append, 60)
+        return found
+
+    before = drawn()
+    names = ", ".join(f"'constant {number}'" for number in range(500))
+    (tmp_path / "many_constants.py").write_text(f"NAMES = [{names}]")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("many_constants")
+    assert drawn() == before
 
 
 def test_a_search_hands_on_why_nothing_can_be_said() -> None:

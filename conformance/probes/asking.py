@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange
-from conformance.probes.sightings import Sighting, mark_late, outcomes_of
+from conformance.probes.sightings import Sighting, late_after_ns, mark_late, outcomes_of
 
 __all__ = ["SECOND_NS", "Asker", "Burst", "Counter", "clusters_of"]
 
@@ -128,15 +128,31 @@ def clusters_of(groups: Sequence[Sequence[Exchange]], calm_ns: int) -> list[list
     """Return groups of exchanges as clusters of sightings, in order of time."""
     everything = [one for group in groups for one in group]
     outcome_of = dict(zip((one.number for one in everything), outcomes_of(everything), strict=True))
-    clusters = [
-        mark_late(
-            [
-                Sighting(one.sent_ns, one.received_ns, outcome_of[one.number])
-                for one in sorted(group, key=lambda each: (each.sent_ns, each.number))
-            ],
-            calm_ns,
-        )
+    plain = [
+        [
+            Sighting(one.sent_ns, one.received_ns, outcome_of[one.number])
+            for one in sorted(group, key=lambda each: (each.sent_ns, each.number))
+        ]
         for group in groups
         if group
     ]
+    marked = [mark_late(cluster, calm_ns) for cluster in plain]
+    clusters = marked if _holds_back(marked, calm_ns) else plain
     return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
+
+
+def _holds_back(clusters: Sequence[Sequence[Sighting]], calm_ns: int) -> bool:
+    """Whether late admissions are the deployment's throttle, and not a server that was slow.
+
+    A throttle that slows holds requests back before it refuses any, and refuses at once.
+    """
+    ordered = sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
+    late = [any(one.is_late for one in cluster) for cluster in ordered]
+    refused = [[one for one in cluster if one.outcome == "refused"] for cluster in ordered]
+    first = next(
+        (place for place, each in enumerate(zip(late, refused, strict=True)) if any(each)), None
+    )
+    if first is None or not late[first]:
+        return False
+    slow_ns = late_after_ns(calm_ns)
+    return not any(one.received_ns - one.sent_ns > slow_ns for each in refused for one in each)

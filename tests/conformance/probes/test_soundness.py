@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.exchanges import Ask, Exchange
+from conformance.probes.asking import clusters_of
 from conformance.probes.families import Family, Rate, families_that_fit, fits
 from conformance.probes.measuring import explain, measure
 from conformance.probes.sightings import Sighting, mark_late
@@ -161,3 +163,28 @@ def test_nothing_refused_and_no_family_is_a_missing_limit() -> None:
     measured = measure([free], RATE)
     assert measured.fault == "105 requests inside 10 s and none refused or slowed"
     assert families_that_fit([free], RATE) == []
+
+
+def answered(number: int, sent_ms: int, took_ms: int, status: int = 200) -> Exchange:
+    ask = Ask(method="GET", path="/tokens")
+    sent_ns = sent_ms * MS_NS
+    return Exchange(
+        number, "check", "lane", number, ask, sent_ns, sent_ns + took_ms * MS_NS, status
+    )
+
+
+def test_a_server_that_stalls_is_not_a_throttle_that_slows() -> None:
+    """What refuses at once when first exceeded does not hold back what it admits later."""
+    first = [answered(1, 0, 1)]
+    beyond = [answered(2, 5_000, 1), answered(3, 5_000, 1, 429)]
+    stalled = [answered(4, 10_000, 2_000)]
+    seen = clusters_of([first, beyond, stalled], MS_NS)
+    assert not any(one.is_late for cluster in seen for one in cluster)
+
+
+def test_what_is_held_back_before_anything_is_refused_is_slowed() -> None:
+    first = [answered(1, 0, 1)]
+    beyond = [answered(2, 5_000, 1), answered(3, 5_000, 5_000)]
+    full = [answered(4, 6_000, 1, 429)]
+    seen = clusters_of([first, beyond, full], MS_NS)
+    assert [one.is_late for cluster in seen for one in cluster].count(True) == 1

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from simulator.comparing import Comparison, compare
     from simulator.covering import CoverageLine, coverage
+    from simulator.exploring import explore
     from simulator.replaying import replay
     from simulator.results import Result
     from simulator.running import run
@@ -32,6 +33,7 @@ __all__ = [
     "capacity",
     "compare",
     "coverage",
+    "explore",
     "load",
     "load_sweep",
     "replay",
@@ -48,6 +50,7 @@ _HOMES: Final = {
     "capacity": "simulator.searching",
     "compare": "simulator.comparing",
     "coverage": "simulator.covering",
+    "explore": "simulator.exploring",
     "load": "simulator.scenario",
     "load_sweep": "simulator.sweeping",
     "replay": "simulator.replaying",

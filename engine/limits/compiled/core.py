@@ -77,7 +77,9 @@ ALL: Final = 1
 
 FIRST_SLOTS: Final = 4
 _LINE_BYTES: Final = 64
-_FIRST: Final = 1 << 8
+_FIRST: Final = 1 << 14
+_FIRST_RING: Final = 1 << 20
+_GROWTH: Final = 4
 
 
 class Core(NamedTuple):
@@ -127,7 +129,7 @@ def fresh_core(flags: Ints) -> Core:
         lines=_lines(_FIRST),
         counter_keys=np.zeros((_FIRST, 3), dtype=np.int32),
         counter_table=np.full(2 * _FIRST, -1, dtype=np.int32),
-        ring=np.zeros(_FIRST, dtype=np.int64),
+        ring=np.zeros(_FIRST_RING, dtype=np.int64),
         lanes=np.zeros((_FIRST, 16), dtype=np.int32),
         lane_table=np.full(2 * _FIRST, -1, dtype=np.int32),
     )
@@ -172,7 +174,7 @@ def widened(core: Core, most: int) -> Core:
 
 def _at_least(need: int, size: int) -> int:
     while size < need:
-        size *= 2
+        size *= _GROWTH
     return size
 
 

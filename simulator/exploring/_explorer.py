@@ -1,0 +1,172 @@
+"""Sliders over a scenario, and a compiled run behind each move of one.
+
+The explorer is a scenario and some *knobs*, each a path in it with its range; the widgets only
+show them. What a knob does is what `with_value` does, so a picture is a run like any other.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from engine.errors import InputError
+from engine.files import format_duration
+from engine.profile import Algorithm
+from simulator.backends import simulate
+from simulator.backends.compiled import cannot_play, warm_up
+from simulator.exploring._picture import picture
+from simulator.results import Result
+from simulator.running import ScenarioLike, resolve
+from simulator.scenario import Scenario, limits_of, profile_of, with_value
+from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
+
+__all__ = ["Explorer", "Knob", "explore"]
+
+_ALGORITHM: Final = "choices.limits.algorithm"
+_WIDER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """What can be turned: a path, its value, and the range that a slider has.
+
+    window: of a rate, whose N is turned; None where the value is the number itself.
+    """
+
+    label: str
+    path: str
+    value: int
+    most: int
+    window: str | None = None
+
+    def written(self, value: int) -> Any:  # noqa: ANN401 # reason: a number or a text
+        """Return the value as a file would hold it."""
+        return value if self.window is None else f"{value}/{self.window}"
+
+
+class Explorer:
+    """A scenario with knobs; in a notebook it shows sliders and a picture.
+
+    knobs: clients of each group, rates of open groups, limits of the rules that requests met.
+    `play` runs it with other values; `static` is the picture of the scenario as it stands, which
+    is what someone sees who only reads.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        if reason := cannot_play(scenario):
+            raise InputError(f"explore is compiled, limits alone, and {reason}; use run")
+        warm_up(_tell)
+        self.scenario = scenario
+        self.algorithm: Algorithm = profile_of(scenario).limits.algorithm
+        base = self.play()
+        self.knobs = _knobs(scenario, base)
+        self.static = picture(base, "as it stands")
+        self._widget: Any = None
+
+    def play(self, values: dict[str, Any] | None = None) -> Result:
+        """Run the scenario with some values changed, by path, and return the result."""
+        scenario = self.scenario
+        for path, value in (values or {}).items():
+            scenario = with_value(scenario, path, value)
+        return simulate(scenario, fidelity="compiled", check=False)
+
+    def draw(self, values: dict[str, Any] | None = None) -> str:
+        """Return the picture with some values changed; a fault as one line."""
+        try:
+            return picture(self.play(values), "with these values")
+        except InputError as fault:
+            return f"<p>{html.escape(str(fault))}</p>"
+
+    @property
+    def widget(self) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
+        """The sliders with both pictures. Raises `InputError` without ipywidgets."""
+        if self._widget is None:
+            self._widget = _widget(self)
+        return self._widget
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:  # noqa: ANN401 # reason: IPython's protocol
+        bundle = self.widget._repr_mimebundle_(**options)  # reason: IPython's protocol
+        data = dict(bundle[0] if isinstance(bundle, tuple) else bundle or {})
+        data["text/html"] = self.static
+        return data
+
+
+def explore(scenario: ScenarioLike) -> Explorer:
+    """Return sliders over a scenario, to be the last line of a notebook's cell.
+
+    Raises `InputError` for a scenario that cannot be, or that compiled code cannot play.
+    """
+    return Explorer(resolve(scenario))
+
+
+def _knobs(scenario: Scenario, base: Result) -> list[Knob]:
+    knobs = []
+    for place, group in enumerate(scenario.clients):
+        path = f"clients[{place}]"
+        most = max(10, _WIDER * group.count)
+        knobs.append(Knob(f"{group.name}: clients", f"{path}.count", group.count, most))
+        if isinstance(group.arrivals, ConstantArrivals | PoissonArrivals):
+            limit, window_ns = group.arrivals.rate
+            window = format_duration(window_ns)
+            label = f"{group.name}: requests / {window}"
+            knobs.append(Knob(label, f"{path}.arrivals.rate", limit, _WIDER * limit, window))
+    met = {line["clause"] for line in base.summary["clauses"] if line["offered"]}
+    for rule in limits_of(scenario):
+        if rule.id in met:
+            window = format_duration(rule.window_ns)
+            limit = rule.limit_requests
+            knobs.append(
+                Knob(
+                    f"{rule.id} / {window}", f"rules.{rule.id}.rate", limit, _WIDER * limit, window
+                )
+            )
+    return knobs
+
+
+def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
+    try:
+        import ipywidgets as _ipywidgets  # noqa: PLC0415 # reason: an optional dependency
+    except ImportError:
+        raise InputError("explore must have ipywidgets; install tollgate[notebooks]") from None
+    widgets: Any = _ipywidgets
+    sliders = {
+        knob: widgets.IntSlider(
+            value=knob.value,
+            min=1,
+            max=knob.most,
+            description=knob.label,
+            continuous_update=True,
+            style={"description_width": "16em"},
+            layout={"width": "36em"},
+        )
+        for knob in explorer.knobs
+    }
+    algorithm = widgets.Dropdown(
+        options=get_args(Algorithm),
+        value=explorer.algorithm,
+        description="algorithm",
+        style={"description_width": "16em"},
+    )
+    drawn = widgets.HTML(value=explorer.draw())
+
+    def follow(change: Any) -> None:  # noqa: ANN401 # reason: the traitlet's change
+        del change
+        values = {
+            knob.path: knob.written(slider.value)
+            for knob, slider in sliders.items()
+            if slider.value != knob.value
+        }
+        if algorithm.value != explorer.algorithm:
+            values[_ALGORITHM] = algorithm.value
+        drawn.value = explorer.draw(values)
+
+    for control in (*sliders.values(), algorithm):
+        control.observe(follow, names="value")
+    pictures = widgets.VBox([drawn, widgets.HTML(value=explorer.static)])
+    return widgets.HBox([widgets.VBox([*sliders.values(), algorithm]), pictures])
+
+
+def _tell(text: str) -> None:
+    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: silence would look like a hang

@@ -1,0 +1,171 @@
+# %% [markdown]
+# # Limit rules one by one
+# Fourteen rows say who may ask how often. Here each is met by a client that asks half as often
+# again as its rate, with no more than that one rule in force.
+#
+# Clauses: LIM-THROTTLE, LIM-BLOCK, and one a row: LIM-TEST-TENANT, LIM-SEARCH, LIM-READ,
+# LIM-CREATE, LIM-PATCH, LIM-DELETE, LIM-ACCOUNT-UPDATER, LIM-PRIVATE, LIM-PUBLIC, LIM-MANAGEMENT,
+# LIM-PROXY-KEY, LIM-PROXY-HOST, LIM-IP, LIM-LEGACY.
+
+# %%
+from fractions import Fraction
+
+import altair as alt
+import pandas as pd
+
+from engine import LimitTable
+from engine.limits import Subject, render
+from notebooks.limits_desk import SECOND_NS, caller, strip, trace
+
+_ = alt.renderers.enable("svg")
+table = LimitTable.default()
+print(render(table))
+assert len(table.rules) == 14
+assert sum(len(rule.counter_names) for rule in table) == 15
+
+# %% [markdown]
+# Fourteen rows, fifteen counters: LIM-PRIVATE counts a key and an address apart.
+#
+# ## Steady overload, one rule at a time
+# The function below asks for two and a half windows, 1.5 times as fast as the rule allows.
+
+
+# %%
+def overload(rule_id: str, who: Subject) -> pd.DataFrame:
+    rule = table[rule_id]
+    window_s = Fraction(rule.window_ns, SECOND_NS)
+    step = window_s / rule.limit_requests * Fraction(2, 3)
+    times = [step * n for n in range(int(window_s * Fraction(5, 2) / step))]
+    frame = trace(times, who, table=LimitTable(rules=(rule,)))
+    seen = (frame["outcome"] != "admitted").to_numpy().nonzero()[0]
+    assert seen[0] == rule.limit_requests, "the first refusal is the first beyond the rate"
+    assert set(frame.loc[seen, "rule"]) <= set(rule.counter_names)
+    return frame.assign(who=f"{rule_id}, {rule.limit_requests} / {window_s} s")
+
+
+def outcomes(frame: pd.DataFrame) -> set[str]:
+    return set(frame["outcome"])
+
+
+# %% [markdown]
+# ### LIM-TEST-TENANT
+# A test tenant: any method and resource, 50 in 10 s for each key and address.
+
+# %%
+frame = overload("LIM-TEST-TENANT", caller(tenant="test"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-SEARCH
+# Searching is dear: 50 in 10 s.
+
+# %%
+frame = overload("LIM-SEARCH", caller("POST", "/tokens/search"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-READ
+# Listing tokens and detokenizing share one counter of 100 in 10 s.
+
+# %%
+frame = overload("LIM-READ", caller("POST", "/detokenize"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-CREATE
+# So do the two ways to create tokens: 200 in 10 s.
+
+# %%
+frame = overload("LIM-CREATE", caller("POST", "/tokenize"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-PATCH and LIM-DELETE
+# Changing and deleting have 200 in 10 s each, whichever token they are about.
+
+# %%
+patch = overload("LIM-PATCH", caller("PATCH", "/tokens/a"))
+delete = overload("LIM-DELETE", caller("DELETE", "/tokens/b"))
+assert outcomes(patch) == outcomes(delete) == {"admitted", "refused"}
+strip(pd.concat([patch, delete]))
+
+# %% [markdown]
+# ### LIM-ACCOUNT-UPDATER
+# The tightest throttle: anything below `/account-updater`, 10 in 10 s.
+
+# %%
+frame = overload("LIM-ACCOUNT-UPDATER", caller("GET", "/account-updater/jobs"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-PRIVATE
+# A private application: 2,000 in 10 s for the key, and as many for the address.
+
+# %%
+frame = overload("LIM-PRIVATE", caller(kind="private"))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-PUBLIC
+# A public application: 50 a minute, and whoever exceeds it is *blocked* for 10 s (LIM-BLOCK).
+
+# %%
+frame = overload("LIM-PUBLIC", caller(kind="public"))
+assert outcomes(frame) == {"admitted", "blocked"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-MANAGEMENT
+# A management application: 200 a minute for the key, wherever it comes from, and a block of 60 s.
+
+# %%
+frame = overload("LIM-MANAGEMENT", caller(kind="management"))
+assert outcomes(frame) == {"admitted", "blocked"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-PROXY-KEY and LIM-PROXY-HOST
+# A proxy that asks for no API key is counted by its own key, or by its custom hostname, each with
+# the caller's address: 50 in 10 s.
+
+# %%
+by_key = overload("LIM-PROXY-KEY", caller(kind=None, key=None, proxy_key="proxy-1"))
+by_host = overload("LIM-PROXY-HOST", caller(kind=None, key=None, host="pay.shop.example"))
+assert outcomes(by_key) == outcomes(by_host) == {"admitted", "refused"}
+strip(pd.concat([by_key, by_host]))
+
+# %% [markdown]
+# ### LIM-IP
+# Anything from one address: 2,000 in 10 s, and a block of 30 s. It is in no tenant's table, and
+# needs no key.
+
+# %%
+frame = overload("LIM-IP", caller(kind=None, key=None))
+assert table["LIM-IP"].is_global
+assert outcomes(frame) == {"admitted", "blocked"}
+strip(frame)
+
+# %% [markdown]
+# ### LIM-LEGACY
+# A legacy key: 100 a minute, in addition to whatever its application's kind brings.
+
+# %%
+frame = overload("LIM-LEGACY", caller(legacy=True))
+assert outcomes(frame) == {"admitted", "refused"}
+strip(frame)
+
+# %% [markdown]
+# ## What to see
+# A throttle lets some through in every window (LIM-THROTTLE): admitted stretches return as soon as
+# the oldest requests leave the window. A block is a wall: nothing passes until it ends.
+
+# %%
+blocks = {rule.id: (rule.block_ns or 0) // SECOND_NS for rule in table if rule.action == "block"}
+print(blocks)
+assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}

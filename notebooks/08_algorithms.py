@@ -1,0 +1,114 @@
+# %% [markdown]
+# # Five algorithms side by side
+# "50 per minute" does not say how it is counted. Five common ways, on one trace, differ in when
+# they refuse and in how much they let through at worst.
+#
+# Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK; the open choice is D-ALGORITHM.
+
+# %%
+from itertools import pairwise
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from engine import LimitTable
+from notebooks.limits_desk import caller, refused, runs, strip, trace
+
+_ = alt.renderers.enable("svg")
+ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
+who = caller("POST", "/tokens", kind="public")
+throttle = LimitTable.default().replace_rule("LIM-PUBLIC", action="throttle", block_ns=None)
+
+# %% [markdown]
+# ## One request a second with a public key
+# LIM-PUBLIC allows 50 a minute, so a client that asks once a second is ten too fast. To see the
+# algorithm alone, its block is made a throttle first.
+
+# %%
+second_by_second = range(400)
+frames = {name: trace(second_by_second, who, table=throttle, algorithm=name) for name in ALGORITHMS}
+strip(pd.concat([frame.assign(who=name) for name, frame in frames.items()]))
+
+# %% [markdown]
+# The log remembers the instant of each admission: exactly 50 lie in any 60 s. The fixed window
+# starts from nothing on each full minute. The counter estimates the log from two windows, a little
+# too strictly. The bucket starts full and refills all the time, so it lasts until second 295 and
+# then lets five of six pass; GCRA with the same burst decides as the bucket does.
+
+# %%
+assert runs(refused(frames["sliding-log"])).startswith("50-59, 110-119")
+assert refused(frames["sliding-log"]) == refused(frames["fixed-window"])
+assert refused(frames["sliding-counter"])[:14] == [*range(50, 61), 66, 72, 78]
+assert refused(frames["token-bucket"])[:3] == [295, 301, 307]
+assert refused(frames["gcra"]) == refused(frames["token-bucket"])
+
+# %% [markdown]
+# ## The same with the block
+# What a block of 10 s adds depends on the algorithm, and on what becomes of the counter when the
+# block ends: it slides on (`keep`) or starts anew (`clear`). And where refusals extend the block,
+# a client that never pauses is never let in again.
+
+# %%
+readings: dict[str, dict[str, Any]] = {
+    "throttle": {},
+    "block, keep": {},
+    "block, clear": {"block_reset": "clear"},
+    "refusals extend": {"block_extends": True},
+}
+cells = {
+    reading: [
+        runs(
+            refused(
+                trace(
+                    range(620),
+                    who,
+                    table=throttle if reading == "throttle" else None,
+                    algorithm=name,
+                    **fields,
+                )
+            )
+        )
+        for name in ALGORITHMS
+    ]
+    for reading, fields in readings.items()
+}
+shown = {
+    reading: [", ".join(text.split(", ")[:3]) + " …" for text in texts]
+    for reading, texts in cells.items()
+}
+print(pd.DataFrame(shown, index=list(ALGORITHMS)).to_string())
+assert cells["block, keep"][0] == cells["block, clear"][0]
+assert cells["block, keep"][2].startswith("50-69, 120-129")
+assert cells["block, keep"][3].startswith("295-304, 355-364")
+assert cells["block, clear"][4].startswith("295-304, 600-609")
+assert set(cells["refusals extend"]) == {"50-619", "295-619"}, "refused until the trace ends"
+
+# %% [markdown]
+# On this trace the log with and without its block look the same: the block ends when the window
+# has room again. The next notebook has one that tells them apart.
+#
+# ## What a window's edge lets through
+# 50 requests just before a full minute and 50 just after it: the fixed window admits all hundred
+# within two seconds, the log only the first half.
+
+# %%
+edge = [59.0 + n / 50 for n in range(50)] + [60.0 + n / 50 for n in range(50)]
+burst = {name: trace(edge, who, table=throttle, algorithm=name) for name in ALGORITHMS}
+admitted = {name: int((frame["outcome"] == "admitted").sum()) for name, frame in burst.items()}
+print(admitted)
+assert admitted["fixed-window"] == 100
+assert admitted["sliding-log"] == 50
+strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]))
+
+# %% [markdown]
+# ## Strict spacing
+# GCRA with a burst of one admits a request every 1.2 s and no two together.
+
+# %%
+spaced = trace([n / 5 for n in range(60)], who, table=throttle, algorithm="gcra", burst_requests=1)
+passed = list(spaced.loc[spaced["outcome"] == "admitted", "second"])
+print(passed[:4])
+gaps = [round(b - a, 6) for a, b in pairwise(passed)]
+assert set(gaps) == {1.2}
+strip(spaced.assign(who="gcra, burst 1"))

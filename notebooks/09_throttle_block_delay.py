@@ -1,0 +1,131 @@
+# %% [markdown]
+# # Throttle against block, refuse against delay
+# A throttle holds a rate; a block punishes for exceeding it. And "slowed or refused" leaves a
+# throttle two ways: say no, or make wait.
+#
+# Clauses: LIM-THROTTLE, LIM-BLOCK, LIM-PUBLIC, LIM-MANAGEMENT, LIM-TEST-TENANT, ERR-429.
+
+# %%
+from fractions import Fraction
+
+import altair as alt
+import pandas as pd
+
+from engine import LimitTable
+from notebooks.limits_desk import caller, play, refused, runs, strip, trace
+
+_ = alt.renderers.enable("svg")
+public = caller("POST", "/tokens", kind="public")
+as_throttle = LimitTable.default().replace_rule("LIM-PUBLIC", action="throttle", block_ns=None)
+
+# %% [markdown]
+# ## The block itself
+# One request at 0, 49 at 55 s, one at 55.5: the last is one too many and begins a block of 10 s,
+# until 65.5. The window has room from 60 on, when the first request leaves it. So at 62 a throttle
+# admits and a block does not (LIM-BLOCK).
+
+# %%
+times: list[Fraction | float] = [
+    0,
+    *[55] * 49,
+    Fraction(111, 2),
+    62,
+    Fraction(131, 2) - Fraction(1, 10**9),
+]
+times += [Fraction(131, 2), 66]
+block = trace(times, public)
+throttle = trace(times, public, table=as_throttle)
+assert list(block["outcome"][50:]) == ["blocked", "blocked", "blocked", "admitted", "blocked"]
+assert throttle["outcome"][51] == "admitted"
+strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")]))
+
+# %% [markdown]
+# One nanosecond before 65.5 it still refuses, at 65.5 it admits: a block that begins at *t* holds
+# in [*t*, *t* + 10 s).
+#
+# ## Keep or clear
+# 51 requests at once, then one a second. The block ends at 10. If the counter slides on, it is
+# still full and the next request begins another block, until the window lets go at 60. If it is
+# cleared, service resumes at 10 (D-BLOCK-RESET).
+
+# %%
+burst = [0] * 51 + list(range(1, 100))
+keep = trace(burst, public)
+clear = trace(burst, public, block_reset="clear")
+print("keep: ", runs(refused(keep)))
+print("clear:", runs(refused(clear)))
+assert runs(refused(keep)) == "0-59"
+assert runs(refused(clear)) == "0-9, 60-69"
+strip(pd.concat([keep.assign(who="keep"), clear.assign(who="clear")]))
+
+# %% [markdown]
+# ## What a long block costs
+# A management script at four requests a second: 200 pass in 50 s, then it is blocked for 60 s
+# (LIM-MANAGEMENT). It gets 200 through in 110 s; a throttle would give 200 in 60 s.
+
+# %%
+manager = caller(kind="management")
+quarter = [Fraction(n, 4) for n in range(4 * 220)]
+blocked = trace(quarter, manager)
+gentle = trace(
+    quarter,
+    manager,
+    table=LimitTable.default().replace_rule("LIM-MANAGEMENT", action="throttle", block_ns=None),
+)
+assert runs(refused(blocked)) == "50-109, 160-219"
+assert runs(refused(gentle)) == "50-59, 110-119, 170-179"
+strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")]))
+
+# %% [markdown]
+# ## Refuse or delay
+# A private key on a test tenant at ten requests a second, twice what LIM-TEST-TENANT allows.
+# Refusing: half get 429. Counting the refused ones too: after the first window none is let in,
+# ever. Delaying, first come first served, with at most 10 s of patience: most wait.
+
+# %%
+tester = caller("POST", "/tokens", tenant="test")
+tenth = [Fraction(n, 10) for n in range(300)]
+refusing = trace(tenth, tester)
+counting = trace(tenth, tester, count_refused=True)
+delaying = trace(tenth, tester, throttle="delay")
+assert refused(refusing)[0] == 5.0
+assert runs(refused(refusing)) == "5-9, 15-19, 25-29"
+assert refused(counting) == [n / 10 for n in range(50, 300)]
+strip(
+    pd.concat(
+        [
+            refusing.assign(who="refuse"),
+            counting.assign(who="refuse, refusals count"),
+            delaying.assign(who="delay up to 10 s"),
+        ]
+    )
+)
+
+# %% [markdown]
+# A delayed request is charged where it is released, in the order of arrival. Requests of seconds 5
+# to 9 wait 5 s each, those of 10 to 14 wait 10 s; those after them would wait longer than the
+# bound, are refused and change nothing (D-THROTTLE).
+
+# %%
+waits = delaying.assign(
+    step=(delaying["second"] // 5 * 5).astype(int),
+    wait_s=delaying["wait_s"].where(delaying["outcome"] != "refused"),
+)
+by_step = waits.groupby("step")["wait_s"].agg(["min", "max"])
+print(by_step.to_string())
+assert list(by_step["max"].fillna(-1)) == [0, 5, 10, -1, 10, -1]
+alt.Chart(waits.dropna()[["second", "wait_s"]], width=560, height=120).mark_point(size=6).encode(
+    x=alt.X("second:Q", title="asked at, seconds"), y=alt.Y("wait_s:Q", title="wait, seconds")
+)
+
+# %% [markdown]
+# ## The answer says how long
+# A refused request gets 429 (ERR-429) with `Retry-After`: whole seconds, rounded up, at least 1;
+# whoever waits that long is let in. `wait_ns` is the exact time.
+
+# %%
+decisions = play([0] * 50 + [Fraction(9_999_999_999, 10**9), 10], tester)
+print(decisions[50].wait_ns, "ns")
+assert decisions[50].outcome == "refused"
+assert decisions[50].wait_ns == 1
+assert decisions[51].outcome == "admitted"

@@ -11,11 +11,14 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from engine.messages import Json
 
 __all__ = ["Ask", "Exchange", "KeyLabel"]
+
+_LONGEST_SHOWN: Final = 4_000
+_SHOWN: Final = 200
 
 KeyLabel = str
 """A key of the target: its role and place, such as `private_prod.1`."""
@@ -63,13 +66,23 @@ class Ask:
         if self.body is not None and not isinstance(self.body, bytes):
             headers.setdefault("Content-Type", "application/json")
         parts += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()]
-        if isinstance(self.body, bytes):
-            parts.append(
-                f"--data-binary {shlex.quote(self.body.decode(errors='backslashreplace'))}"
-            )
-        elif self.body is not None:
-            parts.append(f"-d {shlex.quote(json.dumps(self.body, ensure_ascii=False))}")
+        if self.body is not None:
+            parts.append(_data(self.body))
         return " ".join(parts)
+
+
+def _data(body: Json | bytes) -> str:
+    """Return the option that sends a body; a long one only begins to be shown."""
+    option, text = "-d", ""
+    if isinstance(body, bytes):
+        option, size = "--data-binary", len(body)
+        text = body[: _LONGEST_SHOWN + 1].decode(errors="backslashreplace")
+    else:
+        text = json.dumps(body, ensure_ascii=False)
+        size = len(text.encode())
+    if len(text) <= _LONGEST_SHOWN:
+        return f"{option} {shlex.quote(text)}"
+    return f"{option} @BODY  # {size} bytes that begin with {shlex.quote(text[:_SHOWN])}"
 
 
 def _variable(label: KeyLabel) -> str:

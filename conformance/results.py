@@ -50,6 +50,7 @@ class ClauseResult:
     def says(self) -> str:
         """The sentence of the finding that decides."""
         found = [one for one in self.findings if one.verdict is self.verdict]
+        found.sort(key=lambda one: one.reading is not None)  # what was seen before what it means
         more = len({one.says for one in found}) - 1
         text = found[0].says if found else ""
         return f"{text} (and {more} more)" if more > 0 else text

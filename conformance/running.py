@@ -168,6 +168,9 @@ class Run:
             if gone or left:
                 self.progress.cleaned(gone, left)
             self._write_tail(took_ns, (gone, left))
+        except KeyboardInterrupt:
+            clean(self.session)  # a second Ctrl-C ends this too
+            raise
         finally:
             self.transport.close()
             self.history.close()

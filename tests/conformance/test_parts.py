@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance import running
+from conformance.bench import Bench
 from conformance.choices import known_to_toml, read_profile
 from conformance.created import Created
 from conformance.exchanges import Ask, Exchange
 from conformance.in_process import deploy
 from conformance.pacing import Pacer
 from conformance.redacting import Redactor, made_key
+from conformance.registry import Check
 from conformance.results import assemble, last_line
 from conformance.shapes import RequestShape, filled
 from conformance.verdicts import Finding, Verdict, worst
@@ -153,3 +157,27 @@ def test_a_curl_line_names_keys_by_variables() -> None:
         '-H "X-Key: $KEY_PUBLIC_1" -H "X-Proxy: $KEY_PROXY_KEY_2" '
         "-H 'Content-Type: application/json' -d '{\"it'\"'\"'s\": \"é\"}'"
     )
+
+
+def test_a_long_body_only_begins_to_be_shown() -> None:
+    for body in (b"x" * 30_000_000, ["y" * 30_000]):
+        line = Ask(method="PUT", path="/", body=body).curl("http://localhost")
+        assert len(line) < 400
+        assert "@BODY  # 300" in line
+
+
+def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(bench: Bench) -> Iterable[Finding]:
+        bench.ask("POST", "/tokenize", {"a": "b"}, key=bench.key("private_prod"))
+        if bench.seed:
+            raise KeyboardInterrupt
+        yield bench.passes("TOK-LEAF", "never said")
+
+    check = Check("a", ("TOK-LEAF",), "says", "a pass", interrupted)
+    monkeypatch.setattr(running, "all_checks", lambda: {"a": check})
+    made = deploy()
+    with pytest.raises(KeyboardInterrupt):
+        running.Run(made.target, running.Options(seed=1), transport=made.transport).execute()
+    store = made.engine.services.store
+    with store.transaction(write=False):
+        assert [store.count_tokens(tenant.id) for tenant in store.tenants()] == [0] * 4

@@ -355,12 +355,8 @@ def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
         text = bench.target.key_labels[key].value
         management = bench.key("management")
         exchange = bench.ask("POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text})
-        made = bench.ask(
-            "POST",
-            "/applications",
-            {"name": "x", "kind": "private", "grants": []},
-            key=management,
-        )
+        body = {"name": "x", "kind": "private", "grants": []}
+        made = bench.ask("POST", "/applications", body, key=management)
         path = f"/applications/{made.json['id']}/keys"
         new = bench.ask("POST", path, {}, key=management)
         secrets.append(new.json["key"])

@@ -256,18 +256,6 @@ async def _busy_for_too_many(engine: FaultyEngine, request: Request, submit: Sub
     return dataclasses.replace(response, status=503) if response.status == 429 else response
 
 
-@fault("forbidden-for-blocked", "ERR-429")
-async def _forbidden_for_blocked(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
-    """A request that a block refuses gets 403; one that a throttle refuses gets 429."""
-    del engine
-    response = await submit(request)
-    if response.decision.outcome == "blocked":
-        return dataclasses.replace(response, status=403)
-    return response
-
-
 @fault("gateway-timeout", "ERR-408")
 async def _gateway_timeout(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A proxy whose destination takes too long answers 504."""

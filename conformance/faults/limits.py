@@ -167,7 +167,7 @@ def _throttle_only_watches(table: LimitTable) -> LimitTable:
     return _each(table, lambda rule: {"shadow": True} if rule.action == "throttle" else {})
 
 
-@fault_of_limits("throttle-blocks", "LIM-THROTTLE")
+@fault_of_limits("throttle-blocks", "LIM-READ")
 def _throttle_blocks(table: LimitTable) -> LimitTable:
     """A throttled client is shut out for 15 s, as if a block row had fired."""
 
@@ -193,9 +193,3 @@ def _block_missing(table: LimitTable) -> LimitTable:
 def _block_half_as_long(table: LimitTable) -> LimitTable:
     """Blocks last half as long."""
     return _each(table, lambda rule: {"block_ns": rule.block_ns // 2} if rule.block_ns else {})
-
-
-@fault_of_limits("block-twice-as-long", "LIM-BLOCK")
-def _block_twice_as_long(table: LimitTable) -> LimitTable:
-    """Blocks last twice as long."""
-    return _each(table, lambda rule: {"block_ns": rule.block_ns * 2} if rule.block_ns else {})

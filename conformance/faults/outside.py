@@ -103,10 +103,14 @@ def _file_less(profile: Profile) -> Profile:
     return profile.replace(account_updater={"file_limit_bytes": 27_000_000})
 
 
-@fault_of_profile("file-twice-as-long", "ACC-FILE")
-def _file_twice(profile: Profile) -> Profile:
-    """A batch file may have 60 MB."""
-    return profile.replace(account_updater={"file_limit_bytes": 60_000_000})
+@fault("file-of-any-size", "ACC-FILE")
+async def _file_of_any_size(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A batch file over the limit is taken, and nothing comes of it."""
+    limit_bytes = engine.profile.account_updater.file_limit_bytes
+    is_long = isinstance(request.body, bytes) and len(request.body) > limit_bytes
+    if request.method == "PUT" and is_long:
+        return Response(204)
+    return await submit(request)
 
 
 @fault("one-job-at-a-time", "ACC-SPLIT")

@@ -7,20 +7,28 @@ of its own.
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from conformance.faults.registry import Fault, fault_of
 from conformance.in_process import Deployment, deploy
 from conformance.registry import all_checks, checks_of
 from conformance.running import Options, Run
 from conformance.verdicts import Finding, Verdict
+from engine import Profile
 from engine.clauses import CLAUSES
+from engine.files import Include
 
 __all__ = ["SEED", "Trial", "judged", "try_fault", "try_good"]
 
 SEED = 7
+_TOLD = f'[limits]\nalgorithm = "{Profile().limits.algorithm}"\n'
+"""What the operator says of every deployment here. Without it a limit that is off by one looks
+like another algorithm of the right limit, which would be a reading and no fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +92,12 @@ def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
 
 def _run(deployment: Deployment, checks: tuple[str, ...], clauses: tuple[str, ...]) -> Run:
     options = Options(checks=checks, select=clauses, seed=SEED)
-    run = Run(deployment.target, options, transport=deployment.transport)
-    run.execute()
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "profile.toml"
+        told.write_text(_TOLD, encoding="utf-8")
+        target = dataclasses.replace(deployment.target, profile=Include(str(told)))
+        run = Run(target, options, transport=deployment.transport)
+        run.execute()
     return run
 
 

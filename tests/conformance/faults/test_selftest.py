@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from conformance.cli import main
@@ -67,3 +69,28 @@ def test_an_unknown_fault_is_bad_input(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_known_bad_server_is_caught_over_http() -> None:
     trial = try_over_http(all_faults()["naive-timestamp"], generated=False)
     assert trial.killers == ("record.fields",)
+
+
+@pytest.mark.slow
+def test_every_fault_is_caught_within_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    """The minute is that of a machine that does nothing else, so it is counted in its own time."""
+    began = os.times()
+    code = main(["selftest", "--processes", "2"])
+    ended = os.times()
+    assert code == 0, capsys.readouterr().out
+    spent_s = sum(after - before for before, after in zip(began[:4], ended[:4], strict=True))
+    assert spent_s < 60
+
+
+@pytest.mark.slow
+def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    assert main(["selftest", "--full", "--select", CHOSEN, "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "kill matrix" in said
+    assert "●" in said
+    assert "over HTTP" in said
+    assert "schema.floor" in said
+    assert "4 of 4 known-bad deployments caught" in said

@@ -1,7 +1,7 @@
 """The clause checks: one file a section of the specification, each check bound to clause ids.
 
-Importing this package fills `conformance.registry.CHECKS` with them. What measures limits by
-sending many requests is not here but in `conformance.probes`.
+Importing this package fills `conformance.registry.CHECKS` with them. How limits are measured
+stands in `conformance.probes`.
 """
 
 from conformance.checks import (
@@ -10,6 +10,8 @@ from conformance.checks import (
     containers,
     deduplication,
     fingerprints,
+    limits,
+    limits_rules,
     proxies,
     reactors,
     request_object,
@@ -28,6 +30,8 @@ __all__ = [
     "containers",
     "deduplication",
     "fingerprints",
+    "limits",
+    "limits_rules",
     "proxies",
     "reactors",
     "request_object",

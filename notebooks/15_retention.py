@@ -1,0 +1,80 @@
+# %% [markdown]
+# # Retention
+# Some data has a deadline: a cvc an hour, a token intent a day, a log entry a day. Until then it
+# can be read, and from then on it cannot.
+#
+# Clauses: QUO-CVC, QUO-INTENT, QUO-LOG, QUO-TENANT.
+
+# %%
+import pandas as pd
+
+from notebooks.desk import CARD, Desk
+
+HOUR_S = 3600
+desk = Desk()
+key = desk.key("token:create", "token:read", "token-intent:create", "token-intent:read", "log:read")
+
+
+def cvc_of(token: str) -> object:
+    answer = desk.ask("POST", "/detokenize", {"card": f"{{{{ {token} }}}}"}, key=key)
+    assert answer.status == 200, answer.body
+    return answer.body["card"].get("cvc")
+
+
+# %% [markdown]
+# ## The cvc
+# A card's cvc may be read for one hour after it was stored (QUO-CVC). The card itself stays.
+
+# %%
+card = desk.tokenize(CARD, key=key)["id"]
+seen = []
+for seconds in (0, HOUR_S - 1, 1):
+    desk.wait(seconds)
+    seen.append({"after, s": desk.clock.now_ns // 10**9, "cvc": cvc_of(card) or "gone"})
+print(pd.DataFrame(seen).to_string(index=False))
+assert [line["cvc"] for line in seen] == ["123", "123", "gone"]
+
+# %% [markdown]
+# ## Token intents
+# An intent is a token that has not been decided upon; after a day it is as if it had never been
+# (QUO-INTENT).
+
+# %%
+made = desk.ask("POST", "/token-intents", CARD, key=key)
+assert made.status == 201
+intent = f"/token-intents/{made.body['id']}"
+desk.wait(24 * HOUR_S - 1)
+assert desk.ask("GET", intent, key=key).status == 200
+desk.wait(1)
+assert desk.ask("GET", intent, key=key).status == 404
+
+# %% [markdown]
+# ## The log
+# Every request leaves an entry. One is readable until it is 24 hours old (QUO-LOG).
+
+
+# %%
+def entries() -> int:
+    return len(desk.ask("GET", "/logs", key=key).body["data"])
+
+
+desk.wait(48 * HOUR_S)
+desk.tokenize({"name": "Ada"}, key=key)
+before = entries()
+desk.wait(25 * HOUR_S)
+after = entries()
+print(f"{before} before, {after} after")
+assert after < before
+
+# %% [markdown]
+# ## Whose deadline
+# Quotas are a tenant's (QUO-TENANT). A changed retention holds for what is stored from then on:
+# the deadline of a cvc was fixed when it was created (D-QUOTA-CHANGE).
+
+# %%
+old = desk.tokenize(CARD, key=key)["id"]
+desk.engine.set_quota(desk.tenant, "CVC Retention", "10s")
+new = desk.tokenize(CARD, key=key)["id"]
+desk.wait(10)
+assert cvc_of(old) == "123"
+assert cvc_of(new) is None

@@ -46,7 +46,7 @@ from engine.limits.compiled.finding import (
     rule_of,
     sizes_of,
 )
-from engine.limits.compiled.jit import inlined
+from engine.limits.compiled.jit import called, inlined
 
 __all__ = ["BLOCKED", "DELAYED", "REFUSED", "decide"]
 
@@ -84,7 +84,7 @@ def _charge(raw: Raw, counter: Int, t_ns: Int) -> None:
         _gcra(line, raw.ring, rule, t_ns)
 
 
-@inlined
+@called
 def _grow_ring(raw: Raw, line: Pointer, limit: Int) -> None:
     """Move a ring to where it has twice the slots, at most `limit`."""
     used, ring = raw.used, raw.ring
@@ -99,7 +99,7 @@ def _grow_ring(raw: Raw, line: Pointer, limit: Int) -> None:
     line[LEG] = (line[LEG] & LEG_MASK) | more << LEG_BITS
 
 
-@inlined
+@called
 def _charge_refused(raw: Raw, counter: Int, now_ns: Int) -> None:
     """Charge a request that was refused (D-COUNT all)."""
     line = line_of(raw, counter)
@@ -128,7 +128,7 @@ def decide(raw: Raw, now_ns: Int, lane: Int) -> _Found:
     return 0, 0, 0, 0
 
 
-@inlined
+@called
 def _beyond(raw: Raw, now_ns: Int, lane: Int) -> _Found:
     """Decide where at least one counter is not ready: delay or refuse."""
     row = lane_row(raw, lane)
@@ -196,7 +196,7 @@ def _refuse(raw: Raw, now_ns: Int, lane: Int, refusing: Int) -> _Found:
     return 4 * (decider + 1) + outcome, wait_ns, refusing, shadow
 
 
-@inlined
+@called
 def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
     """Charge an admitted request at its release."""
     row = lane_row(raw, lane)

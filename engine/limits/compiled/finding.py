@@ -23,7 +23,7 @@ from engine.limits.compiled.core import (
     RULE_WIDTH,
     Core,
 )
-from engine.limits.compiled.jit import inlined
+from engine.limits.compiled.jit import called, inlined
 from engine.limits.compiled.raw import moved, pointer
 
 __all__ = [
@@ -169,7 +169,7 @@ def _lane_slot(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) ->
     return _slot(key, ip, rest, raw.lane_mask)
 
 
-@inlined
+@called
 def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
     """Return the lane of a class, key, address, proxy key and host; −1 stands for none of them."""
     table = raw.lane_table
@@ -228,7 +228,7 @@ def _find_counter(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) 
     return number
 
 
-@inlined
+@called
 def refill_tables(raw: Raw) -> None:
     """Fill both hash tables, which are empty, with what is there."""
     for number in range(raw.used[LANES]):

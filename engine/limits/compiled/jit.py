@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import numba as _numba
 from numba.extending import register_jitable as _register_jitable
 
-__all__ = ["Jit", "cache_root", "inlined"]
+__all__ = ["Jit", "cache_root", "called", "inlined"]
 
 numba: Any = _numba
 register_jitable: Any = _register_jitable
@@ -37,8 +37,15 @@ _UNUSED_DAYS: Final = 30
 def inlined(function: _Function) -> _Function:
     """Let compiled code call a plain function, compiled as it stands; Python's calls stay Python's.
 
-    The function itself is returned, so its module need not know of numba.
+    The function itself is returned, so its module need not know of numba. Its code is put where it
+    is called: passing the many pointers of a simulation from call to call costs more than most do.
     """
+    found: _Function = register_jitable(forceinline=True)(function)
+    return found
+
+
+def called(function: _Function) -> _Function:
+    """Do the same as `inlined` for what is large or rare: a call, so that compiling stays short."""
     found: _Function = register_jitable(function)
     return found
 
@@ -65,7 +72,7 @@ class Jit:
 
     def __init__(self, name: str, sources: Iterable[Path]) -> None:
         digest = hashlib.sha256(numba.__version__.encode())
-        for path in sorted(sources):
+        for path in sorted({*sources, Path(__file__)}):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         self.name = name
         self._folder: Path | None = cache_root() / f"{name}-{digest.hexdigest()[:16]}"

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from engine.limits.compiled.finding import Int, Pointer, find_lane
-from engine.limits.compiled.jit import inlined
+from engine.limits.compiled.jit import called, inlined
 from engine.limits.compiled.raw import moved
 from simulator.backends.compiled import layout as at
 from simulator.backends.compiled.drawing import (
@@ -93,7 +93,7 @@ def asked(sim: RawSim, number: Int) -> Int:
     return _combo(sim, number, entry, key, address)
 
 
-@inlined
+@called
 def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
     """Return the number of a client's combo, a new one where it is new."""
     mixed = (number * 31 + entry) * at.MIX_1 + (key * 8191 + address) * at.MIX_2
@@ -160,7 +160,7 @@ def next_arrival_ns(sim: RawSim, number: Int) -> Int:
     return _next_varying_ns(sim, number, client, group)
 
 
-@inlined
+@called
 def _next_burst_ns(sim: RawSim, client: Pointer, group: Pointer, floats: Pointer) -> Int:
     while True:
         is_on = client[at.C_IS_ON] != 0
@@ -186,7 +186,7 @@ def _next_burst_ns(sim: RawSim, client: Pointer, group: Pointer, floats: Pointer
             return np.int64(_NEVER)
 
 
-@inlined
+@called
 def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) -> Int:
     state = moved(sim.client_floats, np.int64(number) * at.FLOAT_WIDTH)
     if not client[at.C_ACTIVE]:
@@ -212,7 +212,7 @@ def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) 
 # --- retries -----------------------------------------------------------------------------------
 
 
-@inlined
+@called
 def own_delay_ns(sim: RawSim, client: Pointer, group: Pointer, retry: Int, last_ns: Int) -> Int:
     """Return `retrying.own_delay_ns`; min(cap, base << n) so that nothing overflows."""
     kind, base_ns, cap_ns = group[at.G_RETRY_KIND], group[at.G_BASE], group[at.G_CAP]

@@ -17,7 +17,7 @@ from numba import types as _types
 from numba.extending import intrinsic as _intrinsic
 
 from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import inlined
+from engine.limits.compiled.jit import called, inlined
 from engine.limits.compiled.raw import moved
 from simulator.traffic import draws
 
@@ -84,7 +84,7 @@ def _high_word(typing_context: Any, one: Any, other: Any) -> Any:  # noqa: ANN40
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@inlined
+@called
 def _refill(stream: Pointer) -> None:
     """Compute the stream's next block of four words."""
     stream[_BLOCK] += _ONE
@@ -129,7 +129,7 @@ def choose(u: float, tables: Pointer, first: Int, count: Int) -> Int:
     return min(low, np.int64(count) - 1)
 
 
-@inlined
+@called
 def draw_ns(draw: Pointer, share: float, u: float, values: Pointer, tables: Pointer) -> Int:
     """Return one draw; share is sigma or alpha, where it has one."""
     kind = draw[KIND]

@@ -18,7 +18,7 @@ import numpy as np
 from engine.limits.compiled.core import Core
 from engine.limits.compiled.deciding import DELAYED, decide
 from engine.limits.compiled.finding import SOURCES, Int, Pointer, has_lane_room, has_room
-from engine.limits.compiled.jit import Jit, inlined
+from engine.limits.compiled.jit import Jit, called, inlined
 from engine.limits.compiled.raw import moved
 from simulator.backends.compiled import layout as at
 from simulator.backends.compiled.choosing import asked, drawn_ns, next_arrival_ns, own_delay_ns
@@ -112,7 +112,7 @@ def _arm(sim: RawSim, number: Int, now_ns: Int) -> None:
         schedule(sim, due_ns, order, first[at.R_SERIAL], at.TIMER, number)
 
 
-@inlined
+@called
 def _fire(sim: RawSim, number: Int, now_ns: Int) -> None:
     """Let the first in the line begin, if it may."""
     client = client_row(sim, number)
@@ -183,7 +183,7 @@ def _attempt(sim: RawSim, asking: Int, now_ns: Int) -> None:
         _put(sim, asking, now_ns)
 
 
-@inlined
+@called
 def _put(sim: RawSim, asking: Int, now_ns: Int) -> None:
     """Let the limits decide about an attempt, record it, and do what follows."""
     request = request_row(sim, asking)
@@ -251,7 +251,7 @@ def _end_well(sim: RawSim, asking: Int, now_ns: Int, latency_ns: Int) -> None:
     _end(sim, asking, now_ns, 1 if in_time else 0)
 
 
-@inlined
+@called
 def _end(sim: RawSim, asking: Int, now_ns: Int, well: Int) -> None:
     """End a request: a closed loop thinks, another takes its place, or it is gone."""
     request = request_row(sim, asking)
@@ -289,7 +289,7 @@ def _think(sim: RawSim, asking: Int, now_ns: Int) -> None:
         schedule(sim, at_ns, number << 16 | 1, request[at.R_SERIAL], at.ASK, asking)
 
 
-@inlined
+@called
 def _arrive(sim: RawSim, number: Int, now_ns: Int) -> None:
     """Begin an open client's request, or let it wait; then look for its next."""
     client = client_row(sim, number)
@@ -319,7 +319,7 @@ def _await_arrival(sim: RawSim, number: Int) -> None:
         schedule(sim, at_ns, number << 16 | 1, client[at.C_SERIAL], at.ARRIVE, number)
 
 
-@inlined
+@called
 def _start(sim: RawSim, clients: Int, loops: Int) -> None:
     """Start every client: requests 0 … loops − 1 are the closed ones' loops, in order."""
     asking = np.int64(0)

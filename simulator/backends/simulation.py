@@ -55,12 +55,7 @@ def simulate(  # reason: what a run is told
     if fidelity not in FIDELITIES:
         raise InputError(f"fidelity = {fidelity!r} must be one of {', '.join(FIDELITIES)}")
     seed = scenario.seed if seed is None else seed
-    warm_up_ns = scenario.warm_up_ns if warm_up_ns is None else warm_up_ns
-    if not 0 <= warm_up_ns < scenario.duration_ns:
-        raise InputError(
-            f"warm_up = {format_duration(warm_up_ns)} must be below the duration, "
-            f"{format_duration(scenario.duration_ns)}; take less"
-        )
+    warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
     profile, tables = profile_of(scenario), limit_tables_of(scenario)
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
@@ -109,6 +104,17 @@ def simulate(  # reason: what a run is told
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
     return book.close(gate.violations() if check else None)
+
+
+def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:
+    """Return how long results are left out; raises `InputError` when nothing would be left."""
+    warm_up_ns = scenario.warm_up_ns if asked_ns is None else asked_ns
+    if not 0 <= warm_up_ns < scenario.duration_ns:
+        raise InputError(
+            f"warm_up = {format_duration(warm_up_ns)} must be below the duration, "
+            f"{format_duration(scenario.duration_ns)}; take less"
+        )
+    return warm_up_ns
 
 
 def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:

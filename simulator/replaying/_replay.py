@@ -68,10 +68,8 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     tenant: kind of the tenant of which the log says nothing.
     speed: instants are floor((t − t0) / speed), exactly.
     pseudonymise: addresses and keys become keyed hashes, under a key that nobody keeps.
-    fidelity: `limits` decides alone, `compiled` decides alike in one pass over arrays, `engine`
-        runs every request through the whole engine.
-    check: run the invariant checkers over the result.
-    out: a folder for the result's files; without it the rows stay in memory.
+    fidelity: `limits` decides alone, `compiled` alike in one pass, `engine` runs each whole.
+    check: run the invariant checkers. out: a folder for the files; else the rows stay in memory.
     progress: told now and then what is done (`reading`, `deciding`) and how many requests so far.
 
     Raises `InputError` for a log, a map or limits that cannot be used.

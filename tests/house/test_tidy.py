@@ -83,9 +83,12 @@ def _has_a_use_of_its_own(path: Path) -> bool:
 
 
 def _is_discovered(path: Path) -> bool:
-    """Whether the folder's `__init__` imports whatever lies in it."""
+    """Whether the folder's `__init__` imports whatever lies in it, or some module by its name."""
     package = path.with_name("__init__.py")
-    return package in files() and "iter_modules" in text(package)
+    if package in files() and "iter_modules" in text(package):
+        return True
+    importers = [text(each) for each in python_files(*PACKAGES)]
+    return any("import_module(f" in each and f'"{path.stem}"' in each for each in importers)
 
 
 def test_every_data_file_is_named_by_code() -> None:

@@ -124,7 +124,7 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22) -> alt.Chart
             x2="to",
             y=alt.Y("who:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
             color=alt.Color("outcome:N", scale=colours, title=None),
-            stroke=alt.Stroke("outcome:N", scale=colours, legend=None),
+            stroke=alt.Stroke("outcome:N", scale=colours, title=None),
         )
     )
     return chart

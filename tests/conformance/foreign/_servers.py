@@ -1,0 +1,243 @@
+"""Limiters that others wrote, in front of the demo: nginx and HAProxy as children on loopback.
+
+Each runs in the foreground out of a temporary folder with a configuration made for the test, and
+ends by its own process. What it is not: a way to deploy them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from conformance.target import Target
+
+__all__ = ["delaying", "demo", "haproxy", "nginx"]
+
+_PATIENCE_S: Final = 15.0
+_CHUNK_BYTES: Final = 65_536
+_PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+LOOSE: Final = """
+[[rule]]
+id = "LIM-PRIVATE"
+match = { application = "private" }
+counter = "key"
+rate = "1000000/1s"
+action = "throttle"
+"""
+"""A limit table that never refuses what a test sends."""
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=_PATH)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a child until the end of the block; its words go to a file of the folder."""
+    with (folder / "child.log").open("wb") as log:
+        child = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            yield child
+        finally:
+            child.terminate()
+            try:
+                child.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _await_port(port: int, child: subprocess.Popen[bytes], folder: Path) -> None:
+    end_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end_s and child.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    said = (folder / "child.log").read_text(errors="replace")[-2000:]
+    pytest.fail(f"{child.args!r} does not listen: {said}")
+
+
+@contextmanager
+def demo(folder: Path, limits: str) -> Iterator[Target]:
+    """Serve the demo in a process of its own with this limit table; gives its target."""
+    folder.mkdir()
+    (folder / "limits.toml").write_text(limits)
+    target = folder / "target.toml"
+    options = ["--demo", "--port", "0", "--write-target", str(target)]
+    options += ["--limits", str(folder / "limits.toml")]
+    with _running([sys.executable, "-m", "engine", "serve", *options], folder) as child:
+        end_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end_s and child.poll() is None:
+            if target.exists() and "[[tenants]]" in target.read_text():
+                break
+            time.sleep(0.05)
+        else:
+            said = (folder / "child.log").read_text(errors="replace")[-2000:]
+            pytest.fail(f"the demo does not start: {said}")
+        found = Target.from_toml(target)
+        _await_port(_port_of(found), child, folder)
+        yield found
+
+
+def _port_of(target: Target) -> int:
+    port = re.search(r":(\d+)", target.base_url.partition("://")[2])
+    assert port is not None, "the demo's URL names a port"
+    return int(port[1])
+
+
+@contextmanager
+def nginx(folder: Path, target: Target, zone: str, limit: str) -> Iterator[int]:
+    """Run nginx with a `limit_req` by key and address in front of a target; gives its port.
+
+    zone: what follows the zone's name and size, such as `rate=10r/s`. limit: what follows the
+    zone's name in `limit_req`, such as `burst=39 nodelay`.
+    """
+    program = _program("nginx")
+    folder.mkdir()
+    port = _free_port()
+    variable = "$http_" + target.key_header.lower().replace("-", "_")
+    temporary = "".join(
+        f"    {name}_temp_path {folder / name};\n"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(f"""\
+daemon off;
+master_process off;
+pid {folder / "nginx.pid"};
+error_log stderr crit;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+{temporary}\
+    limit_req_zone "$remote_addr|{variable}" zone=pairs:1m {zone};
+    upstream behind {{ server 127.0.0.1:{_port_of(target)}; keepalive 64; }}
+    server {{
+        listen 127.0.0.1:{port};
+        keepalive_requests 100000;
+        location / {{
+            limit_req zone=pairs {limit};
+            limit_req_status 429;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_pass http://behind;
+        }}
+    }}
+}}
+""")
+    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
+    with _running(command, folder) as child:
+        _await_port(port, child, folder)
+        yield port
+
+
+@contextmanager
+def haproxy(folder: Path, target: Target, stores: str, rules: Sequence[str]) -> Iterator[int]:
+    """Run HAProxy with a stick-table by key and address in front of a target; gives its port.
+
+    stores: what the table keeps, such as `http_req_rate(4s)`. rules: what follows `http-request`,
+    after the request's pair has been tracked as `sc0`.
+    """
+    program = _program("haproxy")
+    folder.mkdir()
+    port = _free_port()
+    lines = "".join(f"    http-request {rule}\n" for rule in rules)
+    (folder / "haproxy.cfg").write_text(f"""\
+global
+    maxconn 1000
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+frontend front
+    bind 127.0.0.1:{port}
+    stick-table type string len 256 size 10k expire 60s store {stores}
+    http-request set-var-fmt(txn.pair) "%[src]|%[req.hdr({target.key_header})]"
+    http-request track-sc0 var(txn.pair)
+{lines}\
+    default_backend behind
+backend behind
+    server one 127.0.0.1:{_port_of(target)}
+""")
+    with _running([program, "-db", "-f", str(folder / "haproxy.cfg")], folder) as child:
+        _await_port(port, child, folder)
+        yield port
+
+
+@contextmanager
+def delaying(target: Target, most_s: float, seed: int) -> Iterator[int]:
+    """Pass bytes on, each way after up to `most_s` seconds by chance; gives the port.
+
+    A connection keeps its order: a later piece never overtakes an earlier one. Connections that
+    come from an address of loopback go on from that address.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="delaying", daemon=True)
+    thread.start()
+    chance = random.Random(seed)
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(_CHUNK_BYTES):
+                await asyncio.sleep(chance.uniform(0, most_s))
+                writer.write(piece)
+                await writer.drain()
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            writer.close()
+
+    async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source = writer.get_extra_info("peername")[0]
+        there, back = await asyncio.open_connection(
+            "127.0.0.1", _port_of(target), local_addr=(source, 0)
+        )
+        with contextlib.suppress(asyncio.CancelledError):  # the proxy ends while it is open
+            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(both, "127.0.0.1", 0, backlog=1024)
+
+    async def stop() -> None:
+        server.close()
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.01)  # what was closed is gone in the loop's next round
+
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

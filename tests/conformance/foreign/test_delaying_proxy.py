@@ -1,0 +1,42 @@
+"""The reference behind a proxy that delays: no latency makes an honest limiter look bad."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from conformance.running import Options, Run
+from conformance.verdicts import Verdict
+from engine import LimitTable
+from tests.conformance.foreign._servers import delaying, demo
+
+pytestmark = pytest.mark.slow
+
+CLAUSES = ("LIM-PUBLIC", "LIM-TEST-TENANT", "LIM-CREATE")
+MOST_S = 0.15
+
+
+def _tenth() -> str:
+    """Return the seed's table with windows and blocks divided by 10, as a file's text."""
+    table = LimitTable.default()
+    for rule in table:
+        block_ns = None if rule.block_ns is None else rule.block_ns // 10
+        rate = rule.rate._replace(window_ns=rule.window_ns // 10)
+        table = table.replace_rule(rule.id, rate=rate, block_ns=block_ns)
+    return table.to_toml()
+
+
+def test_the_reference_passes_through_delays_and_jitter(tmp_path: Path) -> None:
+    """0 to 150 ms each way, anew for each piece: LIM-PUBLIC, LIM-TEST-TENANT, LIM-CREATE."""
+    with demo(tmp_path / "demo", _tenth()) as served, delaying(served, MOST_S, 7) as port:
+        target = dataclasses.replace(served, base_url=f"http://127.0.0.1:{port}")
+        run = Run(target, Options(select=CLAUSES, seed=3))
+        report = run.execute()
+    bad = [(one.clause, one.check, one.says) for one in run.findings if one.verdict is Verdict.FAIL]
+    assert not bad
+    shown = {one.clause for one in run.findings if one.verdict is Verdict.PASS}
+    assert shown >= {"LIM-PUBLIC", "LIM-TEST-TENANT"}, [one.says for one in run.findings]
+    slowest_ns = max(one.received_ns - one.sent_ns for one in report.exchanges.values())
+    assert slowest_ns > 150_000_000, "the proxy delays"

@@ -115,12 +115,7 @@ def check(
 def all_checks() -> dict[str, Check]:
     """Import every module of checks, probes and schema layer; returns `CHECKS`."""
     for name in ("conformance.checks", "conformance.probes", "conformance.schema"):
-        try:
-            package = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-            continue
+        package = importlib.import_module(name)
         for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
             if not module.startswith("_"):
                 importlib.import_module(f"{name}.{module}")

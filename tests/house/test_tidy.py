@@ -87,8 +87,13 @@ def _is_discovered(path: Path) -> bool:
     package = path.with_name("__init__.py")
     if package in files() and "iter_modules" in text(package):
         return True
+    folder = path.parent.as_posix().replace("/", ".")
     importers = [text(each) for each in python_files(*PACKAGES)]
-    return any("import_module(f" in each and f'"{path.stem}"' in each for each in importers)
+    return any(
+        ("import_module(f" in each and f'"{path.stem}"' in each)
+        or ("iter_modules" in each and f'"{folder}"' in each)
+        for each in importers
+    )
 
 
 def test_every_data_file_is_named_by_code() -> None:

@@ -1,0 +1,243 @@
+"""Limit decisions on W1, compiled, from columns to decisions, against three libraries.
+
+Ours takes arrays and gives rule, wait and the mask of all refusing rules; all rules are tested
+before any is charged. The peers get their inputs ready-made under a frozen clock. The decision loop
+stands beside its floor: reading every counter's line once, and deciding nothing. At the end: how
+long a cold process takes to its first decision, and memory a counter.
+"""
+
+import asyncio
+import datetime as dt
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+from unittest import mock
+
+import numba
+import numpy as np
+from aiolimiter import AsyncLimiter
+from limits.strategies import MovingWindowRateLimiter
+from throttled import RateLimiterType, Throttled, per_duration
+from throttled.store import MemoryStore
+
+from engine.limits import LimitTable, Subject
+from engine.limits.compiled import Columns, CompiledLimiter
+from engine.limits.compiled.core import ALL, LANE_COUNTERS, LINE_WIDTH
+from engine.profile import Algorithm, LimitsProfile
+from tests.benchmarks import _measure
+from tests.benchmarks.bench_limits import _peer, _peer_calls
+from tests.benchmarks.workload_w1 import KINDS, RESOURCES, Workload, subjects, w1
+
+_REQUESTS: Final = 1_000_000
+_PEER_REQUESTS: Final = 30_000
+_BIG_REQUESTS: Final = 100_000_000
+_ALGORITHMS: Final[tuple[Algorithm, ...]] = (
+    "sliding-log",
+    "fixed-window",
+    "sliding-counter",
+    "token-bucket",
+    "gcra",
+)
+
+
+def _limiter(algorithm: Algorithm = "sliding-log") -> CompiledLimiter:
+    return CompiledLimiter(
+        {"Default": LimitTable.default()}, LimitsProfile(algorithm=algorithm), tell=print
+    )
+
+
+def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
+    """Return a table: resource, then kind of key → the limiter's number."""
+    table = np.zeros((16, len(RESOURCES)), dtype=np.int32)
+    for code in range(16):
+        for place, (method, path) in enumerate(RESOURCES):
+            subject = Subject(
+                method,
+                path,
+                "ip",
+                key_id="key",
+                tenant_kind="test" if code & 2 else "production",
+                application_kind=KINDS[code >> 2],
+                legacy=bool(code & 1),
+            )
+            table[code, place] = limiter.kind(subject)
+    code_of_key = workload.key_kind.astype(np.int64) * 4 + workload.key_is_test * 2
+    return table, code_of_key + workload.key_is_legacy
+
+
+def _columns(limiter: CompiledLimiter, workload: Workload) -> Columns:
+    table, code_of_key = _kinds(limiter, workload)
+    kind = table[code_of_key[workload.key], workload.resource]
+    return Columns(workload.t_ns, kind, workload.key, workload.ip)
+
+
+def _ours(workload: Workload, algorithm: Algorithm) -> Callable[[], object]:
+    limiter = _limiter(algorithm)
+    table, code_of_key = _kinds(limiter, workload)
+
+    def run() -> object:
+        kind = table[code_of_key[workload.key], workload.resource]
+        return limiter.decide(Columns(workload.t_ns, kind, workload.key, workload.ip))
+
+    return run
+
+
+def _loop(workload: Workload) -> Callable[[], object]:
+    limiter = _limiter()
+    lane = limiter.lanes(_columns(limiter, workload))
+    return partial(limiter.decide_lanes, workload.t_ns, lane)
+
+
+@numba.njit
+def _touch(lines: Any, lanes: Any, class_sizes: Any, lane: Any, out: Any) -> None:
+    for row in range(len(lane)):
+        found = lanes[lane[row]]
+        total = 0
+        for place in range(class_sizes[found[0], ALL]):
+            total += lines[found[LANE_COUNTERS + place] * LINE_WIDTH]
+        out[row] = total
+
+
+def _floor(workload: Workload) -> Callable[[], object]:
+    limiter = _limiter()
+    lane = limiter.lanes(_columns(limiter, workload))
+    core = limiter.ready_core()
+    flat = core.lines.reshape(-1)
+    return lambda: _touch(flat, core.lanes, core.class_sizes, lane, np.empty(len(lane), np.int64))
+
+
+def _aiolimiter(calls: Any) -> Callable[[], object]:
+    """Acquire every rule's bucket, one by one, where all have capacity."""
+    known: dict[Any, AsyncLimiter] = {}
+    loop = asyncio.new_event_loop()
+    now = 0.0
+    prepared = []
+    for at_s, checks in calls:
+        buckets = []
+        for item, who in checks:
+            place = (item, who)
+            if place not in known:
+                known[place] = AsyncLimiter(item.amount, item.multiples * item.GRANULARITY.seconds)
+            buckets.append(known[place])
+        prepared.append((at_s, buckets))
+
+    async def ask() -> None:
+        nonlocal now
+        for now, buckets in prepared:  # noqa: B007 # reason: the frozen clock reads it
+            if all(bucket.has_capacity() for bucket in buckets):
+                for bucket in buckets:
+                    await bucket.acquire()
+
+    def run() -> None:
+        with mock.patch.object(loop, "time", lambda: now):  # noqa: PT008 # reason: no mock's record
+            loop.run_until_complete(ask())
+        loop.close()
+
+    return run
+
+
+def _throttled(calls: Any) -> Callable[[], object]:
+    """Ask every rule's limiter, one by one, until one refuses."""
+    store = MemoryStore(options={"MAX_SIZE": 1 << 20})
+    known: dict[str, Throttled] = {}
+    prepared = []
+    for at_s, checks in calls:
+        asked = []
+        for item, who in checks:
+            name = item.namespace
+            if name not in known:
+                window = dt.timedelta(seconds=item.multiples * item.GRANULARITY.seconds)
+                known[name] = Throttled(
+                    using=RateLimiterType.GCRA.value,
+                    quota=per_duration(window, limit=item.amount, burst=item.amount),
+                    store=store,
+                )
+            asked.append((known[name], name + "/" + "/".join(who)))
+        prepared.append((at_s, asked))
+
+    def run() -> None:
+        now = 0.0
+        with mock.patch("time.time", lambda: now):  # noqa: PT008 # reason: no mock's record
+            for now, asked in prepared:  # noqa: B007 # reason: the frozen clock reads it
+                for limiter, key in asked:
+                    if limiter.limit(key).limited:
+                        break
+
+    return run
+
+
+_COLD: Final = """
+import time; began = time.perf_counter()
+import numpy as np
+from engine.limits import LimitTable, Subject
+from engine.limits.compiled import Columns, CompiledLimiter
+from engine.profile import LimitsProfile
+limiter = CompiledLimiter({"Default": LimitTable.default()}, LimitsProfile())
+kind = limiter.kind(Subject("POST", "/tokenize", "ip"))
+zero = np.zeros(1, np.int64)
+limiter.decide(Columns(zero, zero + kind, zero - 1, zero))
+print(time.perf_counter() - began)
+"""
+
+
+def _cold_start_s() -> float:
+    command = [sys.executable, "-c", _COLD]
+    taken = [
+        float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(5)
+    ]
+    return sorted(taken)[2]
+
+
+def main(*, big: bool = False) -> None:
+    """Print the tables."""
+    workload, few = w1(_REQUESTS), w1(_PEER_REQUESTS)
+    calls = _peer_calls(few.t_ns.tolist(), subjects(few))
+    contest = _measure.Contestant
+    version = _measure.version
+    contestants = [
+        *(
+            contest(f"Tollgate compiled, {name}", partial(_ours, workload, name), len(workload))
+            for name in _ALGORITHMS
+        ),
+        contest(
+            "limits moving window, all tested first",
+            partial(_peer, calls, MovingWindowRateLimiter, all_first=True),
+            len(few),
+            version("limits"),
+        ),
+        contest("throttled-py GCRA", partial(_throttled, calls), len(few), version("throttled-py")),
+        contest("aiolimiter", partial(_aiolimiter, calls), len(few), version("aiolimiter")),
+    ]
+    timings = _measure.interleave(contestants, rounds=5)
+    _measure.show("W1, columns to decisions", "requests", timings)
+    loop = [
+        contest("decision loop, sliding log", partial(_loop, workload), len(workload)),
+        contest("touch floor", partial(_floor, workload), len(workload)),
+    ]
+    _measure.show("The decision loop on W1", "requests", _measure.interleave(loop, rounds=7))
+    limiter = _limiter()
+    limiter.decide(_columns(limiter, workload))
+    each = limiter.size_bytes / limiter.counter_count
+    print(f"{limiter.counter_count} counters, {each:.0f} bytes each with lanes and rings")
+    print(f"cold process, warm cache, to the first decision: {_cold_start_s():.2f} s")
+    if big:
+        _big()
+
+
+def _big() -> None:
+    """Decide about 10^8 requests, piece by piece."""
+    limiter, decided, began_s = _limiter(), 0, time.perf_counter()
+    piece = w1(_REQUESTS)
+    columns = _columns(limiter, piece)
+    period_ns = int(piece.t_ns[-1]) + 1
+    for turn in range(_BIG_REQUESTS // len(piece)):
+        shifted = Columns(columns.t_ns + turn * period_ns, columns.kind, columns.key, columns.ip)
+        decided += len(limiter.decide(shifted))
+        if turn in {0, 9, 99}:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(f"after {decided} requests: peak memory {peak:.0f} MB")
+    print(f"{decided} requests in {time.perf_counter() - began_s:.1f} s")

@@ -80,7 +80,7 @@ async def play_throttle_row(
 
     async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
         if _refusals(counter, [beyond]) or not tries:
-            played.signature = await take_signature(counter, rate, probes, own)
+            played.signature = await take_signature(counter, rate, probes, own, until_ns=left_ns)
             size = more if limit < _HEAVY else _HEAVY_MORE
             await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
             return

@@ -37,6 +37,7 @@ class Signature:
     calm_ns: int = 0
     odd: frozenset[int] = frozenset()
     is_held: bool = False
+    until_ns: int | None = None
 
     def refused(self, name: str) -> bool | None:
         """Whether a probe was refused; None when it was not sent."""
@@ -48,9 +49,12 @@ class Signature:
     def tells(self) -> bool:
         """Whether the control was refused before and after the others, so that they mean something.
 
-        Else a window may have ended in between.
+        Else a window may have ended in between. From `until_ns` on another burst may have filled
+        the counter again, which the control would not show.
         """
-        return not self.is_held and bool(self.refused(CONTROL)) and bool(self.refused(_AGAIN))
+        if self.is_held or not (self.refused(CONTROL) and self.refused(_AGAIN)):
+            return False
+        return self.until_ns is None or self.bursts[_AGAIN].last_received_ns < self.until_ns
 
     def exchanges(self, name: str) -> list[Exchange]:
         """Return what a probe asked."""
@@ -58,12 +62,18 @@ class Signature:
 
 
 async def take_signature(
-    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    *,
+    until_ns: int | None = None,
 ) -> Signature:
     """Send the probes at once, the control just before, and return what they said.
 
     own: the probes that the row counts in this very counter, which are part of its history. Each
-    is big enough that what a bucket regains meanwhile does not hide a refusal.
+    is big enough that what a bucket regains meanwhile does not hide a refusal. until_ns: when the
+    counter's next big burst may go out.
 
     Where the control is held back instead of refused (D-THROTTLE delay) nothing else is sent: a
     held request keeps its place in line in every counter that it meets, so others wait behind it
@@ -71,7 +81,8 @@ async def take_signature(
     """
     regained = 2 * rate.limit_requests * (counter.calm_ns + _PAUSE_NS) // rate.window_ns
     size = min(3 + regained, _MOST_HEAVY if rate.limit_requests >= _HEAVY else _MOST)
-    signature = Signature(calm_ns=counter.calm_ns, odd=odd_statuses(counter.exchanges()))
+    odd = odd_statuses(counter.exchanges())
+    signature = Signature(calm_ns=counter.calm_ns, odd=odd, until_ns=until_ns)
     control = counter.new_burst("control", size)
     signature.bursts[CONTROL] = control
 

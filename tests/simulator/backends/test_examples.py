@@ -190,3 +190,46 @@ def test_e10_a_destination_may_take_25_seconds(
     assert frame["latency_ns"].tolist() == [answered_s * S]
     if fidelity == "engine" or status != 200:
         assert frame["status"].tolist() == [status]
+
+
+def instants(kind: str, *counts: tuple[int, int]) -> str:
+    """Return a scenario's clients: so many requests of one key and address at each instant, ns."""
+    text = f'[[addresses]]\nname = "one"\n[[applications]]\nname = "a"\ntenant = "t"\n{kind}\n'
+    for place, (count, at_ns) in enumerate(counts):
+        text += (
+            f'[[clients]]\nname = "c{place}"\napplication = "a"\naddresses = "one"\n'
+            f'loop = "open"\nstart = "{at_ns}ns"\nstop = "{at_ns + 1}ns"\n'
+            f'arrivals = {{ kind = "constant", rate = "{count}/1ns" }}\n'
+            'mix = [{ request = "POST /tokenize" }]\n'
+        )
+    return text
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_e3_the_block_itself(fidelity: str) -> None:
+    end_ns = 65_500_000_000
+    body = instants(
+        PUBLIC,
+        (1, 0),
+        (49, 55 * S),
+        (1, 55_500_000_000),
+        (1, 62 * S),
+        (1, end_ns - 1),
+        (1, end_ns),
+        (1, 66 * S),
+    )
+    frame = play(body, fidelity, duration="70s").requests
+    late = frame[frame["t_ns"] > 55 * S]
+    assert late["outcome"].tolist() == ["blocked", "blocked", "blocked", "admitted", "blocked"]
+    assert late["wait_ns"].tolist()[:3] == [10 * S, end_ns - 62 * S, 1]
+    throttle = f"{body}\n[rules.LIM-PUBLIC]\naction = 'throttle'\n"
+    frame = play(throttle, fidelity, duration="70s").requests
+    assert frame[frame["t_ns"] == 62 * S]["outcome"].tolist() == ["admitted"]
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_e7_an_edge(fidelity: str) -> None:
+    body = instants("", (50, 0), (1, 10 * S - 1), (1, 10 * S))
+    frame = play(body, fidelity, duration="11s", kind="test").requests
+    assert frame["outcome"].tolist() == ["admitted"] * 50 + ["refused", "admitted"]
+    assert frame["wait_ns"].tolist()[50] == 1

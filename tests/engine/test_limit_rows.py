@@ -76,7 +76,7 @@ def test_a_row_admits_its_rate_and_refuses_the_next(row: Row) -> None:
 
     def ask(number: int) -> Any:
         method, path = row.asks[number % len(row.asks)]
-        body = {} if method in {"POST", "PATCH"} else None
+        body: Any = {} if method in {"POST", "PATCH"} else None
         # LIM-PRIVATE counts by key too: from many addresses LIM-IP has nothing to say.
         ip = f"2001:db8::{number}" if row.rule == "LIM-PRIVATE.key" else "203.0.113.7"
         return acme.ask(method, path, body, key=key, ip=ip)

@@ -22,6 +22,8 @@ __all__ = ["Measured", "evidence", "explain", "histories_of", "measure"]
 
 _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
+_BLUR = 20
+"""A resolution above this part of the window is too coarse to deny every family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def measure(
     unsure_ns = max((uncertainty_ns(each) for each in flat), default=0)
     return Measured(
         rate,
-        _fault(flat, rate, families, admitted, is_refused=refused),
+        _fault(flat, rate, families, admitted, span_ns + unsure_ns, is_refused=refused),
         tuple(families),
         held_back,
         refused,
@@ -129,6 +131,7 @@ def _fault(
     rate: Rate,
     families: Sequence[Family],
     admitted: int,
+    resolution_ns: int,
     *,
     is_refused: bool,
 ) -> str | None:
@@ -152,7 +155,9 @@ def _fault(
             f"refused after at most {fewest.possible_requests} admissions in "
             f"{_seconds(rate.window_ns)}: no way of counting {says} does that"
         )
-    if admitted > rate.limit_requests:
+    # Up to twice the limit a window or a bucket may admit; which one is told by the instants, and
+    # where bursts are blurred over a good part of the window they tell nothing for certain.
+    if admitted > rate.limit_requests and resolution_ns <= rate.window_ns // _BLUR:
         return f"{admitted} admitted inside one window: no way of counting {says} made this history"
     return None
 

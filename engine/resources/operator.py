@@ -117,6 +117,15 @@ class Operator:
         self._check_setting(name, flag=on)
         return self._change(tenant, lambda t: {"settings": {**t.settings, name: on}})
 
+    def rotate_master_key(self, new_master_key: bytes) -> None:
+        """Wrap every tenant's key anew under another master key; no ciphertext changes.
+
+        All or none is written. Start the next process with the new key. Raises `InputError` for a
+        key of another length than 32 bytes.
+        """
+        with self.services.store.transaction():
+            self.services.vault.rotate(new_master_key)
+
     def tenant(self, tenant: Tenant | str) -> Tenant:
         """Return the tenant as it stands now; raises `InputError` when there is none."""
         with self.services.store.transaction():

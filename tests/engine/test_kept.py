@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, ManualClock, ModelWorld, Request
+from engine import Engine, InputError, ManualClock, ModelWorld, Request
+from engine.errors import VaultError
 from engine.messages import Json
 from engine.store import SqliteStore, Store, TokenFilter
 
@@ -186,3 +187,25 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     assert again.handle(asked).body == "Ada"
     assert _ask(again, key, ["Ada"])[1] == body
     again.close()
+
+
+def test_a_rotated_master_key_opens_everything_and_the_old_one_nothing(tmp_path: Path) -> None:
+    """Key rotation re-wraps the tenants' keys; tokens stay as they are."""
+    path = tmp_path / "tokens.sqlite"
+    _, key = _found(path)
+    first = _engine(path)
+    _, body = _ask(first, key, ["Ada"])
+    first.rotate_master_key(b"n" * 32)
+    assert _ask(first, key, ["Ada"])[1] == body
+    with pytest.raises(InputError, match="of 5 bytes must have 32"):
+        first.rotate_master_key(b"short")
+    first.close()
+    asked = Request("POST", "/detokenize", key=key, ip="::1", body=f"{{{{ {body[0]} }}}}")
+    world = ModelWorld(clock=ManualClock())
+    again = Engine(world=world, store=SqliteStore(path), master_key=b"n" * 32)
+    assert again.handle(asked).body == "Ada"
+    again.close()
+    stale = _engine(path)
+    with pytest.raises(VaultError, match="does not open: wrong key"):
+        stale.handle(asked)
+    stale.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -104,7 +105,7 @@ def shown(bench: Bench) -> Iterator[Finding]:
 # --- retention ----------------------------------------------------------------------------------
 
 
-class _Kept:
+class _Kept(ABC):
     """Something that a tenant retains: made once, then asked for before and after its time."""
 
     def __init__(self, bench: Bench, lane: Lane, clause: str, name: str) -> None:
@@ -122,13 +123,13 @@ class _Kept:
         method, path, shaped = self.bench.shaped(operation, values)
         return await self.lane.insist(method, path, shaped if body is None else body)
 
+    @abstractmethod
     async def make(self) -> bool:
         """Make it; false when the deployment does not."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def is_there(self) -> tuple[bool | None, Exchange]:
         """Return whether it is readable, None when nothing can be said, and what shows it."""
-        raise NotImplementedError
 
     async def judge(self) -> list[Finding]:
         """Make it, ask before its time has come, and after."""

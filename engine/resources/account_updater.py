@@ -37,9 +37,10 @@ from engine.resources.batch_files import RESULT_HEADER, BatchFault, Row, read_ba
 from engine.resources.bodies import read_raw
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.pages import Page, page_of
 from engine.resources.work import Work
 from engine.store import Store
+from engine.tokens import timestamp
 from engine.vault import hash_key_text
 
 __all__ = ["OPERATIONS"]
@@ -66,8 +67,8 @@ def _shown(job: Job, context: Context) -> dict[str, Any]:
         "tenant_id": job.tenant_id,
         "status": status,
         "created_by": job.created_by,
-        "created_at": iso_instant(job.created_at_ns),
-        "upload_expires_at": iso_instant(job.upload_until_ns),
+        "created_at": timestamp(job.created_at_ns),
+        "upload_expires_at": timestamp(job.upload_until_ns),
     }
     if status == "completed":
         shown["download_url"] = f"/account-updater/jobs/{job.id}/result"

@@ -17,8 +17,9 @@ from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
 from engine.resources.operator import add_application, add_key
-from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.pages import Page, page_of
 from engine.store.protocol import cursor_place
+from engine.tokens import timestamp
 
 __all__ = ["OPERATIONS"]
 
@@ -64,7 +65,7 @@ def _shown(application: Application) -> dict[str, Any]:
             {"container": g.container, "permissions": sorted(g.permissions)}
             for g in application.grants
         ],
-        "created_at": iso_instant(application.created_at_ns),
+        "created_at": timestamp(application.created_at_ns),
     }
 
 
@@ -73,7 +74,7 @@ def _shown_key(key: Key) -> dict[str, Any]:
         "id": key.id,
         "application_id": key.application_id,
         "legacy": key.legacy,
-        "created_at": iso_instant(key.created_at_ns),
+        "created_at": timestamp(key.created_at_ns),
     }
 
 
@@ -104,7 +105,7 @@ def _tenant(context: Context) -> Response:
             "kind": tenant.kind,
             "quotas": {n: _quota(n, tenant.quotas[n]) for n in DEFAULT_QUOTAS},
             "settings": dict(tenant.settings),
-            "created_at": iso_instant(tenant.created_at_ns),
+            "created_at": timestamp(tenant.created_at_ns),
         },
     )
 

@@ -9,7 +9,8 @@ from engine.model import EncryptionKey
 from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.pages import Page, page_of
+from engine.tokens import timestamp
 from engine.vault import jwe
 
 __all__ = ["OPERATIONS"]
@@ -25,7 +26,7 @@ def _shown(key: EncryptionKey) -> dict[str, Any]:
         "id": key.id,
         "tenant_id": key.tenant_id,
         "algorithm": key.algorithm,
-        "created_at": iso_instant(key.created_at_ns),
+        "created_at": timestamp(key.created_at_ns),
     }
 
 

@@ -8,8 +8,9 @@ from engine.messages import Response
 from engine.model import LogEntry
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, instant_ns, iso_instant, page_of
+from engine.resources.pages import Page, instant_ns, page_of
 from engine.store import LogFilter
+from engine.tokens import timestamp
 
 __all__ = ["OPERATIONS"]
 
@@ -18,7 +19,7 @@ def _shown(entry: LogEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "tenant_id": entry.tenant_id,
-        "created_at": iso_instant(entry.at_ns),
+        "created_at": timestamp(entry.at_ns),
         "operation": entry.operation,
         "entity_type": entry.entity_type,
         "entity_id": entry.entity_id,

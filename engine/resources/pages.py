@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from engine.messages import Problem
@@ -12,7 +12,7 @@ from engine.model import LogEntry, Token
 from engine.resources.context import Context
 from engine.store import Document, cursor
 
-__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "instant_ns", "iso_instant", "page_of"]
+__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "instant_ns", "page_of"]
 
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100
@@ -70,15 +70,6 @@ def page_of(
         "pagination": {"next": following, "page_size": page.size},
         "data": [shown(record) for record in here],
     }
-
-
-def iso_instant(at_ns: int) -> str:
-    """Return an instant as ISO 8601 with UTC offset, to the microsecond (REC-CREATED).
-
-    >>> iso_instant(1_767_225_600_000_000_000)
-    '2026-01-01T00:00:00.000000+00:00'
-    """
-    return (_EPOCH + timedelta(microseconds=at_ns // 1000)).isoformat(timespec="microseconds")
 
 
 def instant_ns(text: str, place: str) -> int:

@@ -24,9 +24,10 @@ from engine.resources.forms import Form, object_schema
 from engine.resources.instances import drop_pool
 from engine.resources.invoking import check_code
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.pages import Page, page_of
 from engine.resources.proxy_names import host_name
 from engine.resources.transforms import pool_names
+from engine.tokens import timestamp
 from engine.vault import hash_key_text
 
 __all__ = ["OPERATIONS"]
@@ -65,7 +66,7 @@ def _shown(proxy: Proxy) -> dict[str, Any]:
         "require_auth": proxy.require_auth,
         "host": proxy.host,
         "created_by": proxy.created_by,
-        "created_at": iso_instant(proxy.created_at_ns),
+        "created_at": timestamp(proxy.created_at_ns),
     }
 
 

@@ -31,9 +31,9 @@ from engine.resources.forms import Form, object_schema
 from engine.resources.instances import drop_pool
 from engine.resources.invoking import check_code, invoke
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, iso_instant, page_of
+from engine.resources.pages import Page, page_of
 from engine.resources.work import Work
-from engine.tokens import dumps, walk
+from engine.tokens import dumps, timestamp, walk
 
 __all__ = ["OPERATIONS"]
 
@@ -73,7 +73,7 @@ def _shown(reactor: Reactor) -> dict[str, Any]:
         "code": reactor.code,
         "configuration": dict(reactor.configuration),
         "created_by": reactor.created_by,
-        "created_at": iso_instant(reactor.created_at_ns),
+        "created_at": timestamp(reactor.created_at_ns),
     }
 
 

@@ -9,8 +9,7 @@ from engine.model import Intent
 from engine.resources.context import Context
 from engine.resources.creating import decrypter
 from engine.resources.operation import Operation
-from engine.resources.pages import iso_instant
-from engine.tokens import validate_intent, walk_one
+from engine.tokens import timestamp, validate_intent, walk_one
 
 __all__ = ["OPERATIONS"]
 
@@ -26,8 +25,8 @@ def _shown(intent: Intent) -> dict[str, Any]:
     if intent.mask is not None:
         shown["mask"] = {**intent.mask}
     shown["created_by"] = intent.created_by
-    shown["created_at"] = iso_instant(intent.created_at_ns)
-    shown["expires_at"] = iso_instant(intent.until_ns)
+    shown["created_at"] = timestamp(intent.created_at_ns)
+    shown["expires_at"] = timestamp(intent.until_ns)
     return shown
 
 

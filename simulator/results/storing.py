@@ -6,6 +6,7 @@ sinks also keep the digest of the columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ _DICTIONARIES: Final = [*TEXT_COLUMNS, "client", "attempt", "wait_ns", "status"]
 _ENCODINGS: Final = {"t_ns": "DELTA_BINARY_PACKED", "latency_ns": "DELTA_BINARY_PACKED"}
 
 
-class _Sink:
+class _Sink(ABC):
     """What both sinks share: the texts and the digest."""
 
     __slots__ = ("_digest", "_texts", "rows")
@@ -51,8 +52,9 @@ class _Sink:
         """
         return self._digest.hexdigest(without="status")
 
+    @abstractmethod
     def _put(self, batch: pa.RecordBatch) -> None:
-        raise NotImplementedError
+        """Keep one batch."""
 
 
 class FileSink(_Sink):

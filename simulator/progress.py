@@ -17,8 +17,13 @@ _TELL_EVERY_S: Final = 5.0
 
 
 def in_notebook() -> bool:
-    """Return whether this process is a notebook's kernel."""
-    return "ipykernel" in sys.modules
+    """Return whether this code runs in a notebook's kernel.
+
+    A program that only imports ipykernel, to run notebooks, is none.
+    """
+    shells = sys.modules.get("IPython")
+    shell = None if shells is None else shells.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 @contextmanager

@@ -213,13 +213,25 @@ def delaying(target: Target, most_s: float, seed: int) -> Iterator[int]:
         with contextlib.suppress(ConnectionError, RuntimeError):
             writer.close()
 
+    async def closed(writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
     async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        source = writer.get_extra_info("peername")[0]
-        there, back = await asyncio.open_connection(
-            "127.0.0.1", _port_of(target), local_addr=(source, 0)
-        )
-        with contextlib.suppress(asyncio.CancelledError):  # the proxy ends while it is open
-            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+        try:
+            source = writer.get_extra_info("peername")[0]
+            there, back = await asyncio.open_connection(
+                "127.0.0.1", _port_of(target), local_addr=(source, 0)
+            )
+            try:
+                await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+            finally:
+                await closed(back)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the proxy ends, or the server went away, while the connection is open
+        finally:
+            await closed(writer)
 
     async def start() -> asyncio.Server:
         return await asyncio.start_server(both, "127.0.0.1", 0, backlog=1024)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 import time
 
 import pytest
 
-from simulator.progress import progress_bar
+from simulator.progress import in_notebook, progress_bar
 
 S = 1_000_000_000
 
@@ -42,3 +43,8 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
 def test_quiet_shows_nothing() -> None:
     with progress_bar(10 * S, quiet=True) as tell:
         assert tell is None
+
+
+def test_a_program_that_only_imports_ipykernel_is_no_notebook() -> None:
+    importlib.import_module("ipykernel")
+    assert not in_notebook()

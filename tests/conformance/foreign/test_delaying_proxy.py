@@ -12,7 +12,7 @@ from conformance.verdicts import Verdict
 from engine import LimitTable
 from tests.conformance.foreign._servers import delaying, demo
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 CLAUSES = ("LIM-PUBLIC", "LIM-TEST-TENANT", "LIM-CREATE")
 MOST_S = 0.15

@@ -26,7 +26,7 @@ from conformance.session import Session
 from conformance.target import Target
 from tests.conformance.foreign._servers import LOOSE, demo, haproxy, nginx
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 RATE = Rate(40, 4 * SECOND_NS)
 ROW = "LIM-CREATE"

@@ -19,6 +19,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
+from notebooks.api_pages import write_api
+
 __all__ = ["FOLDER", "render", "sources", "write_site"]
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -69,7 +71,7 @@ def _stable(output: Any) -> Any:
 
 
 def write_site(folder: Path) -> Path:
-    """Write every rendered notebook as a page, and an index; returns the index.
+    """Write every rendered notebook as a page, the public interface, and an index; returns it.
 
     The pages ask for nothing from elsewhere: scripts and styles stand in them, or are left out.
     """
@@ -94,6 +96,7 @@ def write_site(folder: Path) -> Path:
         rows.append(
             f'<li><a href="{target.name}">{html.escape(title)}</a><p>{html.escape(says)}</p></li>'
         )
+    write_api(folder / "api")
     index = folder / "index.html"
     index.write_text(_INDEX.format(rows="\n".join(rows)), encoding="utf-8")
     return index
@@ -126,5 +129,8 @@ p {{ color: #aaa; }} a {{ color: #8ab4ff; }} }}
 <p>Every semantic of the service, in the order of a course; each claim is an assertion that ran.</p>
 <ol>
 {rows}
-</ol></body></html>
+</ol>
+<h2>In Python</h2>
+<p>The <a href="api/index.html">public interface</a>, from the docstrings.</p>
+</body></html>
 """

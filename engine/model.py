@@ -20,6 +20,7 @@ __all__ = [
     "Grant",
     "Intent",
     "Job",
+    "JobResult",
     "JobStatus",
     "Key",
     "LogEntry",
@@ -206,7 +207,6 @@ class Job:
     """An account-updater job: one a file (ACC-SPLIT).
 
     upload_hash: hash of the secret in `upload_url`, valid until `upload_until_ns`.
-    sealed_result: the result file, as a vault ciphertext; made at the upload, shown at the end.
     """
 
     id: str
@@ -217,4 +217,17 @@ class Job:
     upload_until_ns: int
     upload_hash: bytes = field(repr=False)
     ends_at_ns: int | None = None
-    sealed_result: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job comes to, under the job's id: made at the upload, shown at the end.
+
+    sealed_content: the result file, or why the job fails, as a vault ciphertext. It stands apart
+    from the job because it may hold tens of megabytes, and jobs are listed.
+    """
+
+    id: str
+    tenant_id: str
+    sealed_content: bytes = field(repr=False)
+    created_at_ns: int = 0

@@ -226,10 +226,13 @@ class Engine(Operator):
                     store.expire_logs(tenant.id, wall_ns - retention_ns + 1)
 
     def _recover(self) -> None:
-        """Mark what an earlier process began and never finished as failed, in its tenant's log."""
+        """Mark what a process that is gone never finished as failed, in its tenant's log.
+
+        What another engine on the same store is busy with is its own to finish.
+        """
         services = self.services
         with services.store.transaction():
-            for work_id, tenant_id, operation, _ in services.store.unfinished_work():
+            for work_id, tenant_id, operation, _ in services.store.abandoned_work():
                 services.store.add_log(
                     LogEntry(
                         services.new_id(),

@@ -30,7 +30,7 @@ from typing import Any, Final
 from engine.identity import Caller
 from engine.identity.keys import secret_text
 from engine.messages import Problem, Response
-from engine.model import Job, JobStatus, Token
+from engine.model import Job, JobResult, JobStatus, Token
 from engine.profile import Profile
 from engine.resources.authentication import principal_of
 from engine.resources.batch_files import RESULT_HEADER, BatchFault, Row, read_batch
@@ -73,14 +73,16 @@ def _shown(job: Job, context: Context) -> dict[str, Any]:
     if status == "completed":
         shown["download_url"] = f"/account-updater/jobs/{job.id}/result"
     if status == "failed":
-        shown["error"] = _UNUSED if job.sealed_result is None else _opened(job, context).decode()
+        shown["error"] = _UNUSED if job.ends_at_ns is None else _opened(job, context).decode()
     return shown
 
 
 def _opened(job: Job, context: Context) -> bytes:
-    assert job.sealed_result is not None, "it was stored with the job's end"
-    keys = context.services.vault.of(job.tenant_id)
-    return keys.open(_PLACE, job.id, job.sealed_result, job.status)
+    services = context.services
+    result = services.store.get(JobResult, job.id)
+    assert result is not None, "it was stored with the job's end"
+    keys = services.vault.of(job.tenant_id)
+    return keys.open(_PLACE, job.id, result.sealed_content, job.status)
 
 
 def _found(context: Context) -> Job:
@@ -186,9 +188,9 @@ async def _upload(context: Context) -> Response:
             job,
             status=status,
             ends_at_ns=services.world.clock.wall_ns + duration_ns,
-            sealed_result=sealed,
         )
         services.store.put(changed)
+        services.store.put(JobResult(job.id, job.tenant_id, sealed, job.created_at_ns))
         return Response(204)
 
     return await work.carry_out(begin, look_up, finish)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
-from engine.model import Intent, Job, Key, LogEntry, Proxy, Tenant, Token
+from engine.model import Intent, Job, JobResult, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.catalogue import Catalogue
 from engine.store.catalogue import Key as Place
@@ -184,7 +184,7 @@ class MemoryStore:
         """Put `new`, or nothing, in the place of a record, which is returned."""
         if isinstance(new, Intent):
             heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
-        elif kind is not Intent and kind is not Job:
+        elif kind is not Intent and kind is not Job and kind is not JobResult:
             self._version += 1  # before the change, so that nobody takes the new for the old
         return self._documents.swap(kind, record_id, new)
 
@@ -381,6 +381,11 @@ class MemoryStore:
         """Return what never finished, in order of (at_ns, work_id)."""
         assert self._open, "a read must stand in a transaction"
         return sorted(self._work.values(), key=lambda work: (work[3], work[0]))
+
+    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return nothing: what this store remembers is gone with it."""
+        self._changes()
+        return []
 
 
 def _restore(held: dict[str, Any], name: str, value: object) -> None:

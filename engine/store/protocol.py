@@ -22,6 +22,7 @@ from engine.model import (
     EncryptionKey,
     Intent,
     Job,
+    JobResult,
     Key,
     LogEntry,
     Proxy,
@@ -32,10 +33,12 @@ from engine.model import (
 
 __all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter", "cursor", "cursor_place"]
 
-Document: TypeAlias = Tenant | Application | Key | EncryptionKey | Reactor | Proxy | Job | Intent
+Document: TypeAlias = (
+    Tenant | Application | Key | EncryptionKey | Reactor | Proxy | Job | JobResult | Intent
+)
 """Records kept whole, looked up by id, and few enough to be listed by tenant."""
 
-D = TypeVar("D", Tenant, Application, Key, EncryptionKey, Reactor, Proxy, Job, Intent)
+D = TypeVar("D", Tenant, Application, Key, EncryptionKey, Reactor, Proxy, Job, JobResult, Intent)
 
 Cursor: TypeAlias = str
 """The last record of a page: its id, or better what `cursor` gives; the next page starts after.
@@ -172,8 +175,8 @@ class Store(Protocol):
         """Return a number that has moved when a document has changed since; None in doubt.
 
         Equal numbers say that the documents are as they were, those that are never looked up by
-        every request (intents, jobs) apart. May be called outside of a transaction too: it is
-        asked in every request.
+        every request (intents, jobs and their results) apart. May be called outside of a
+        transaction too: it is asked in every request.
         """
         ...
 
@@ -277,5 +280,13 @@ class Store(Protocol):
         ...
 
     def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return (work_id, tenant_id, operation, at_ns) of what never finished."""
+        """Return (work_id, tenant_id, operation, at_ns) of what has begun and not finished."""
+        ...
+
+    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return those of `unfinished_work` whose store, in whichever process, is gone.
+
+        Nobody will ever finish them. Asked by every engine at its start, in a transaction that
+        writes.
+        """
         ...

@@ -19,6 +19,7 @@ from engine.store.sqlite_file import Session
 from engine.store.sqlite_logs import LogTable
 from engine.store.sqlite_slots import Slots, open_cell
 from engine.store.sqlite_tokens import TokenTable
+from engine.store.sqlite_work import WorkTable
 
 __all__ = ["SqliteStore"]
 
@@ -29,7 +30,8 @@ _SECRETS: Final = "SELECT name, (SELECT cell FROM sealed WHERE slot = secrets.se
 class SqliteStore:
     """The store in one SQLite file (write-ahead log, full synchronisation, mode 0600).
 
-    path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it.
+    path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it, and an
+        `-owner-…` for each store that has begun work (`engine.store.sqlite_work`).
     timeout_s: how long another program's lock on the file is waited for. Stores of ours wait for
         one another, in order and for as long as it takes.
 
@@ -47,6 +49,7 @@ class SqliteStore:
         self._documents = DocumentTables(self._session, self._slots)
         self._tokens = TokenTable(self._session, self._slots)
         self._logs = LogTable(self._session)
+        self._work = WorkTable(self._session)
         self._writing = Block(self, write=True)
         self._reading = Block(self, write=False)
         self._version = -1
@@ -89,7 +92,8 @@ class SqliteStore:
         self._session.rollback()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what is unfinished is abandoned from now on."""
+        self._work.leave()
         self._session.close()
 
     def _forget(self) -> None:
@@ -270,16 +274,19 @@ class SqliteStore:
     def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
         """Remember that an operation has begun."""
         self._check_writes()
-        self._session.run(
-            "INSERT INTO work VALUES (?, ?, ?, ?)", (work_id, tenant_id, operation, at_ns)
-        )
+        self._work.open(work_id, tenant_id, operation, at_ns)
 
     def close_work(self, work_id: str) -> None:
         """Forget it."""
         self._check_writes()
-        self._session.run("DELETE FROM work WHERE id = ?", (work_id,))
+        self._work.close(work_id)
 
     def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
         """Return what never finished, in order of (at_ns, work_id)."""
         self._check_reads()
-        return self._session.all("SELECT * FROM work ORDER BY at_ns, id")
+        return self._work.unfinished()
+
+    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return what nobody will finish, in the same order."""
+        self._check_writes()
+        return self._work.abandoned()

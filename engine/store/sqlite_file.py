@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import StoreError
-from engine.store.sqlite_schema import APPLICATION_ID, SCHEMA, VERSION
+from engine.store.sqlite_schema import APPLICATION_ID, SCHEMA, UPGRADES, VERSION
 
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl
@@ -231,7 +231,8 @@ class Session:
                     f"store = {self.path} must be a Tollgate store; it is a database of another"
                     " program, choose another path"
                 )
-            if application_id == APPLICATION_ID and version != VERSION:
+            is_older = version in UPGRADES
+            if application_id == APPLICATION_ID and version != VERSION and not is_older:
                 raise StoreError(
                     f"store = {self.path} must have schema version {VERSION}; it has {version},"
                     " open it with the Tollgate that wrote it"
@@ -241,6 +242,10 @@ class Session:
             run("BEGIN IMMEDIATE")
             for statement in SCHEMA if is_empty else ():
                 run(statement)
+            while not is_empty and version != VERSION:
+                for statement in UPGRADES[version]:
+                    run(statement)
+                version = run("PRAGMA user_version").fetchone()[0]
             run("COMMIT")
             self._scrub()
         except sqlite3.Error as error:

@@ -21,6 +21,7 @@ from engine.model import (
     Grant,
     Intent,
     Job,
+    JobResult,
     Key,
     LogEntry,
     Proxy,
@@ -157,6 +158,7 @@ DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
         response_transform=_TRANSFORM,
     ),
     Job: Rows(Job, "jobs"),
+    JobResult: Rows(JobResult, "job_results"),
     Intent: Rows(Intent, "intents", mask=_MAPPING),
 }
 TOKENS: Final = Rows(

@@ -9,14 +9,15 @@ only ever appended, and a cell changes only in place, to as many bytes (`sqlite_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "VERSION"]
+__all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
 
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -59,10 +60,13 @@ CREATE TABLE proxies (
 CREATE INDEX proxies_listed ON proxies (tenant_id, created_at_ns, id);
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, tenant_id TEXT, status TEXT, created_by TEXT,
-    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER,
-    sealed_result INTEGER
+    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER
 );
 CREATE INDEX jobs_listed ON jobs (tenant_id, created_at_ns, id);
+CREATE TABLE job_results (
+    id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER
+);
+CREATE INDEX job_results_listed ON job_results (tenant_id, created_at_ns, id);
 CREATE TABLE intents (
     id TEXT PRIMARY KEY, tenant_id TEXT, type TEXT, created_by TEXT, created_at_ns INTEGER,
     until_ns INTEGER, sealed_data INTEGER, mask TEXT
@@ -93,7 +97,9 @@ CREATE INDEX logs_listed ON logs (tenant_id, at_ns);
 CREATE INDEX logs_by_entity ON logs (tenant_id, entity_id, at_ns);
 CREATE INDEX logs_by_type ON logs (tenant_id, entity_type, at_ns);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, sealed INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
+CREATE TABLE work (
+    id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER, owner TEXT
+);
 """
 
 SCHEMA: Final = (
@@ -102,3 +108,18 @@ SCHEMA: Final = (
     f"PRAGMA user_version = {VERSION}",
 )
 """What makes an empty file a store, in one transaction."""
+
+UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
+    1: (
+        """CREATE TABLE job_results (
+            id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER
+        )""",
+        "CREATE INDEX job_results_listed ON job_results (tenant_id, created_at_ns, id)",
+        """INSERT INTO job_results SELECT id, tenant_id, sealed_result, created_at_ns FROM jobs
+        WHERE sealed_result IS NOT NULL""",
+        "ALTER TABLE jobs DROP COLUMN sealed_result",
+        "ALTER TABLE work ADD COLUMN owner TEXT",
+        "PRAGMA user_version = 2",
+    ),
+}
+"""What makes a store of an older version one of the next, in one transaction."""

@@ -1,5 +1,6 @@
 """Account-updater jobs, to the nanosecond (seed 8.10, D-JOBS)."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,27 @@ def test_a_job_from_end_to_end(outside: Outside) -> None:
     ((entity, _, status),) = outside.logged("account-updater:job:create")
     assert (entity, status) == (job["id"], 201)
     assert outside.logged("account-updater:job:upload") == [(job["id"], None, 204)]
+
+
+def test_a_list_of_jobs_reads_no_result(tmp_path: Path) -> None:
+    """D-JOBS: results may hold 30 MB each; what is shown of a job does not need them."""
+    outside = Outside(SqliteStore(tmp_path / "store.db"))
+    file = _file(*[(TOKEN, 2030, 1)] * 20_000)
+    for _ in range(4):
+        assert _finished(outside, file)["status"] == "completed"
+    assert _finished(outside, b"none")["status"] == "failed"
+    tracemalloc.start()
+    try:
+        listed: Any = outside.ask("GET", JOBS).body
+        shown = _job(outside, listed["data"][0])
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [job["status"] for job in listed["data"]] == ["completed"] * 4 + ["failed"]
+    assert listed["data"][4]["error"].startswith("line 1: must be token,")
+    assert peak_bytes < len(file)
+    assert len(outside.ask("GET", shown["download_url"]).body) > len(file)
+    outside.engine.close()
 
 
 @pytest.mark.parametrize(

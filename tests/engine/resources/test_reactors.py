@@ -163,18 +163,6 @@ def test_a_slow_reactor_stops_nobody_else(kept: str, tmp_path: Path) -> None:
     outside.engine.close()
 
 
-def test_a_kill_between_begin_and_finish_is_logged_at_the_next_start(outside: Outside) -> None:
-    """DESIGN, transactions: the intent outlives the process, the next start marks it failed."""
-    outside.service_ns = SECOND_NS
-    path = _reactor(outside)
-    outside.at(0, "POST", f"{path}/react", {"args": 1})
-    outside.loop.run(until_ns=HALF_NS)  # and here the process is gone
-    assert outside.unfinished() == 1
-    outside.engine._recover()
-    assert outside.unfinished() == 0
-    assert [status for _, _, status in outside.logged("reactor:invoke")] == [500]
-
-
 def test_a_caller_who_goes_away_leaves_nothing_open(outside: Outside) -> None:
     """A cancelled invocation gives its instance back and closes its work."""
     outside.service_ns = SECOND_NS

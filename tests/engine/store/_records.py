@@ -11,6 +11,7 @@ from engine.model import (
     Grant,
     Intent,
     Job,
+    JobResult,
     Key,
     LogEntry,
     Proxy,
@@ -127,6 +128,16 @@ def job(number: int, **changes: Any) -> Job:
     return Job(**values | changes)
 
 
+def job_result(number: int, **changes: Any) -> JobResult:
+    values: dict[str, Any] = {
+        "id": uuid(number),
+        "tenant_id": TENANT,
+        "sealed_content": sealed(number, "result"),
+        "created_at_ns": number,
+    }
+    return JobResult(**values | changes)
+
+
 def tenant(number: int, **changes: Any) -> Tenant:
     values: dict[str, Any] = {
         "id": uuid(number),
@@ -166,8 +177,8 @@ def one_of_each() -> list[Any]:
             11,
             status="completed",
             ends_at_ns=12,
-            sealed_result=sealed(11, "file") * 5_000,
         ),
+        job_result(11, sealed_content=sealed(11, "file") * 5_000),
         intent(12, 99),
         intent(13, 99, mask={"number": "XXXX"}),
     ]

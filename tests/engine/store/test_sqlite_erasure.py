@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.model import Job, Token
+from engine.model import JobResult, Token
 from engine.store import SqliteStore
 from tests.engine.store._queries import bytes_of
 from tests.engine.store._records import (
     TENANT,
     card,
     intent,
-    job,
+    job_result,
     sealed,
     token,
     uuid,
@@ -47,14 +47,14 @@ def test_what_is_deleted_or_replaced_is_in_no_file(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         with store.transaction():
             store.add_tokens([token(1, sealed_data=gone[0]), token(2, sealed_data=gone[1])])
-            store.put(job(3, sealed_result=gone[2] * 3_000))
-            store.put(job(4, sealed_result=gone[3]))
+            store.put(job_result(3, sealed_content=gone[2] * 3_000))
+            store.put(job_result(4, sealed_content=gone[3]))
             store.put_secret("dek", gone[4])
         with store.transaction():
             store.update_token(token(1, sealed_data=b"new"))
             store.delete_token(TENANT, uuid(2))
-            store.put(job(3, sealed_result=b"short"))
-            store.delete(Job, uuid(4))
+            store.put(job_result(3, sealed_content=b"short"))
+            store.delete(JobResult, uuid(4))
             store.put_secret("dek", sealed(99, "secret"))
         content = bytes_of(path)
         assert [each for each in gone if each in content] == []

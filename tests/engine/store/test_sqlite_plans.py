@@ -105,6 +105,7 @@ def drive_everything(store: SqliteStore) -> None:
         store.open_work("w", TENANT, "o", 1)
         store.close_work("w")
         store.unfinished_work()
+        store.abandoned_work()
 
 
 def test_a_deadline_is_told_without_asking_the_file_again(path: Path) -> None:

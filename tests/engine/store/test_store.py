@@ -16,7 +16,7 @@ from tests.engine.store._records import (
     TENANT,
     card,
     intent,
-    job,
+    job_result,
     key,
     log,
     sealed,
@@ -198,7 +198,7 @@ def test_no_repr_shows_what_is_sealed(store: Store) -> None:
     shown = [
         card(1, 5),
         intent(2, 5),
-        job(3, sealed_result=sealed(3)),
+        job_result(3),
         EncryptionKey("id", TENANT, "a", {}, sealed(4)),
     ]
     with store.transaction():

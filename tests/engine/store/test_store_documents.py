@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from engine.errors import StoreError
-from engine.model import Intent, Job, Key, Proxy, Tenant
+from engine.model import Intent, Job, JobResult, Key, Proxy, Tenant
 from engine.store import Store, cursor
 from tests.engine.store._queries import logged
 from tests.engine.store._records import (
     OTHER_TENANT,
     TENANT,
-    job,
+    job_result,
     key,
     log,
     one_of_each,
@@ -43,13 +43,13 @@ def test_a_document_comes_back_as_it_was_put(store: Store, kind: str) -> None:
 
 
 def test_put_replaces_the_record_of_that_id(store: Store) -> None:
-    for number, file in enumerate((None, sealed(1), sealed(1) * 99, sealed(2), b"", None)):
-        changed = job(1, status="processing", ends_at_ns=number, sealed_result=file)
+    for file in (sealed(1), sealed(1) * 99, sealed(2), b"", sealed(1)):
+        changed = job_result(1, sealed_content=file)
         with store.transaction():
             store.put(changed)
         with store.transaction(write=False):
-            assert list(store.list(Job, TENANT)) == [changed]
-            assert store.get(Job, changed.id) == changed
+            assert list(store.list(JobResult, TENANT)) == [changed]
+            assert store.get(JobResult, changed.id) == changed
 
 
 def test_documents_are_listed_by_instant_then_id_a_page_at_a_time(store: Store) -> None:
@@ -179,7 +179,7 @@ def test_old_log_entries_go_and_their_cursor_goes_on(store: Store) -> None:
 def test_the_documents_version_moves_with_every_change_that_requests_depend_on(
     store: Store,
 ) -> None:
-    records = [each for each in one_of_each() if not isinstance(each, Job | Intent)]
+    records = [each for each in one_of_each() if not isinstance(each, Job | JobResult | Intent)]
     seen = set()
     for record in records:
         with store.transaction():

@@ -138,16 +138,27 @@ def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[
 
 
 def decrypter(context: Context, keys: TenantKeys, compact: str) -> bytes:
-    """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
+    """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED).
+
+    `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where the
+    tenant has exactly one key, and that is tried; with several the caller has to say which, because
+    trying all would cost the service a private-key operation for each (D-ENCRYPTED).
+    """
     store, tenant = context.services.store, context.tenant
 
     def find_private(kid: str | None) -> bytes | None:
-        key = None if kid is None else store.get(EncryptionKey, kid)
+        key = _only_key(context) if kid is None else store.get(EncryptionKey, kid)
         if key is None or key.tenant_id != tenant.id:
             return None
         return keys.open("/keys/", key.id, key.sealed_private, "private-key")
 
     return jwe.decrypt(compact, find_private)
+
+
+def _only_key(context: Context) -> EncryptionKey | None:
+    """Return the tenant's encryption key where it has exactly one."""
+    found = context.services.store.list(EncryptionKey, context.tenant.id, size=2)
+    return found[0] if len(found) == 1 else None
 
 
 def _open_intent(context: Context, keys: TenantKeys, intent_id: str) -> tuple[str, Any] | None:

@@ -1,9 +1,9 @@
 """Client-side encryption: JWE in compact form, made by clients and opened here (D-ENCRYPTED).
 
 `ECDH-ES` over X25519, or `RSA-OAEP-256`, each with `A256GCM`; nothing else, no compression (which
-would let a small message unfold into a huge one) and no `crit`. The header's `kid` names the key.
-The cryptography is the `joserfc` library's; here stand the choices, the bounds, and one error for
-everything that does not open.
+would let a small message unfold into a huge one) and no `crit`. The header's `kid` names the key;
+where it names none the caller of `decrypt` chooses. The cryptography is the `joserfc` library's;
+here stand the choices, the bounds, and one error for everything that does not open.
 
 What it is not: it neither stores keys nor knows what the plaintext means.
 """
@@ -108,6 +108,8 @@ def decrypt(compact: str, find_private: Callable[[str | None], bytes | None]) ->
     if kid is not None and not isinstance(kid, str):
         raise VaultError("its kid must be a string")
     private = find_private(kid)
+    if private is None and kid is None:
+        raise VaultError("its header must name by kid one of the tenant's encryption keys")
     if private is None:
         raise VaultError("its kid names no encryption key of this tenant")
     key = _import_private(private)

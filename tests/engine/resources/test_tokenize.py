@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joserfc.jwe import encrypt_compact
+from joserfc.jwk import OKPKey
 
 from engine import Engine, Profile
 from engine.vault import jwe
@@ -292,6 +294,25 @@ def test_tok_encrypted_stands_in_place_of_data(acme: Deployment) -> None:
         shown = acme.ask("POST", "/detokenize", [f"{{{{ {one['id']} }}}}"])
         assert shown.body == ["Ada"]
         acme.tokenize({"type": "card", "encrypted": text}, status=400)
+
+
+def test_tok_encrypted_without_a_kid_means_the_only_key(acme: Deployment) -> None:
+    """TOK-ENCRYPTED, D-ENCRYPTED: nothing to guess with one key; with none or several, 400."""
+    keys = acme.key_with("key:create", "key:delete")
+    made = acme.ask("POST", "/keys", key=keys).body
+    header = {"alg": "ECDH-ES", "enc": "A256GCM"}
+    key = OKPKey.import_key(made["public_key"])
+    body = {"type": "token", "encrypted": encrypt_compact(header, b'"Ada"', key)}
+    record = acme.tokenize(body)
+    shown = acme.ask("POST", "/detokenize", [f"{{{{ {record['id']} }}}}"])
+    assert shown.body == ["Ada"]
+    second = acme.ask("POST", "/keys", key=keys).body
+    problem = acme.tokenize(body, status=400)
+    assert "must name by kid" in str(problem["errors"])
+    assert acme.ask("DELETE", f"/keys/{made['id']}", key=keys).status == 204
+    assert "does not open" in str(acme.tokenize(body, status=400)["errors"])
+    assert acme.ask("DELETE", f"/keys/{second['id']}", key=keys).status == 204
+    acme.tokenize(body, status=400)
 
 
 def _strings_and_objects() -> st.SearchStrategy[Any]:

@@ -2,7 +2,8 @@
 
 Sources are jupytext percent scripts (`NN_topic.py`). Each is run top to bottom in a kernel of its
 own and written to `NN_topic.ipynb` with its outputs: the same bytes on every run, so that a change
-in a notebook is a change in what it shows. The site under `site/` opens offline.
+in a notebook is a change in what it shows; the README's picture is made the same way. The site
+under `site/` opens offline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from notebooks.front_picture import PICTURE, draw
 from notebooks.rendering import FOLDER, render, sources, write_site
 
 
@@ -22,18 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     parser.add_argument("--site", type=Path, default=FOLDER.parent / "site", metavar="DIR")
     args = parser.parse_args(argv)
-    stale = []
+    stale: list[str] = []
     chosen = [
         s for s in sources() if not args.names or any(s.stem.startswith(n) for n in args.names)
     ]
     for source in chosen:
         print(source.name, file=sys.stderr, flush=True)
-        text = render(source)
-        target = source.with_suffix(".ipynb")
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            stale.append(target.name)
-            if not args.check:
-                target.write_text(text, encoding="utf-8")
+        _put(source.with_suffix(".ipynb"), render(source), stale, check=args.check)
+    if not args.names:
+        _put(PICTURE, draw(), stale, check=args.check)
     if args.check:
         for name in stale:
             print(f"{name} is not what its source shows; run `make notebooks`", file=sys.stderr)
@@ -41,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.names:
         print(write_site(args.site))
     return 0
+
+
+def _put(target: Path, text: str, stale: list[str], *, check: bool) -> None:
+    """Name a file that is not what it should be as stale; unless it is a check, write it."""
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        stale.append(target.name)
+        if not check:
+            target.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of the engine: `clauses`, `limits`, `openapi`, `serve`.
+"""The commands of the engine: `clauses`, `limits`, `profile`, `openapi`, `serve`.
 
 Exit codes: 0 fine, 2 usage or bad input, 130 interrupted. Bad input is one line, no traceback.
 """
@@ -44,7 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     clauses.set_defaults(run=_clauses)
     limits = commands.add_parser("limits", help="print a limit table")
     limits.add_argument("file", nargs="?", help="a limits.toml; the default table without one")
+    limits.add_argument("--toml", action="store_true", help="as a file to change and hand back")
     limits.set_defaults(run=_limits)
+    profile = commands.add_parser("profile", help="print every open choice, as a file to change")
+    profile.add_argument("file", nargs="?", help="a profile.toml; the defaults without one")
+    profile.set_defaults(run=_profile)
     serve = commands.add_parser("serve", help="answer HTTP")
     add_serve_arguments(serve)
     serve.set_defaults(run=_serve)
@@ -96,7 +100,15 @@ def _limits(args: argparse.Namespace) -> int:
     from engine.limits import LimitTable, render
 
     table = LimitTable.default() if args.file is None else LimitTable.from_toml(args.file)
-    print(render(table))
+    print(table.to_toml().rstrip() if args.toml else render(table))
+    return 0
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from engine.profile import Profile
+
+    profile = Profile() if args.file is None else Profile.from_toml(args.file)
+    print(profile.to_toml().rstrip())
     return 0
 
 

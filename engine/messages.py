@@ -112,7 +112,10 @@ ADMITTED: Final = Decision("admitted")
 
 @dataclass(slots=True, init=False)
 class Response:
-    """One answer. `body` is a JSON value, `bytes` as they are, or None for no body."""
+    """One answer. `body` is a JSON value, `bytes` as they are, or None for no body.
+
+    A header whose values cannot be joined by commas, such as Set-Cookie, has one on each line.
+    """
 
     status: int
     body: Any = field(repr=False)

@@ -114,7 +114,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """What a destination answered."""
+    """What a destination answered.
+
+    A field that came more than once has its values joined by commas; Set-Cookie, whose values
+    cannot be joined (RFC 9110, 5.3), by line feeds.
+    """
 
     status: int
     headers: Mapping[str, str] = field(repr=False)

@@ -6,6 +6,11 @@ it leaves out stays, what it adds otherwise is ignored. `body` is the JSON value
 type is JSON, else the text, null for none; a body that is neither JSON nor UTF-8 cannot be
 transformed: 415 for a request, 502 for an answer.
 
+`headers` is an object of strings. A field that came more than once is one string, joined by commas;
+the Set-Cookie of an answer, which cannot be joined, is always an array, a string for each cookie.
+Code may give back an array for any header: an empty one leaves it out, Set-Cookie goes out once for
+each string, others are joined.
+
 Each runs as a reactor does (`engine.resources.invoking`): its own 30 s (RCT-TIMEOUT), its own
 instances (RCT-HOT). Code that gives back anything else has failed: 502.
 """
@@ -29,6 +34,8 @@ __all__ = ["pool_names", "transformed_answer", "transformed_request"]
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
+_BY_LINES: Final = frozenset({"set-cookie"})
+"""What of an answer cannot be joined by commas (RFC 9110, 5.3); it is kept by lines."""
 
 
 def pool_names(proxy: Proxy) -> tuple[str, str]:
@@ -55,8 +62,9 @@ async def transformed_answer(services: Services, proxy: Proxy, answer: CallAnswe
     if transform is None:
         return answer
     args = {"status": answer.status, **_parts(answer.headers, answer.body, 502)}
+    args["headers"] = _seen(answer.headers)
     result = await invoke(services, pool_names(proxy)[1], transform.code, args, {})
-    headers, body = _joined(result, args)
+    headers, body = _joined(result, args, _BY_LINES)
     status = result.get("status", answer.status) if isinstance(result, dict) else None
     if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
         raise code_fault("returned a status that is none")
@@ -74,16 +82,37 @@ def _parts(headers: Mapping[str, str], body: bytes, status: int) -> dict[str, An
     return {"headers": dict(headers), "body": value}
 
 
-def _joined(result: Json, args: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:
+def _seen(headers: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """Return an answer's headers as code sees them."""
+    return {
+        name: value.split("\n") if name.lower() in _BY_LINES else value
+        for name, value in headers.items()
+    }
+
+
+def _headers(given: object, by_lines: frozenset[str]) -> dict[str, str]:
+    """Return headers that code gave back; raises `Problem` 502 for what is none."""
+    if not isinstance(given, dict):
+        raise code_fault("returned headers that are none")
+    found = {}
+    for name, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        if not _HEADER_NAME.fullmatch(name) or not all(
+            isinstance(each, str) and _HEADER_VALUE.fullmatch(each) for each in values
+        ):
+            raise code_fault("returned headers that are none")
+        if values:
+            found[name] = ("\n" if name.lower() in by_lines else ", ").join(values)
+    return found
+
+
+def _joined(
+    result: Json, args: Mapping[str, Any], by_lines: frozenset[str] = frozenset()
+) -> tuple[dict[str, str], bytes]:
     """Return headers and body of what code gave back; raises `Problem` 502 for anything else."""
     if not isinstance(result, dict):
         raise code_fault("returned no object")
-    headers = result.get("headers", args["headers"])
-    if not isinstance(headers, dict) or not all(
-        isinstance(value, str) and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
-        for name, value in headers.items()
-    ):
-        raise code_fault("returned headers that are none")
+    headers = _headers(result.get("headers", args["headers"]), by_lines)
     body = result.get("body", args["body"])
     if body is None:
         return headers, b""

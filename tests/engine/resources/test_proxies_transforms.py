@@ -71,6 +71,9 @@ def test_what_a_transform_leaves_alone_passes(
         {"headers": {"X-Number": 1}},
         {"headers": {"X-Split": "a\r\nSet-Cookie: b"}},
         {"headers": {"bad name": "1"}},
+        {"headers": {"X-List": ["1", 2]}},
+        {"headers": {"Set-Cookie": ["a\nb"]}},
+        {"headers": [["X", "1"]]},
     ],
 )
 def test_a_transform_that_returns_nonsense_has_failed(outside: Outside, result: Any) -> None:
@@ -79,6 +82,33 @@ def test_a_transform_that_returns_nonsense_has_failed(outside: Outside, result: 
     assert outside.through(outside.proxy(**IN), {}).status == 502
     assert outside.calls == []
     assert outside.through(outside.proxy(**OUT), {}).status == 502
+
+
+def test_cookies_stay_apart_through_a_response_transform(outside: Outside) -> None:
+    """RFC 9110, 5.3: Set-Cookie cannot be joined; code sees an array and may give one back."""
+    cookies = "a=1; Expires=Thu, 01 Jan 2026 00:00:00 GMT\nb=2"
+    outside.destination = lambda _call: (0, CallAnswer(200, {"set-cookie": cookies}, b""))
+    proxy = outside.proxy(**OUT)
+    outside.runtime = lambda _code, _args: {}
+    assert outside.through(proxy, {}).headers["set-cookie"] == cookies
+    seen: Any = outside.runs[0][1]
+    assert seen["headers"] == {"set-cookie": cookies.split("\n")}
+    outside.runtime = lambda _code, args: {
+        "headers": {"Set-Cookie": [*args["headers"]["set-cookie"], "c=3"], "X": ["1", "2"], "Y": []}
+    }
+    answer = outside.through(proxy, {})
+    assert answer.headers["Set-Cookie"] == f"{cookies}\nc=3"
+    assert answer.headers["X"] == "1, 2"
+    assert "Y" not in answer.headers
+    outside.destination = lambda _call: (0, CallAnswer(200, {"Set-Cookie": "one=1"}, b""))
+    outside.runtime = lambda _code, args: {"body": args["headers"]["Set-Cookie"]}
+    assert outside.through(proxy, {}).body == b'["one=1"]'
+
+
+def test_a_request_transform_gives_arrays_that_are_joined(outside: Outside) -> None:
+    outside.runtime = lambda _code, _args: {"headers": {"Accept": ["a/b", "c/d"], "X": []}}
+    assert outside.through(outside.proxy(**IN), b"x").ok
+    assert dict(outside.calls[0].headers) == {"Accept": "a/b, c/d"}
 
 
 @pytest.mark.parametrize("status", ["200", 99, 101, 600, True, None])

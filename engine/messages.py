@@ -90,7 +90,7 @@ class Decision:
     refusing: every rule that refuses, in table order.
     counted: every rule whose counter this request was charged to, in table order.
     shadow: every shadow rule that would have refused.
-    wait_ns: the delay imposed, or the exact time until admissible, else 0.
+    wait_ns: the delay imposed, or the exact time until none of `refusing` would refuse, else 0.
     """
 
     outcome: Outcome

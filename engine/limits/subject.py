@@ -83,7 +83,10 @@ class Headroom(NamedTuple):
 
     rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.
     reset_ns: how long until all of `limit_requests` are there again, if nothing comes.
-    wait_ns: the latest, over all rules that would refuse now, of the time until they would not.
+    wait_ns: the latest, over all rules that would refuse now, of the time until they would not:
+        the first instant at which the same subject is admitted, if nobody else asks. Where refused
+        requests count (D-COUNT) a refused one may fill a counter that let it by; then this is later
+        than the decision's `wait_ns`, which speaks of the rules that refused.
     """
 
     rule: str

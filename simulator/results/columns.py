@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from simulator.results.growing import Growing, Table
 from simulator.results.rows import NO_STATUS, SCHEMA, TEXT_COLUMNS, Chunk, Numbers
 
 __all__ = ["Coded", "ColumnDigest", "TextColumns", "digest_of_table", "record_batch"]
@@ -24,12 +25,25 @@ _VERDICT_COLUMNS: Final = ("outcome", "rule")
 
 
 @dataclass(slots=True)
+class CodedText:
+    """A text column of a chunk: the row's entry, the entry's text.
+
+    rows: each row's place in the chunk's table of subjects or verdicts. of_entry: number of the
+    text there, −1 for null. texts: every text so far, by number.
+    """
+
+    rows: Numbers
+    of_entry: Table
+    texts: list[str]
+
+
+@dataclass(slots=True)
 class Coded:
-    """A chunk whose texts are numbers into `TextColumns.texts`, −1 for null."""
+    """A chunk whose texts are numbers. Other threads may read it while the run goes on."""
 
     chunk: Chunk
     clients: Numbers
-    texts: dict[str, Numbers]
+    texts: dict[str, CodedText]
 
 
 class _Texts:
@@ -40,18 +54,18 @@ class _Texts:
     def __init__(self, place: int) -> None:
         self.place = place
         self.values: list[str] = []
-        self.of_entry: list[int] = []
+        self.of_entry = Growing(np.int32)
         self._numbers: dict[str, int] = {}
 
-    def add(self, text: str | None) -> None:
-        if text is None:
-            self.of_entry.append(-1)
-            return
+    def add(self, texts: list[str | None]) -> None:
+        self.of_entry.extend([-1 if text is None else self._number(text) for text in texts])
+
+    def _number(self, text: str) -> int:
         number = self._numbers.get(text)
         if number is None:
             number = self._numbers[text] = len(self.values)
             self.values.append(text)
-        self.of_entry.append(number)
+        return number
 
 
 class TextColumns:
@@ -64,40 +78,41 @@ class TextColumns:
             **{name: _Texts(place) for place, name in enumerate(_SUBJECT_COLUMNS, start=1)},
             **{name: _Texts(place) for place, name in enumerate(_VERDICT_COLUMNS)},
         }
-        self._clients: list[int] = []
+        self._clients = Growing(np.int64)
         self._subjects_seen = 0
         self._verdicts_seen = 0
-
-    def texts(self, name: str) -> list[str]:
-        """Return the distinct values of a column, by number."""
-        return self._columns[name].values
 
     def encode(self, chunk: Chunk) -> Coded:
         """Return the chunk with every column as numbers."""
         self._grow(chunk)
-        texts: dict[str, Numbers] = {}
-        for name, column in self._columns.items():
-            entries = np.array(column.of_entry, dtype=np.int64)
-            rows = chunk.subject if name in _SUBJECT_COLUMNS else chunk.verdict
-            texts[name] = entries[rows]
-        clients = np.array(self._clients, dtype=np.int64)[chunk.subject]
-        return Coded(chunk, clients, texts)
+        texts = {
+            name: CodedText(
+                chunk.subject if name in _SUBJECT_COLUMNS else chunk.verdict,
+                column.of_entry.read(),
+                column.values,
+            )
+            for name, column in self._columns.items()
+        }
+        return Coded(chunk, self._clients.read().take(chunk.subject), texts)
 
     def _grow(self, chunk: Chunk) -> None:
-        for subject in chunk.subjects[self._subjects_seen :]:
-            self._clients.append(subject.client)
-            for name in _SUBJECT_COLUMNS:
-                column = self._columns[name]
-                column.add(subject[column.place])  # type: ignore[arg-type] # reason: text places only
-        for verdict in chunk.verdicts[self._verdicts_seen :]:
-            for name in _VERDICT_COLUMNS:
-                column = self._columns[name]
-                column.add(verdict[column.place])
-        self._subjects_seen = len(chunk.subjects)
-        self._verdicts_seen = len(chunk.verdicts)
+        subjects = chunk.subjects[self._subjects_seen :]
+        if subjects:
+            self._clients.extend([subject.client for subject in subjects])
+            self._add(_SUBJECT_COLUMNS, subjects)
+        verdicts = chunk.verdicts[self._verdicts_seen :]
+        if verdicts:
+            self._add(_VERDICT_COLUMNS, verdicts)
+        self._subjects_seen += len(subjects)
+        self._verdicts_seen += len(verdicts)
+
+    def _add(self, names: tuple[str, ...], entries: Any) -> None:  # noqa: ANN401 # reason: tuples of either table
+        for name in names:
+            column = self._columns[name]
+            column.add([entry[column.place] for entry in entries])
 
 
-def record_batch(coded: Coded, texts: TextColumns) -> pa.RecordBatch:
+def record_batch(coded: Coded) -> pa.RecordBatch:
     """Return the rows as a batch of `SCHEMA`, its dictionaries cut to the values it uses."""
     chunk = coded.chunk
     columns: dict[str, pa.Array] = {
@@ -106,21 +121,41 @@ def record_batch(coded: Coded, texts: TextColumns) -> pa.RecordBatch:
         "attempt": pa.array(chunk.attempt.astype(np.int32)),
         "wait_ns": pa.array(chunk.wait_ns),
         "latency_ns": pa.array(chunk.latency_ns),
-        "status": pa.array(chunk.status.astype(np.int16), mask=chunk.status == NO_STATUS),
+        "status": _status(chunk.status),
     }
+    subjects = _used(chunk.subject, len(coded.texts["ip"].of_entry))
+    verdicts = _used(chunk.verdict, len(coded.texts["rule"].of_entry))
     for name in TEXT_COLUMNS:
-        columns[name] = _dictionary(coded.texts[name], texts.texts(name))
+        used = subjects if name in _SUBJECT_COLUMNS else verdicts
+        columns[name] = _dictionary(coded.texts[name], used)
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _dictionary(numbers: Numbers, values: list[str]) -> pa.DictionaryArray:
-    used = np.zeros(len(values) + 1, dtype=bool)
-    used[numbers] = True  # null is −1, the last place
-    used[-1] = False
-    kept = np.flatnonzero(used)
-    place = np.cumsum(used, dtype=np.int32) - 1
-    indices = pa.array(place[numbers], mask=numbers < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([values[k] for k in kept], pa.string()))
+def _status(status: Numbers) -> pa.Array:
+    unknown = status == NO_STATUS
+    if unknown.all():
+        return pa.nulls(len(status), pa.int16())
+    return pa.array(status.astype(np.int16), mask=unknown)
+
+
+def _used(rows: Numbers, entries: int) -> Numbers:
+    """Return the entries that some row has, in order."""
+    found = np.zeros(entries, dtype=bool)
+    found[rows] = True
+    return np.flatnonzero(found)
+
+
+def _dictionary(text: CodedText, used: Numbers) -> pa.DictionaryArray:
+    """Return the column; rows are looked up once, in a table from entry to place."""
+    numbers = text.of_entry[used]
+    kept = np.unique(numbers)
+    kept = kept[kept >= 0]
+    place: Table = np.full(len(text.of_entry), -1, dtype=np.int32)
+    place[used] = np.where(numbers < 0, -1, np.searchsorted(kept, numbers))
+    indices = place.take(text.rows)
+    mask = indices < 0 if (numbers < 0).any() else None
+    values = pa.array([text.texts[number] for number in kept.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=mask), values, safe=False)
 
 
 class ColumnDigest:
@@ -132,13 +167,14 @@ class ColumnDigest:
     name in UTF-8, a zero byte and its digest.
     """
 
-    __slots__ = ("_columns", "_known")
+    __slots__ = ("_columns", "_known", "_words")
 
     def __init__(self) -> None:
         self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
-        self._known: dict[str, list[int]] = {name: [] for name in TEXT_COLUMNS}
+        self._known = {name: Growing("<u8") for name in TEXT_COLUMNS}
+        self._words = {name: Growing("<u8") for name in TEXT_COLUMNS}
 
-    def add(self, coded: Coded, texts: TextColumns) -> None:
+    def add(self, coded: Coded) -> None:
         """Take in some rows."""
         chunk = coded.chunk
         status = np.where(chunk.status == NO_STATUS, _NULL_NUMBER, chunk.status)
@@ -150,14 +186,18 @@ class ColumnDigest:
             ("latency_ns", chunk.latency_ns),
             ("status", status),
         ):
-            self._columns[name].update(np.ascontiguousarray(rows, dtype="<i8").tobytes())
-        for name, numbers in coded.texts.items():
-            self._columns[name].update(self._words(name, texts.texts(name))[numbers].tobytes())
+            self._columns[name].update(np.ascontiguousarray(rows, dtype="<i8").data)
+        for name, text in coded.texts.items():
+            self._columns[name].update(self._words_of(name, text).take(text.rows).data)
 
-    def _words(self, name: str, values: list[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        known = self._known[name]
-        known.extend(_word(value) for value in values[len(known) :])
-        return np.array([*known, 0], dtype="<u8")  # null is −1, the last place
+    def _words_of(self, name: str, text: CodedText) -> Table:
+        """Return what stands for each entry."""
+        known, words = self._known[name], self._words[name]
+        known.extend([_word(value) for value in text.texts[len(known) :]])
+        if new := text.of_entry[len(words) :].tolist():
+            values = known.read()
+            words.extend([0 if number < 0 else values[number] for number in new])
+        return words.read()
 
     def hexdigest(self, *, without: str | None = None) -> str:
         """Return the digest of everything so far, or of all columns but one."""

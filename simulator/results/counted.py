@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.profile import Algorithm
+from simulator.results.growing import Growing
 from simulator.results.rows import Chunk, Numbers
 
 __all__ = ["CountedRule", "CounterIndex"]
@@ -41,7 +42,7 @@ class CounterIndex:
         self.rules: list[CountedRule] = []
         self._places: dict[CountedRule, int] = {}
         self._known: list[dict[str, int]] = []
-        self._of_subject: list[list[int]] = []
+        self._of_subject: list[Growing] = []
         self._seen = 0
 
     def place(self, rule: CountedRule) -> int:
@@ -51,19 +52,25 @@ class CounterIndex:
             found = self._places[rule] = len(self.rules)
             self.rules.append(rule)
             self._known.append({})
-            self._of_subject.append([-1] * self._seen)
+            numbers = Growing(np.int64)
+            numbers.extend([-1] * self._seen)
+            self._of_subject.append(numbers)
         return found
 
     def numbers(self, place: int, chunk: Chunk) -> Numbers:
         """Return each row's counter under the rule at `place`, −1 where it does not apply."""
         self._grow(chunk)
-        return np.array(self._of_subject[place], dtype=np.int64)[chunk.subject]
+        return self._of_subject[place].read().take(chunk.subject)
 
     def _grow(self, chunk: Chunk) -> None:
-        for subject in chunk.subjects[self._seen :]:
-            for numbers in self._of_subject:
-                numbers.append(-1)
+        new = chunk.subjects[self._seen :]
+        if not new:
+            return
+        columns = np.full((len(self.rules), len(new)), -1, dtype=np.int64)
+        for row, subject in enumerate(new):
             for place, counter in subject.counters:
                 known = self._known[place]
-                self._of_subject[place][-1] = known.setdefault(counter, len(known))
-        self._seen = len(chunk.subjects)
+                columns[place, row] = known.setdefault(counter, len(known))
+        for numbers, column in zip(self._of_subject, columns, strict=True):
+            numbers.extend(column)
+        self._seen += len(new)

@@ -9,7 +9,7 @@ Nothing here decides or counts; it is the form of the data and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -138,10 +138,6 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.t_ns)
-
-    def of_subject(self, value: Callable[[Subject], int]) -> Numbers:
-        """Return `value` of each row's subject."""
-        return np.fromiter(map(value, self.subjects), np.int64, len(self.subjects))[self.subject]
 
     def outcome_is(self, *outcomes: Outcome) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return, row by row, whether its outcome is one of `outcomes`."""

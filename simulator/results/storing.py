@@ -1,27 +1,65 @@
 """Where rows go: a Parquet file, row group by row group, or a table in memory.
 
-The file is zstd-compressed at level 1 and its times are delta-packed: a few bytes a row. Both
-sinks also keep the digest of the columns.
+The file is zstd-compressed at level 1. Each column has the encoding that packs it best: gaps of
+time are delta-packed, other numbers split into their bytes (so that the zeros at the top vanish),
+texts are dictionaries. Statistics stand at `t_ns` alone, the one column by which a reader can skip
+row groups. Both sinks also keep the digest of the columns.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simulator.results.columns import ColumnDigest, TextColumns, record_batch
+from simulator.results.columns import Coded, ColumnDigest, TextColumns, record_batch
 from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk
 
-__all__ = ["REQUESTS_FILE", "FileSink", "MemorySink", "write_table"]
+__all__ = ["REQUESTS_FILE", "FileSink", "MemorySink", "open_file", "write_table"]
 
 REQUESTS_FILE: Final = "requests.parquet"
 
-_DICTIONARIES: Final = [*TEXT_COLUMNS, "client", "attempt", "wait_ns", "status"]
-_ENCODINGS: Final = {"t_ns": "DELTA_BINARY_PACKED", "latency_ns": "DELTA_BINARY_PACKED"}
+_ENCODINGS: Final = {
+    "t_ns": "DELTA_BINARY_PACKED",
+    **dict.fromkeys(("client", "attempt", "wait_ns", "latency_ns", "status"), "BYTE_STREAM_SPLIT"),
+}
+_AHEAD: Final = 2
+"""Chunks that a run may be ahead of its file: what is under way is memory."""
+
+
+class _Lane:
+    """Work that is done one after the other in a thread, while the run goes on."""
+
+    __slots__ = ("_thread", "_under_way")
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: deque[Future[None]] = deque()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do it soon; waits while too much is under way, and raises what earlier work raised."""
+        self._under_way.append(self._thread.submit(work))
+        if len(self._under_way) > _AHEAD:
+            self._under_way.popleft().result()
+
+    def wait(self) -> None:
+        """Return when all is done; raises what it raised."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown(cancel_futures=True)
 
 
 class _Sink(ABC):
@@ -35,10 +73,8 @@ class _Sink(ABC):
         self.rows = 0
 
     def take(self, chunk: Chunk) -> None:
-        """Take in the next rows."""
-        coded = self._texts.encode(chunk)
-        self._digest.add(coded, self._texts)
-        self._put(record_batch(coded, self._texts))
+        """Take in the next rows, which must not change any more."""
+        self._put(self._texts.encode(chunk))
         self.rows += len(chunk)
 
     def hexdigest(self) -> str:
@@ -53,24 +89,36 @@ class _Sink(ABC):
         return self._digest.hexdigest(without="status")
 
     @abstractmethod
-    def _put(self, batch: pa.RecordBatch) -> None:
-        """Keep one batch."""
+    def _put(self, coded: Coded) -> None:
+        """Keep one chunk, and digest it."""
 
 
 class FileSink(_Sink):
-    """Streams rows into `requests.parquet`, one row group a chunk."""
+    """Streams rows into `requests.parquet`, one row group a chunk.
 
-    __slots__ = ("_writer",)
+    Writing and hashing have a thread each: both leave Python's lock while they work, so a run goes
+    on meanwhile where there is another core. `close` before anything is asked for. A full disk
+    raises `OSError`, in `take` or in `close`.
+    """
+
+    __slots__ = ("_digesting", "_writer", "_writing")
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._writer = _writer(path)
+        self._writer = open_file(path)
+        self._writing, self._digesting = _Lane(), _Lane()
 
-    def _put(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+    def _put(self, coded: Coded) -> None:
+        self._writing.do(partial(self._write, coded))
+        self._digesting.do(partial(self._digest.add, coded))
+
+    def _write(self, coded: Coded) -> None:
+        self._writer.write_batch(record_batch(coded))
 
     def close(self) -> None:
         """Finish the file; it is no Parquet file before."""
+        self._digesting.close()
+        self._writing.close()
         self._writer.close()
 
 
@@ -83,8 +131,9 @@ class MemorySink(_Sink):
         super().__init__()
         self._batches: list[pa.RecordBatch] = []
 
-    def _put(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+    def _put(self, coded: Coded) -> None:
+        self._digest.add(coded)
+        self._batches.append(record_batch(coded))
 
     def table(self) -> pa.Table:
         """Return the rows so far."""
@@ -93,17 +142,19 @@ class MemorySink(_Sink):
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table of rows as the same file that a `FileSink` would have written."""
-    with _writer(path) as writer:
+    with open_file(path) as writer:
         for batch in table.to_batches():
             writer.write_batch(batch)
 
 
-def _writer(path: Path) -> pq.ParquetWriter:
+def open_file(path: Path) -> pq.ParquetWriter:
+    """Return a writer of attempt rows, a row group a batch."""
     return pq.ParquetWriter(
         path,
         SCHEMA,
         compression="zstd",
         compression_level=1,
-        use_dictionary=_DICTIONARIES,
+        use_dictionary=list(TEXT_COLUMNS),
         column_encoding=_ENCODINGS,
+        write_statistics=["t_ns"],
     )

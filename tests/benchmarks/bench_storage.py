@@ -1,28 +1,48 @@
-"""Attempt rows to Parquet: rows a second and bytes a row, of a compiled run's own rows.
+"""Attempt rows to Parquet: rows a second, and bytes a row column by column.
 
-The file sink is what a run streams into; its digest of all columns is part of what it does, so the
-same writer without the digest stands beside it.
+Two sources of rows: CL1, where every attempt draws its service time, and W1, an open loop with a
+third refused. What a run streams into is the file sink, which writes in one thread and hashes in
+another; the bare writer stands beside it.
+
+Beside each column stands its floor: the bytes that an ideal coder of that column alone would take,
+knowing how often each value comes but nothing of its neighbours (of `t_ns`, the gaps). A drawn
+time in whole nanoseconds cannot be packed below that, so it says how many bytes are the rows' own.
 """
 
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from engine.messages import Outcome
 from simulator.backends.compiled import CompiledRun, warm_up
 from simulator.backends.compiled.layout import COMBO_COUNT
 from simulator.results.columns import TextColumns, record_batch
-from simulator.results.rows import Chunk, Subject
-from simulator.results.storing import FileSink, _writer
+from simulator.results.recorder import CHUNK_ROWS
+from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk, Subject
+from simulator.results.storing import FileSink, open_file
 from simulator.scenario import limit_tables_of, profile_of
 from simulator.traffic.population import populate
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
+from tests.benchmarks.bench_compiled import _columns, _limiter
+from tests.benchmarks.workload_w1 import IPS, RESOURCES, w1
 
 _ROUNDS: Final = 5
+_W1_ROWS: Final = 1_000_000
+_COLUMNS: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
+_VERDICT: Final = _COLUMNS.index("verdict")
+_REFUSED: Final[list[tuple[Outcome, str | None]]] = [("admitted", None), ("refused", "LIM-CREATE")]
 
 
-def _chunks(duration_s: int) -> list[Chunk]:
+def _cl1_chunks(duration_s: int) -> list[Chunk]:
     scenario = cl1(2_000, duration_s)
     population = populate(scenario, scenario.seed)
     run = CompiledRun(
@@ -35,57 +55,144 @@ def _chunks(duration_s: int) -> list[Chunk]:
             client = population.clients[combo[0]]
             holder, ip = client.keys[combo[2]], client.addresses[combo[3]]
             subjects.append(Subject(combo[0], "t", "a", holder.label, ip, "POST", "/tokenize"))
-        t_ns, subject, attempt, verdict, wait_ns, latency_ns, status = run.sim.rows[
-            :, :count
-        ].copy()
-        chunks.append(
-            Chunk(
-                t_ns,
-                subject,
-                attempt,
-                (verdict > 0).astype("int64"),
-                wait_ns,
-                latency_ns,
-                status,
-                subjects,
-                [("admitted", None), ("refused", "LIM-CREATE")],
-            )
-        )
+        rows = run.sim.rows[:, :count].copy()
+        rows[_VERDICT] = rows[_VERDICT] > 0
+        columns: dict[str, Any] = dict(zip(_COLUMNS, rows, strict=True))
+        chunks.append(Chunk(**columns, subjects=subjects, verdicts=_REFUSED))
     return chunks
 
 
+def _w1_chunks(rows: int) -> list[Chunk]:
+    workload, limiter = w1(rows), _limiter()
+    decided = limiter.decide(_columns(limiter, workload))
+    code = (workload.key.astype(np.int64) * IPS + workload.ip) * 8 + workload.resource
+    codes, place = np.unique(code, return_inverse=True)
+    clients: dict[int, int] = {}
+    subjects = []
+    for each in codes.tolist():
+        who, resource = divmod(each, 8)
+        key, ip = divmod(who, IPS)
+        number = clients.setdefault(who, len(clients))
+        names = (f"t{workload.key_is_test[key]}", f"app-{key // 50}", f"key-{key:04d}")
+        address = f"10.{ip >> 8}.{ip & 255}.1"
+        subjects.append(Subject(number, *names, address, *RESOURCES[resource]))
+    verdicts: list[Any] = [("admitted", None)]
+    table = np.zeros(int(decided.verdict.max()) + 1, dtype=np.int64)
+    for number, verdict in decided.verdicts().items():
+        if verdict[0] != "admitted":
+            table[number] = len(verdicts)
+            verdicts.append(verdict)
+    chunks = []
+    for first in range(0, rows, CHUNK_ROWS):
+        cut = slice(first, first + CHUNK_ROWS)
+        t_ns, nothing = workload.t_ns[cut], np.zeros_like(workload.t_ns[cut])
+        columns = (place[cut], nothing + 1, table[decided.verdict[cut]], decided.wait_ns[cut])
+        chunks.append(Chunk(t_ns, *columns, nothing, nothing - 1, subjects, verdicts))
+    return chunks
+
+
+def _sink(chunks: list[Chunk], path: Path) -> Callable[[], object]:
+    def write() -> None:
+        made = FileSink(path)
+        for chunk in chunks:
+            made.take(chunk)
+        made.close()
+
+    return write
+
+
+def _bare(chunks: list[Chunk], path: Path) -> Callable[[], object]:
+    def write() -> None:
+        texts = TextColumns()
+        with open_file(path) as writer:
+            for chunk in chunks:
+                writer.write_batch(record_batch(texts.encode(chunk)))
+
+    return write
+
+
+def _processor_ns(work: Callable[[], object], rows: int) -> float:
+    """Return processor time a row, of the best round: what a busy machine does not change much."""
+    taken_s = []
+    for _ in range(_ROUNDS):
+        began_s = time.process_time()
+        work()
+        taken_s.append(time.process_time() - began_s)
+    return min(taken_s) / rows * 1e9
+
+
+def _floor_bytes(values: Any) -> float:
+    """Return the entropy of a column, a row; low bits that no row repeats count as they are."""
+    values = np.asarray(values, dtype=np.int64)
+    low_bits, high = 0, values
+    while len(np.unique(high)) > len(values) / 32 and low_bits < 62:
+        low_bits, high = low_bits + 1, values >> (low_bits + 1)
+    nonzero = np.count_nonzero(values) / len(values)  # zeros have no low bits to tell
+    shares = np.unique(high, return_counts=True)[1] / len(values)
+    return float(low_bits * nonzero - (shares * np.log2(shares)).sum()) / 8
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    found = dict.fromkeys(SCHEMA.names, 0)
+    with pq.ParquetFile(path) as file:
+        for group in range(file.metadata.num_row_groups):
+            for place, name in enumerate(SCHEMA.names):
+                found[name] += file.metadata.row_group(group).column(place).total_compressed_size
+    return found
+
+
+def _show_columns(title: str, path: Path) -> None:
+    """Print bytes a row of each column in the file, and what it could be at best."""
+    rows = pq.read_metadata(path).num_rows
+    read = pq.read_table(path)
+    table = Table(title=title, title_justify="left", min_width=40)
+    table.add_column("column")
+    table.add_column("bytes a row", justify="right")
+    table.add_column("floor", justify="right")
+    sums = [0.0, 0.0]
+    for name, size in _sizes(path).items():
+        column = read.column(name)
+        if name in TEXT_COLUMNS:
+            column = read.column(name).unify_dictionaries().combine_chunks().indices
+        values = column.fill_null(-1).to_numpy(zero_copy_only=False)
+        floor = _floor_bytes(np.diff(values) if name == "t_ns" else values)
+        sums = [sums[0] + size / rows, sums[1] + floor]
+        table.add_row(name, f"{size / rows:.3f}", f"{floor:.3f}")
+    table.add_section()
+    table.add_row("all", f"{path.stat().st_size / rows:.2f}", f"{sums[1]:.2f}")
+    Console(width=100).print(table)
+
+
 def main(*, big: bool = False) -> None:
-    """Print the table."""
+    """Print the tables."""
     warm_up(print)
-    chunks = _chunks(6_000 if big else 1_500)
-    rows = sum(len(chunk) for chunk in chunks)
+    sources = {
+        "CL1, 2 000 clients": _cl1_chunks(6_000 if big else 1_500),
+        "W1": _w1_chunks(_W1_ROWS * (10 if big else 1)),
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
-
-        def sink() -> Callable[[], object]:
-            def write() -> None:
-                made = FileSink(path)
-                for chunk in chunks:
-                    made.take(chunk)
-                made.close()
-
-            return write
-
-        def bare() -> Callable[[], object]:
-            def write() -> None:
-                texts = TextColumns()
-                with _writer(path) as writer:
-                    for chunk in chunks:
-                        writer.write_batch(record_batch(texts.encode(chunk), texts))
-
-            return write
-
-        timings = _measure.interleave(
-            [
-                _measure.Contestant("Parquet", bare, rows, _measure.version("pyarrow")),
-                _measure.Contestant("Parquet and digest (file sink)", sink, rows),
-            ],
-            rounds=_ROUNDS,
-        )
-        _measure.show(f"{rows} attempt rows to a file", "rows", timings)
-        print(f"{path.stat().st_size / rows:.2f} bytes a row")
+        for name, chunks in sources.items():
+            rows = sum(len(chunk) for chunk in chunks)
+            timings = _measure.interleave(
+                [
+                    _measure.Contestant(
+                        "file sink: Parquet and digest", partial(_sink, chunks, path), rows
+                    ),
+                    _measure.Contestant(
+                        "Parquet alone, one thread",
+                        partial(_bare, chunks, path),
+                        rows,
+                        _measure.version("pyarrow"),
+                    ),
+                ],
+                rounds=_ROUNDS,
+            )
+            _measure.show(f"{rows} attempt rows of {name} to a file", "rows", timings)
+            alone_ns = _processor_ns(_bare(chunks, path), rows)
+            print(
+                f"processor time a row: {alone_ns:.0f} ns for Parquet alone "
+                f"({1e3 / alone_ns:.1f} M rows/s of one core), "
+                f"{_processor_ns(_sink(chunks, path), rows):.0f} ns with the digest"
+            )
+            _show_columns(f"{name}: where the bytes are", path)

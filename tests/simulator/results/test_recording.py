@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,27 @@ def test_the_file_has_the_promised_form(tmp_path: Path) -> None:
     assert str(frame["outcome"].dtype) == "category"
     assert frame["rule"][frame["outcome"] == "admitted"].isna().all()
     assert file.metadata.num_rows == 500
+
+
+def test_only_time_has_statistics_and_it_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "requests.parquet"
+    sink = FileSink(path)
+    _fill(Recorder([sink], chunk_rows=64), 200)
+    sink.close()
+    group = pq.ParquetFile(path).metadata.row_group(1)
+    assert (group.column(0).statistics.min, group.column(0).statistics.max) == (64_000, 127_000)
+    assert [group.column(place).statistics for place in range(1, len(SCHEMA))] == [None] * 13
+
+
+def test_a_full_disk_is_heard_though_another_thread_writes(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "requests.parquet")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            _fill(Recorder([sink], chunk_rows=100), 5_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def _limiter(algorithm: Algorithm = "sliding-log") -> CompiledLimiter:
 
 def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
     """Return a table: resource, then kind of key → the limiter's number."""
-    table = np.zeros((16, len(RESOURCES)), dtype=np.int32)
-    for code in range(16):
+    codes = 4 * len(KINDS)
+    table = np.zeros((codes, len(RESOURCES)), dtype=np.int32)
+    for code in range(codes):
         for place, (method, path) in enumerate(RESOURCES):
             subject = Subject(
                 method,

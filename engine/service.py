@@ -195,8 +195,7 @@ class Engine(Operator):
             now_ns, wall_ns = clock.now_ns, clock.wall_ns
             if wall_ns >= self._next_log_sweep_ns or self.services.store.is_due(wall_ns):
                 self._expire(wall_ns)
-            decision = self.limiter.decide(now_ns, subject)
-            return decision, self.limiter.headroom(now_ns, subject), now_ns, wall_ns
+            return *self.limiter.judge(now_ns, subject), now_ns, wall_ns
 
     def _settle(self, decision: Decision, response: Response) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""

@@ -197,6 +197,10 @@ class _Changed:
         """Decide about the other subject."""
         return self._inner.decide(now_ns, self._subject(subject))
 
+    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+        """Judge the other subject."""
+        return self._inner.judge(now_ns, self._subject(subject))
+
     def headroom(self, now_ns: int, subject: Subject) -> Headroom | None:
         """Say what the other subject has left."""
         return self._inner.headroom(now_ns, self._subject(subject))

@@ -39,6 +39,7 @@ __all__ = [
     "READY",
     "REMAINING",
     "RULE_SIZE",
+    "SPAN",
     "Charge",
     "Line",
     "Remaining",

@@ -19,18 +19,17 @@ Instants are handed in and never decrease; requests at one instant are decided i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
 
 from engine.limits.algorithms import (
     BLOCK,
     LAST,
     READY,
-    Remaining,
     begin_or_extend_block,
     grow_ring,
     idle_ns,
 )
-from engine.limits.legs import Counted, Leg, Legs, RequestClass, class_of, counter_keys
+from engine.limits.lanes import Lane, Plan
+from engine.limits.legs import Counted, Legs, RequestClass, class_of
 from engine.limits.settling import Entry, PendingDecision, make_charge
 from engine.limits.subject import Block, Headroom, Subject
 from engine.limits.table import LimitTable
@@ -41,53 +40,6 @@ __all__ = ["Limiter"]
 
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
-
-
-_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], int, Counted]
-
-
-class _Plan:
-    """What all subjects of one class share: the legs that count them, in table order."""
-
-    __slots__ = ("admitted", "legs", "plain")
-
-    def __init__(self, legs: tuple[Leg, ...]) -> None:
-        self.legs = tuple((leg, leg.key_place) for leg in legs)
-        self.plain = not any(leg.rule.shadow or leg.settles for leg in legs)
-        self.admitted = Decision("admitted", counted=tuple(leg.name for leg in legs))
-
-
-class _Lane:
-    """The counters that one subject meets, in table order, ready to be walked."""
-
-    __slots__ = ("admitted", "charges", "counters", "lines", "measures", "plain", "real", "shadow")
-
-    def __init__(self, plan: _Plan, subject: Subject) -> None:
-        keys = counter_keys(subject)
-        counters = []
-        for leg, place in plan.legs:
-            counted = leg.counters.get(keys[place])
-            if counted is None:
-                counted = leg.counters[keys[place]] = Counted(leg)
-            counters.append(counted)
-        self.admitted = plan.admitted
-        self.plain = plan.plain
-        self.counters = self.real = counters
-        self.shadow: list[Counted] = []
-        if not plan.plain:
-            self.real = [each for each in counters if not each.leg.rule.shadow]
-            self.shadow = [each for each in counters if each.leg.rule.shadow]
-        self.lines = [each.line for each in self.real]
-        self.charges = [each.charging for each in self.real]
-        self.measures: list[_Measure] | None = None
-
-    def measured(self) -> list[_Measure]:
-        """Make what headroom walks, once it is asked for."""
-        self.measures = [
-            (c.leg.remaining, c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
-            for c in self.real
-        ]
-        return self.measures
 
 
 class Limiter:
@@ -113,8 +65,8 @@ class Limiter:
         self._settles = profile.counted_statuses == "success"
         self._counts_refused = profile.count_refused and not self._settles
         self._clears = profile.block_reset == "clear"
-        self._lanes: dict[object, _Lane] = {}
-        self._plans: dict[RequestClass, _Plan] = {}
+        self._lanes: dict[object, Lane] = {}
+        self._plans: dict[RequestClass, Plan] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = 0
@@ -142,9 +94,36 @@ class Limiter:
                 charge(line, ring, row, now_ns)
         return lane.admitted
 
+    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+        """Return what `decide` and then `headroom` would: what the service asks of each request.
+
+        Where every counter is ready, both are found in one walk over the counters.
+        """
+        assert now_ns >= self._now_ns, "now_ns never decreases"
+        self._now_ns = now_ns
+        if now_ns >= self._sweep_at_ns:
+            self._sweep(now_ns)
+        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        for line in lane.lines:
+            if line[0] > now_ns:  # READY; a literal is faster
+                return self._beyond(now_ns, lane), self.headroom(now_ns, subject)
+        if not lane.plain:
+            return self._admit(now_ns, now_ns, lane), self.headroom(now_ns, subject)
+        best: Counted | None = None
+        best_left, best_limit = 1, 0  # more than any counter has
+        for take, line, ring, row, limit, counted in lane.takes or lane.taking():
+            left = take(line, ring, row, now_ns)
+            if left * best_limit < best_left * limit:
+                best, best_left, best_limit = counted, left, limit
+        if best is None:
+            return lane.admitted, None
+        if not best_left:  # of several that are used up, the one with the longest wait
+            return lane.admitted, self.headroom(now_ns, subject)
+        return lane.admitted, _room(now_ns, best, best_left, 0)
+
     # --- beyond a rate -------------------------------------------------------------------------
 
-    def _beyond(self, now_ns: int, lane: _Lane) -> Decision:
+    def _beyond(self, now_ns: int, lane: Lane) -> Decision:
         """Decide where at least one counter is not ready: delay or refuse."""
         release_ns = now_ns
         refusing = []
@@ -186,7 +165,7 @@ class Limiter:
                 counted.journal.clear()
         return None
 
-    def _refuse(self, now_ns: int, lane: _Lane, refusing: list[Counted]) -> Decision:
+    def _refuse(self, now_ns: int, lane: Lane, refusing: list[Counted]) -> Decision:
         shadowed = self._judge_shadow(now_ns, lane) if lane.shadow else ()
         counted: Sequence[Counted] = ()
         if self._counts_refused:
@@ -225,7 +204,7 @@ class Limiter:
 
     # --- admitted --------------------------------------------------------------------------------
 
-    def _admit(self, now_ns: int, release_ns: int, lane: _Lane) -> Decision:
+    def _admit(self, now_ns: int, release_ns: int, lane: Lane) -> Decision:
         """Charge an admitted request at its release: the general form of what `decide` inlines."""
         outcome: Outcome = "admitted"
         rule = None
@@ -256,7 +235,7 @@ class Limiter:
         line[LAST] = t_ns
         return None
 
-    def _judge_shadow(self, now_ns: int, lane: _Lane) -> list[Counted]:
+    def _judge_shadow(self, now_ns: int, lane: Lane) -> list[Counted]:
         """Return the counters in shadow that would refuse, and begin their blocks."""
         return [each for each in lane.shadow if self._release_ns(now_ns, each) is None]
 
@@ -309,11 +288,7 @@ class Limiter:
                 best, best_left, best_limit, best_wait_ns = counted, left, limit, own_wait_ns
         if best is None:
             return None
-        leg = best.leg
-        idle_at_ns = idle_ns(leg.algorithm, best.line, best.ring, leg.row)
-        reset_ns = max(0, idle_at_ns - now_ns, best.line[BLOCK] - now_ns)
-        rule = leg.rule
-        return Headroom(leg.name, rule.limit_requests, best_left, rule.window_ns, reset_ns, wait_ns)
+        return _room(now_ns, best, best_left, wait_ns)
 
     def _refuses_for_ns(self, now_ns: int, counted: Counted) -> int:
         """Return how long a counter refuses from now on, 0 when it does not."""
@@ -350,7 +325,7 @@ class Limiter:
 
     # --- finding counters, and forgetting them ---------------------------------------------------
 
-    def _lane(self, subject: Subject) -> _Lane:
+    def _lane(self, subject: Subject) -> Lane:
         """Find the counters of a subject, and let it remember them."""
         classifier = self._legs.classifier
         key = (
@@ -369,8 +344,8 @@ class Limiter:
             asked = class_of(subject, classifier.matching(subject.method, subject.path))
             plan = self._plans.get(asked)
             if plan is None:
-                plan = self._plans[asked] = _Plan(self._legs.of_class(asked))
-            lane = _Lane(plan, subject)
+                plan = self._plans[asked] = Plan(self._legs.of_class(asked))
+            lane = Lane(plan, subject)
             if len(self._lanes) >= _LANES_LIMIT:
                 self._lanes.clear()
             self._lanes[key] = lane
@@ -391,6 +366,15 @@ class Limiter:
             self._epoch = object()
         next_ns = now_ns + _SWEEP_NS
         self._sweep_at_ns = max(next_ns, min((leg.sweep_at_ns for leg in legs), default=next_ns))
+
+
+def _room(now_ns: int, counted: Counted, left: int, wait_ns: int) -> Headroom:
+    """Return what one counter says about its room."""
+    line, leg = counted.line, counted.leg
+    idle_at_ns = idle_ns(leg.algorithm, line, counted.ring, leg.row)
+    reset_ns = max(idle_at_ns, line[BLOCK], now_ns) - now_ns
+    rule = leg.rule
+    return Headroom(leg.name, rule.limit_requests, left, rule.window_ns, reset_ns, wait_ns)
 
 
 def _names(counters: Iterable[Counted]) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ _PATTERN: Final = re.compile(
     r"(?P<method>[A-Z]+) (?P<path>(?:/(?:[A-Za-z0-9._~-]+|\{[a-z_]+\}))*(?:/\*)?)"
 )
 _CACHE_ENTRIES: Final = 1 << 16
+_CACHED_CHARACTERS: Final = 300
+"""A longer path is classified each time: it is the caller's text, and may be of any size."""
 
 GetTokens = Literal["list", "prefix"]
 
@@ -88,6 +90,8 @@ class Classifier:
             if matching not in self._groups:
                 self._groups.append(matching)
             found = self._groups.index(matching)
+            if len(path) > _CACHED_CHARACTERS:
+                return found
             if len(self._seen) >= _CACHE_ENTRIES:
                 self._seen.clear()
             self._seen[method, path] = found

@@ -14,6 +14,7 @@ import simpy
 
 from engine import Engine, Limiter, LimitTable, Request, Response, Subject
 from engine.identity.permissions import ASKABLE
+from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
@@ -61,6 +62,10 @@ class _Listener:
     def decide(self, now_ns: int, subject: Subject) -> Decision:
         self.last = self._limiter.decide(now_ns, subject)
         return self.last
+
+    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+        self.last, room = self._limiter.judge(now_ns, subject)
+        return self.last, room
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # reason: whatever the limiter has
         return getattr(self._limiter, name)

@@ -206,6 +206,25 @@ def test_every_decision_is_the_oracles(scenario: tuple[Any, ...]) -> None:
     compare(*scenario)
 
 
+@given(st.one_of(busy_scenarios(), scenarios()))
+@settings(max_examples=300)
+def test_a_judgement_is_the_decision_and_then_the_room_that_is_left(
+    scenario: tuple[Any, ...],
+) -> None:
+    """D-429-HEADERS: one walk says what two would, and leaves the counters as they do."""
+    profile, named, steps = scenario
+    one, two = Limiter(named, profile), Limiter(named, profile)
+    now = 0
+    for gap, subject, _, good in steps:
+        now += gap
+        decision, room = one.judge(now, subject)
+        wanted = two.decide(now, subject)
+        assert decision == wanted
+        assert room == two.headroom(now, subject)
+        one.settle(decision, 200 if good else 500)
+        two.settle(wanted, 200 if good else 500)
+
+
 @given(scenarios())
 @settings(max_examples=100)
 def test_forgetting_idle_counters_changes_no_decision(scenario: tuple[Any, ...]) -> None:

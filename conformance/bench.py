@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.exchanges import Ask, Exchange, KeyLabel
@@ -241,6 +241,13 @@ class Bench:
     def random(self, name: str) -> random.Random:
         """Return a source of chance of its own, fixed by seed, check and name."""
         return random.Random(f"{self.seed}/{self.check.id}/{name}")  # noqa: S311 # reason: must repeat
+
+    def make(self, name: str, maker: Callable[[], str]) -> str:
+        """Return a text that no seed fixes, such as an encrypted one; `judge` has the same again.
+
+        name: unique within the check. The text stands in the history: it must be no secret.
+        """
+        return self.session.make(self.check.id, name, maker)
 
     # --- saying ---------------------------------------------------------------------------------
 

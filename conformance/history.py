@@ -1,8 +1,9 @@
 """The history: `history.ndjson`, every exchange of a run in order, a JSON object a line.
 
 Besides `exchange` records it holds what is needed to judge again offline: how the run was set up
-(`run`), when each check began and on which keys and addresses (`check`), what it found (`found`),
-what was said without a check (`said`), and how the run ended (`end`). Every line passes through
+(`run`), when each check began and on which keys and addresses (`check`), what it made that no seed
+fixes (`made`), what it found (`found`), when it ended (`ended`), what was said without a check
+(`said`), and how the run ended (`end`). Every line passes through
 the redactor: it holds no key text.
 """
 
@@ -27,6 +28,7 @@ __all__ = [
     "HistoryWriter",
     "exchange_of",
     "finding_of",
+    "kept_body",
     "read_history",
 ]
 
@@ -61,9 +63,17 @@ class HistoryWriter:
         if self._file is not None:
             self.write("exchange", _exchange_record(exchange, self._redactor))
 
+    def made(self, check_id: str, name: str, made: str) -> None:
+        """Append what a check has made that no seed fixes."""
+        self.write("made", {"check": check_id, "name": name, "text": made})
+
     def found(self, finding: Finding) -> None:
         """Append what a check found."""
         self.write("found", finding_record(finding))
+
+    def ended(self, check_id: str, at_ns: int) -> None:
+        """Append that a check has ended: its readings are known from now on."""
+        self.write("ended", {"id": check_id, "at_ns": at_ns})
 
     def said(self, finding: Finding) -> None:
         """Append what was said without a check having run."""
@@ -114,6 +124,15 @@ def _sent(body: Any, redactor: Redactor) -> dict[str, Any]:  # noqa: ANN401 # re
     return {"begins": start, "size_bytes": len(body), "sha256": digest}
 
 
+def kept_body(body: Any, redactor: Redactor) -> Any:  # noqa: ANN401 # reason: JSON or bytes
+    """Return what a history gives back of a sent body: without secrets, a long one as a note."""
+    return None if body is None else _body_of(_sent(body, redactor))
+
+
+def _body_of(held: Mapping[str, Any]) -> Any:  # noqa: ANN401 # reason: JSON or bytes
+    return held["json"] if "json" in held else _raw(held)
+
+
 def _bytes(raw: bytes) -> dict[str, Any]:
     try:
         return {"text": raw.decode()}
@@ -143,7 +162,7 @@ def exchange_of(record: Mapping[str, Any]) -> Exchange:
     asked = dict(record["ask"])
     body = asked.pop("body", None)
     if body is not None:
-        body = body["json"] if "json" in body else _raw(body)
+        body = _body_of(body)
     return Exchange(
         record["number"],
         record["check"],

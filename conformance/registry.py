@@ -113,12 +113,12 @@ def check(
 
 
 def all_checks() -> dict[str, Check]:
-    """Import every module of checks, probes and schema layer; returns `CHECKS`."""
-    for name in ("conformance.checks", "conformance.probes", "conformance.schema"):
-        package = importlib.import_module(name)
-        for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
-            if not module.startswith("_"):
-                importlib.import_module(f"{name}.{module}")
+    """Import every module that holds checks; returns `CHECKS`."""
+    package = importlib.import_module("conformance.checks")
+    for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+        if not module.startswith("_"):
+            importlib.import_module(f"{package.__name__}.{module}")
+    importlib.import_module("conformance.schema.layer")
     return CHECKS
 
 

@@ -126,6 +126,7 @@ class Run:
             None if out is None else out / HISTORY_FILE, self.session.redactor
         )
         self.session.record = self.history.exchange
+        self.session.record_made = self.history.made
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.preflight = Preflight()
@@ -241,6 +242,7 @@ class Run:
     def _end(self, bench: Bench, findings: list[Finding]) -> None:
         for finding in findings:
             self.history.found(finding)
+        self.history.ended(bench.check.id, self.transport.now_ns)
         self.findings += findings
         self.notes += learn(self.session, findings)
         self.progress.ended(bench.check, findings)

@@ -26,6 +26,8 @@ __all__ = ["Recorder", "Session"]
 
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
+MadeRecorder = Callable[[str, str, str], None]
+"""Keeps what a check has made, by the check's id and a name."""
 
 _MINUTE_NS: Final = 60 * 1_000_000_000
 _LOST_AFTER: Final = 6
@@ -63,6 +65,7 @@ class Session:
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
         self.record: Recorder = _keep_nowhere
+        self.record_made: MadeRecorder = _keep_nowhere_made
         self._lock = threading.Lock()
         self._sent = 0
         self._next_slot_ns = 0
@@ -142,6 +145,12 @@ class Session:
             self._next_slot_ns = slot_ns + pacing.window_ns // pacing.limit_requests
         await self.transport.sleep_until_ns(slot_ns)
 
+    def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
+        """Return a text that no seed fixes, such as an encrypted one; it is kept for judging."""
+        made = maker()
+        self.record_made(check_id, name, made)
+        return made
+
     def learn(self, reading: tuple[str, object]) -> str | None:
         """Take a choice that was seen; returns what is wrong with it, None when nothing is."""
         path, value = reading
@@ -184,4 +193,8 @@ def _pattern(operation: str) -> re.Pattern[str]:
 
 
 def _keep_nowhere(exchange: Exchange) -> None:
+    """Record nothing."""
+
+
+def _keep_nowhere_made(check_id: str, name: str, made: str) -> None:
     """Record nothing."""

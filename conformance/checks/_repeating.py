@@ -8,11 +8,14 @@ documented as stable.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
+import hypothesis
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-__all__ = ["BACKEND"]
+__all__ = ["BACKEND", "repeating"]
 
 BACKEND: Final = "tollgate-repeating"
 """For `hypothesis.settings(backend=…)`."""
@@ -26,3 +29,15 @@ class Repeating(HypothesisProvider):
 
 
 AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.{Repeating.__name__}"
+hypothesis.settings.register_profile(BACKEND, backend=BACKEND)
+
+
+@contextlib.contextmanager
+def repeating() -> Iterator[None]:
+    """Make it what a library gets that asks Hypothesis for its default settings, threads' too."""
+    before = hypothesis.settings.get_current_profile_name()
+    hypothesis.settings.load_profile(BACKEND)
+    try:
+        yield
+    finally:
+        hypothesis.settings.load_profile(before)

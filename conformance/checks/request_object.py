@@ -243,8 +243,8 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
     assert jwk is not None, "the plan has seen to it"
     text, number = value(bench, "sealed"), card_number(bench, "sealed")
 
-    def sealed(data: Json) -> str:
-        return jwe.encrypt(jwk, dumps(data))
+    def sealed(name: str, data: Json) -> str:
+        return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
 
     card_data: Json = {
         "number": number,
@@ -252,12 +252,12 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
         "expiration_year": 2032,
         "cvc": "731",
     }
-    alone = tokenize(bench, {"type": "token", "encrypted": sealed(text)}, key)
+    alone = tokenize(bench, {"type": "token", "encrypted": sealed("alone", text)}, key)
     yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "a single object", alone)
     several: Json = [
-        {"type": "token", "encrypted": sealed(f"{text} 2")},
+        {"type": "token", "encrypted": sealed("in an array", f"{text} 2")},
         value(bench, "beside"),
-        {"type": "card", "encrypted": sealed(card_data)},
+        {"type": "card", "encrypted": sealed("card", card_data)},
     ]
     array = tokenize(bench, several, key)
     yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "inside an array", array)
@@ -265,7 +265,7 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
         yield from _sealed_card(bench, array, number)
     if alone.ok:
         yield from _same_as_plain(bench, alone, text)
-    broken = sealed(text)
+    broken = sealed("broken", text)
     changed = broken[:-2] + ("AA" if broken[-2:] != "AA" else "BB")
     exchange = tokenize(bench, {"type": "token", "encrypted": changed}, key)
     yield refusal(bench, "TOK-ENCRYPTED", "a message with a changed tag", exchange)

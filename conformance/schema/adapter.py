@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import schemathesis
 from schemathesis.checks import CHECKS
@@ -20,60 +19,14 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.engine import events, from_schema
 
+from conformance.checks._repeating import repeating
 from conformance.schema.bridge import NUMBER_HEADER, Bridge, key_text
+from conformance.schema.generated import Asked, Explored, Fault, Search
 
-__all__ = ["Asked", "Explored", "Fault", "Search", "explore"]
-
-Fault = tuple[str, str]
-"""A clause's id, and what is wrong."""
+__all__ = ["explore"]
 
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One generated request and its answer.
-
-    operation: its id in the document. is_negative: whether it was made to break the document.
-    body: JSON, None for none. number: of its exchange.
-    """
-
-    operation: str
-    is_negative: bool
-    body: Any
-    has_body: bool
-    status: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """How to generate: data of which mode, in which phases, at most how many an operation."""
-
-    mode: Literal["positive", "negative"]
-    phases: tuple[str, ...]
-    examples: int
-
-
-@dataclass(slots=True)
-class Explored:
-    """What came of it. failures: (clause, what is wrong, exchange) one an operation and clause.
-
-    errors: what the generator itself stumbled over; phases: those that ran.
-    """
-
-    failures: list[tuple[str, str, int]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    phases: set[str] = field(default_factory=set)
-
-    def __add__(self, other: Explored) -> Explored:
-        """Return what came of both."""
-        return Explored(
-            self.failures + other.failures,
-            self.errors + other.errors,
-            self.phases | other.phases,
-        )
 
 
 def explore(
@@ -105,10 +58,11 @@ def explore(
     explored = Explored()
     CHECKS.register(tollgate_clauses)
     try:
-        for event in from_schema(schema).execute():
-            if bridge.stopped is not None:
-                break
-            _take(event, explored)
+        with repeating():
+            for event in from_schema(schema).execute():
+                if bridge.stopped is not None:
+                    break
+                _take(event, explored)
     finally:
         CHECKS.unregister(_CHECK)
     return explored

@@ -9,20 +9,21 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
-
-from jsonschema import Draft202012Validator
+from typing import TYPE_CHECKING, Any, Final
 
 from conformance.bench import Bench
 from conformance.checks._common import is_uuid
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks.secrets import secrets_found
 from conformance.exchanges import Exchange
-from conformance.schema.adapter import Asked, Fault
 from conformance.schema.bridge import Bridge
+from conformance.schema.generated import Asked, Fault
 from engine.http.openapi import document
 from engine.messages import Json
 from engine.tokens.masks import card_mask
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 __all__ = ["FLOOR_CLAUSES", "SHAPES", "AnswerJudge"]
 
@@ -162,6 +163,8 @@ class AnswerJudge:
 
 
 def _ceiling(bench: Bench) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 # reason: slow, and not every run's
+
     found = document("ceiling", bench.profile)
     whole = {"$ref": "#/components/schemas/TokenizeBody", "components": found["components"]}
     return Draft202012Validator(whole)

@@ -17,8 +17,8 @@ from conformance.bench import Bench
 from conformance.checks._common import is_refused, quota, ready, unsettled
 from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, check
-from conformance.schema.adapter import Explored, Search, explore
 from conformance.schema.bridge import Bridge
+from conformance.schema.generated import Explored, Search
 from conformance.schema.judging import FLOOR_CLAUSES, SHAPES, AnswerJudge
 from conformance.verdicts import Finding, Verdict
 from engine.http.openapi import document
@@ -99,6 +99,27 @@ def _begin(bench: Bench) -> tuple[Bridge, AnswerJudge]:
     return bridge, AnswerJudge(bench, bridge, limit)
 
 
+def _explore(
+    bench: Bench,
+    searched: dict[str, Any],
+    bridge: Bridge,
+    judge: AnswerJudge,
+    keys: tuple[KeyLabel, ...],
+    search: Search,
+) -> Explored:
+    from conformance.schema.adapter import explore  # noqa: PLC0415 # reason: slow, and not every run's
+
+    return explore(
+        searched,
+        bridge,
+        judge.judge,
+        keys=lambda _: keys,
+        key_header=bench.target.key_header,
+        search=search,
+        seed=bench.seed,
+    )
+
+
 def _failures(bench: Bench, bridge: Bridge, explored: Explored) -> Iterator[Finding]:
     """Yield a failure for each clause that the generator saw broken, the smallest body shown."""
     if bridge.stopped is not None:
@@ -154,15 +175,8 @@ def floor(bench: Bench) -> Iterator[Finding]:
         (whole, ("examples", "coverage", "fuzzing"), _FLOOR_EXAMPLES),
         (_plain_only(whole), ("fuzzing",), _PLAIN_EXAMPLES),
     ):
-        explored += explore(
-            searched,
-            bridge,
-            judge.judge,
-            keys=lambda _: _writers(bench),
-            key_header=bench.target.key_header,
-            search=Search("positive", phases, examples),
-            seed=bench.seed,
-        )
+        search = Search("positive", phases, examples)
+        explored += _explore(bench, searched, bridge, judge, _writers(bench), search)
     yield from _failures(bench, bridge, explored)
     shapes = {
         clause: (
@@ -198,15 +212,8 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
         (_trimmed(bench, "ceiling", ("/tokenize",)), _CEILING_EXAMPLES),
         *((_of_form(forms, form), _FORM_EXAMPLES) for form in (0, 1)),
     ):
-        explored += explore(
-            searched,
-            bridge,
-            judge.judge,
-            keys=lambda _: bench.keys("private_prod"),
-            key_header=bench.target.key_header,
-            search=Search("negative", ("coverage", "fuzzing"), examples),
-            seed=bench.seed,
-        )
+        search = Search("negative", ("coverage", "fuzzing"), examples)
+        explored += _explore(bench, searched, bridge, judge, bench.keys("private_prod"), search)
     yield from _failures(bench, bridge, explored)
     seen = {
         clause: (judge.refused[clause], "invalid bodies refused", judge.shown.get(clause, 0))
@@ -227,15 +234,9 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
 def links(bench: Bench) -> Iterator[Finding]:
     """What tokenize answers leads, link by link, to sound records, and nowhere without a key."""
     bridge, judge = _begin(bench)
-    explored = explore(
-        _trimmed(bench, "floor", _LINKED_PATHS),
-        bridge,
-        judge.judge,
-        keys=lambda _: bench.keys("private_reader"),
-        key_header=bench.target.key_header,
-        search=Search("positive", ("stateful",), _LINKED_EXAMPLES),
-        seed=bench.seed,
-    )
+    linked = _trimmed(bench, "floor", _LINKED_PATHS)
+    search = Search("positive", ("stateful",), _LINKED_EXAMPLES)
+    explored = _explore(bench, linked, bridge, judge, bench.keys("private_reader"), search)
     yield from _failures(bench, bridge, explored)
     followed = [one for one in bridge.exchanges.values() if one.ok and _is_followed(one)]
     seen = {

@@ -11,8 +11,8 @@ from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange
 from conformance.in_process import deploy
 from conformance.registry import Check
-from conformance.schema.adapter import Asked
 from conformance.schema.bridge import Bridge
+from conformance.schema.generated import Asked
 from conformance.schema.judging import AnswerJudge, record_faults
 from conformance.session import Session
 from engine import Request

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from simulator.results.counted import CountedRule, CounterIndex
+from simulator.results.counted import CountedRule, CounterIndex, order_by_counter
 from simulator.results.growing import Growing
 from simulator.results.intervals import LatestEnd
 from simulator.results.rows import NO_STATUS, Chunk, Numbers
@@ -176,7 +176,7 @@ class RateChecker(_Base):
         before, before_ns = self._carried.get(place, (_NONE, _NONE))
         counters = np.r_[before, counter]
         times_ns = np.r_[before_ns, release_ns]
-        order = np.argsort(counters, kind="stable")
+        order = order_by_counter(counters)
         counters, times_ns = counters[order], times_ns[order]
         bound = self._bound(rule)
         if len(counters) > bound:
@@ -226,8 +226,11 @@ class WaitChecker(_Base):
             chosen = np.flatnonzero(counter >= 0)
             by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
             closes = turned[chosen] & by_rule[chunk.verdict[chosen]]
-            ends_ns = np.where(closes, chunk.t_ns[chosen] + chunk.wait_ns[chosen], 0)
-            open_ns = self._latest[place].before(counter[chosen], ends_ns)
+            if closes.any():
+                ends_ns = np.where(closes, chunk.t_ns[chosen] + chunk.wait_ns[chosen], 0)
+                open_ns = self._latest[place].before(counter[chosen], ends_ns)
+            else:
+                open_ns = self._latest[place].so_far(counter[chosen])
             bad = np.zeros(len(chunk), dtype=bool)
             bad[chosen] = ~turned[chosen] & (chunk.t_ns[chosen] < open_ns)
             self.fault(bad, chunk, f"{rule.id}: admitted before the announced instant")

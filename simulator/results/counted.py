@@ -5,7 +5,7 @@ The tally and the checkers watch the limiter, so they do not ask it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,24 @@ from engine.profile import Algorithm
 from simulator.results.growing import Growing
 from simulator.results.rows import Chunk, Numbers
 
-__all__ = ["CountedRule", "CounterIndex"]
+__all__ = ["CountedRule", "CounterIndex", "order_by_counter"]
+
+_DIGIT_BITS: Final = 16
+_DIGIT: Final = (1 << _DIGIT_BITS) - 1
+
+
+def order_by_counter(counter: Numbers) -> Numbers:
+    """Return the places of rows ordered by counter (from 0), and each counter's in row order.
+
+    As `argsort(kind="stable")`, 16 bits at a time: numpy sorts so short numbers by radix, in a
+    sixth of the time.
+    """
+    order = np.argsort((counter & _DIGIT).astype(np.uint16), kind="stable")
+    rest = counter >> _DIGIT_BITS
+    while rest.any():
+        order = order[np.argsort((rest[order] & _DIGIT).astype(np.uint16), kind="stable")]
+        rest = rest >> _DIGIT_BITS
+    return order
 
 
 class CountedRule(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from simulator.results.counted import order_by_counter
 from simulator.results.rows import Numbers
 
 __all__ = ["LatestEnd"]
@@ -31,12 +32,8 @@ class LatestEnd:
         """
         if not len(counter):
             return counter
-        top = int(counter.max()) + 1
-        if top > len(self._ends):
-            grown = np.full(max(top, 2 * len(self._ends)), NEVER, dtype=np.int64)
-            grown[: len(self._ends)] = self._ends
-            self._ends = grown
-        order = np.argsort(counter, kind="stable")
+        self._grow(int(counter.max()) + 1)
+        order = order_by_counter(counter)
         groups = counter[order]
         first = np.r_[True, groups[1:] != groups[:-1]]
         earlier = np.r_[np.int64(NEVER), end_ns[order][:-1]]
@@ -46,3 +43,14 @@ class LatestEnd:
         answer[order] = running
         np.maximum.at(self._ends, counter, end_ns)
         return answer
+
+    def so_far(self, counter: Numbers) -> Numbers:
+        """Return, row by row, the latest end of its counter; `before` where no row has an end."""
+        self._grow(int(counter.max(initial=-1)) + 1)
+        return self._ends[counter]
+
+    def _grow(self, top: int) -> None:
+        if top > len(self._ends):
+            grown = np.full(max(top, 2 * len(self._ends)), NEVER, dtype=np.int64)
+            grown[: len(self._ends)] = self._ends
+            self._ends = grown

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from engine.errors import InputError
@@ -36,12 +37,16 @@ from engine.resources.services import Services
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules
 from engine.vault import Vault
+from engine.vault.primitives import Supply
 from engine.world import Clock, ModelWorld, World, drive
 
 __all__ = ["Engine"]
 
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
+_BATCH_IDS: Final = 64
+_VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""What a hexadecimal digit of chance becomes where a UUID shows its variant."""
 
 
 class Engine(Operator):
@@ -95,9 +100,8 @@ class Engine(Operator):
         self.limiter = Limiter(tables, self.profile.limits)
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
         rules = Rules(self.profile.tokens, self.profile.dedup)
-        self.services = Services(
-            self.profile, rules, store, vault, world, _id_maker(world.random), region, {}
-        )
+        new_id = Supply(partial(_uuids, world.random)).take
+        self.services = Services(self.profile, rules, store, vault, world, new_id, region, {})
         self._identifier = Identifier(self.services)
         self._settles = self.profile.limits.counted_statuses == "success"
         self.router = Router(OPERATIONS)
@@ -259,18 +263,14 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
     return dict(limits)
 
 
-def _id_maker(chance: random.Random) -> Callable[[], str]:
-    """Return a maker of UUID version 4 texts from the world's chance."""
-    getrandbits = chance.getrandbits
-
-    def new_id() -> str:
-        digits = f"{getrandbits(122):031x}"  # 122 bits are chance, 6 are version and variant
-        variant = "89ab"[int(digits[0], 16)]
-        return (
-            f"{digits[1:9]}-{digits[9:13]}-4{digits[13:16]}-{variant}{digits[16:19]}-{digits[19:]}"
-        )
-
-    return new_id
+def _uuids(chance: random.Random) -> list[str]:
+    """Return a batch of UUID version 4 texts from the world's chance."""
+    digits = f"{chance.getrandbits(128 * _BATCH_IDS):0{32 * _BATCH_IDS}x}"
+    return [
+        f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}"
+        f"-{_VARIANT[digits[at + 16]]}{digits[at + 17 : at + 20]}-{digits[at + 20 : at + 32]}"
+        for at in range(0, 32 * _BATCH_IDS, 32)
+    ]
 
 
 def _refusal(decision: Decision, headers: dict[str, str]) -> Response:

@@ -1,4 +1,4 @@
-"""The vault's two primitives: an endless supply of nonces, and HMAC-SHA-256 made ready.
+"""The vault's two primitives: an endless supply of chance, and HMAC-SHA-256 made ready.
 
 What it is not: a cipher. AES-GCM is the `cryptography` library's, SHA-256 is hashlib's; here they
 are only prepared so that the engine's hot path pays for the bytes and not for the set-up.
@@ -10,14 +10,22 @@ import os
 import weakref
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from engine.world import Entropy
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "KeyedHash", "Nonces", "derive_key", "hmac_sha256"]
+__all__ = [
+    "KEY_BYTES",
+    "NONCE_BYTES",
+    "KeyedHash",
+    "Supply",
+    "derive_key",
+    "hmac_sha256",
+    "nonces",
+]
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -27,43 +35,54 @@ _BLOCK_BYTES: Final = 64
 KeyedHash = Callable[[bytes], bytes]
 """A keyed hash with its key inside: message → 32 bytes."""
 
+_Made = TypeVar("_Made")
 
-class Nonces:
-    """Random 96-bit nonces, drawn from the entropy many at a time.
 
-    Each is given out once: `list.pop` is atomic, so threads share one supply, and a forked child
-    starts with an empty one. With random nonces a key is good for 2^32 messages (NIST SP 800-38D),
-    which a tenant's key reaches after four thousand million tokens.
+class Supply(Generic[_Made]):
+    """Chance made ready many at a time, because drawing a batch costs little more than one.
+
+    draw: returns a batch, not empty. Each of it is given out once: `list.pop` is atomic, so threads
+    share one supply, and a forked child starts with an empty one.
     """
 
-    __slots__ = ("__weakref__", "_entropy", "_ready")
+    __slots__ = ("__weakref__", "_draw", "_ready")
 
-    def __init__(self, entropy: Entropy) -> None:
-        self._entropy = entropy
-        self._ready: list[bytes] = []
+    def __init__(self, draw: Callable[[], list[_Made]]) -> None:
+        self._draw = draw
+        self._ready: list[_Made] = []
         _supplies.add(self)
 
-    def __call__(self) -> bytes:
-        """Return the next nonce, 12 bytes."""
+    def take(self) -> _Made:
+        """Return the next one."""
         try:
             return self._ready.pop()
         except IndexError:
-            return self._draw()
+            fresh = self._draw()
+            mine = fresh.pop()
+            self._ready.extend(fresh)
+            return mine
 
     def drop(self) -> None:
         """Forget what was drawn and not given out."""
         self._ready = []
 
-    def _draw(self) -> bytes:
-        drawn = self._entropy(_BATCH_NONCES * NONCE_BYTES)
+
+def nonces(entropy: Entropy) -> Supply[bytes]:
+    """Return a supply of random 96-bit nonces.
+
+    With random nonces a key is good for 2^32 messages (NIST SP 800-38D), which a tenant's key
+    reaches after four thousand million tokens.
+    """
+
+    def draw() -> list[bytes]:
+        drawn = entropy(_BATCH_NONCES * NONCE_BYTES)
         assert len(drawn) == _BATCH_NONCES * NONCE_BYTES, "the entropy gave too little"
-        fresh = [drawn[at : at + NONCE_BYTES] for at in range(0, len(drawn), NONCE_BYTES)]
-        mine = fresh.pop()
-        self._ready.extend(fresh)
-        return mine
+        return [drawn[at : at + NONCE_BYTES] for at in range(0, len(drawn), NONCE_BYTES)]
+
+    return Supply(draw)
 
 
-_supplies: weakref.WeakSet[Nonces] = weakref.WeakSet()
+_supplies: weakref.WeakSet[Supply[Any]] = weakref.WeakSet()
 
 
 def _drop_all() -> None:

@@ -24,7 +24,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from engine.errors import InputError, VaultError
-from engine.vault.primitives import KEY_BYTES, NONCE_BYTES, Nonces, derive_key, hmac_sha256
+from engine.vault.primitives import (
+    KEY_BYTES,
+    NONCE_BYTES,
+    Supply,
+    derive_key,
+    hmac_sha256,
+    nonces,
+)
 from engine.world import Entropy
 
 __all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text"]
@@ -57,12 +64,21 @@ class TenantKeys:
     keys, so that no stored hash equals a fingerprint that callers see (D-FINGERPRINT).
     """
 
-    __slots__ = ("_cipher", "_nonces", "_tenant_id", "dedup", "fingerprint", "index")
+    __slots__ = (
+        "_cipher",
+        "_encrypt",
+        "_next_nonce",
+        "_tenant_id",
+        "dedup",
+        "fingerprint",
+        "index",
+    )
 
-    def __init__(self, tenant_id: str, root: bytes, nonces: Nonces) -> None:
+    def __init__(self, tenant_id: str, root: bytes, supply: Supply[bytes]) -> None:
         self._tenant_id = tenant_id
-        self._nonces = nonces
+        self._next_nonce = supply.take
         self._cipher = AESGCM(derive_key(root, "seal"))
+        self._encrypt = self._cipher.encrypt
         self.fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
         self.dedup = hmac_sha256(derive_key(root, "dedup"))
         self.index = hmac_sha256(derive_key(root, "index"))
@@ -79,8 +95,8 @@ class TenantKeys:
         """
         place = f"{purpose}\0{self._tenant_id}\0{container}\0{record_id}".encode()
         assert place.count(0) == 3, "a NUL in a place would make two places one"
-        nonce = self._nonces()
-        return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, place)
+        nonce = self._next_nonce()
+        return _VERSION + nonce + self._encrypt(nonce, plaintext, place)
 
     def open(self, container: str, record_id: str, sealed: bytes, purpose: str = "data") -> bytes:
         """Return the plaintext; raises `VaultError` when it was sealed elsewhere or changed."""
@@ -101,7 +117,7 @@ class Vault:
         self._masters: tuple[AESGCM, ...] = (_wrapping_cipher(master_key),)
         self._entropy = entropy
         self._store = store
-        self._nonces = Nonces(entropy)
+        self._nonces = nonces(entropy)
         self._known: dict[str, TenantKeys] = {}
         self._unconfirmed: dict[str, bytes] = {}
 
@@ -169,7 +185,7 @@ class Vault:
         return self._known[tenant_id]
 
     def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
-        nonce = self._nonces()
+        nonce = self._nonces.take()
         return _VERSION + nonce + cipher.encrypt(nonce, root, name.encode())
 
     def _unwrap(self, name: str, wrapped: bytes) -> bytes:

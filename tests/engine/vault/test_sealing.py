@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError, VaultError
 from engine.vault import Vault, hash_key_text
-from engine.vault.primitives import Nonces, hmac_sha256
+from engine.vault.primitives import hmac_sha256, nonces
 
 MASTER = bytes(range(32))
 
@@ -221,11 +221,11 @@ def test_d_key_the_hash_of_a_key_text_needs_no_key() -> None:
 
 
 def test_nonces_never_repeat_across_threads() -> None:
-    nonces = Nonces(os.urandom)
+    take = nonces(os.urandom).take
     found = []
 
     def draw() -> None:
-        mine = [nonces() for _ in range(5_000)]
+        mine = [take() for _ in range(5_000)]
         found.extend(mine)
 
     threads = [threading.Thread(target=draw) for _ in range(8)]
@@ -240,17 +240,17 @@ def test_nonces_never_repeat_across_threads() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_nonces_never_repeat_across_a_fork() -> None:
-    nonces = Nonces(os.urandom)
-    nonces()
+    take = nonces(os.urandom).take
+    take()
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, b"".join(nonces() for _ in range(50)))
+        os.write(write, b"".join(take() for _ in range(50)))
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         theirs = pipe.read()
     os.waitpid(child, 0)
-    mine = {nonces() for _ in range(600)}
+    mine = {take() for _ in range(600)}
     assert len(theirs) == 600
     assert mine.isdisjoint(theirs[at : at + 12] for at in range(0, 600, 12))

@@ -1,7 +1,8 @@
 """Seed 8.2 to 8.7: every row of the limit table, measured from outside.
 
-One check a row. What it may not be (a refusal too early, more than the rate, a wrong counter, a
-block too short) fails the row's clause; how the deployment counts is a reading.
+One check a row, made from the seed's table; the rate that is judged is the target's. What it may
+not be (a refusal too early, more than the rate, a wrong counter, a block too short) fails the
+row's clause; how the deployment counts is a reading.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import SECOND_NS, Counter
+from conformance.probes.families import HEAVY_REQUESTS
 from conformance.probes.playing import (
     LONG_NS,
     Played,
@@ -23,6 +25,7 @@ from conformance.probes.rows import ROWS, Row, rate_of, spare_sources
 from conformance.probes.saying import own_probes, row_findings
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding
+from engine.limits import LimitTable, Rule
 
 __all__: list[str] = []
 
@@ -30,6 +33,7 @@ _ACCEPTS: Final = (
     "no refusal that fewer admissions than the rate excuse, no more than the rate in any window "
     "unless a fixed window or a bucket of that rate would admit as many, and the row's counter"
 )
+_BLOCKS: Final = "; every request of the block's time is refused, and room after it is given"
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
@@ -51,7 +55,7 @@ async def _throttle_row(bench: Bench, rule_id: str) -> list[Finding]:
     probes = row.probes(bench, rule, key, bench.sources)
     played = await play_throttle_row(counter, rate, probes, own_probes(rule))
     await _check_failures_count(bench, row, key, counter)
-    return list(row_findings(bench, rule_id, row, rule, [played]))
+    return await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, [played])))
 
 
 async def _check_failures_count(
@@ -106,213 +110,49 @@ async def _block_row(bench: Bench, rule_id: str) -> list[Finding]:
         played = await bench.gather(
             [play_block(counter, rate, probes, own), play_window(quiet, rate)]
         )
-    return list(row_findings(bench, rule_id, row, rule, played))
+    return await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, played)))
 
 
-@check(
-    "limits.LIM-TEST-TENANT",
-    "LIM-TEST-TENANT",
-    accepts=_ACCEPTS,
-    roles=("private_test", "private_test"),
-    sources=1,
-    requests=200,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def test_tenant(bench: Bench) -> list[Finding]:
-    """A test tenant's key is limited to 50 per 10 s at one address, whatever it asks."""
-    return await _throttle_row(bench, "LIM-TEST-TENANT")
+async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
+    """Play a row as the target's table has it."""
+    _, rate = rate_of(bench, rule_id)
+    return await (_block_row if rate.block_ns else _throttle_row)(bench, rule_id)
 
 
-@check(
-    "limits.LIM-SEARCH",
-    "LIM-SEARCH",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=1,
-    requests=200,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def search(bench: Bench) -> list[Finding]:
-    """A search is limited to 50 per 10 s for a key at one address."""
-    return await _throttle_row(bench, "LIM-SEARCH")
+def _requests(rule: Rule) -> int:
+    """Return about how many requests a row takes."""
+    limit = rule.limit_requests
+    if limit >= HEAVY_REQUESTS:
+        return limit * 3 // 2 + 200
+    return 2 * limit + 80 if rule.block_ns else limit * 16 // 5 + 40
 
 
-@check(
-    "limits.LIM-READ",
-    "LIM-READ",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=1,
-    requests=350,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def read(bench: Bench) -> list[Finding]:
-    """Listing tokens and detokenizing share 100 per 10 s for a key at one address."""
-    return await _throttle_row(bench, "LIM-READ")
+def _takes_ns(rule: Rule) -> int:
+    """Return how long a row takes at least: what its clusters wait for (`probes.playing`)."""
+    if rule.block_ns is not None and rule.block_ns > rule.window_ns:
+        return rule.window_ns * 5 // 2 + rule.block_ns + 2 * SECOND_NS
+    is_whole = rule.block_ns is not None or rule.window_ns >= LONG_NS
+    return rule.window_ns * (10 if is_whole else 15) // 10 + SECOND_NS
 
 
-@check(
-    "limits.LIM-CREATE",
-    "LIM-CREATE",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=1,
-    requests=700,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def create(bench: Bench) -> list[Finding]:
-    """POST /tokens and /tokenize share 200 per 10 s for a key at one address."""
-    return await _throttle_row(bench, "LIM-CREATE")
+def _register(rule: Rule, row: Row) -> None:
+    """Make the check of one row of the table."""
+
+    async def judge(bench: Bench) -> list[Finding]:
+        return await _judge(bench, rule.id)
+
+    judge.__doc__ = row.says
+    check(
+        f"limits.{rule.id}",
+        rule.id,
+        accepts=_ACCEPTS + (_BLOCKS if rule.block_ns else ""),
+        roles=() if row.role is None else (row.role,) * row.keys,
+        sources=row.sources,
+        requests=_requests(rule),
+        takes_ns=_takes_ns(rule),
+        is_probe=True,
+    )(judge)
 
 
-@check(
-    "limits.LIM-PATCH",
-    "LIM-PATCH",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=1,
-    requests=700,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def patch(bench: Bench) -> list[Finding]:
-    """Patching tokens is limited to 200 per 10 s for a key at one address, all ids together."""
-    return await _throttle_row(bench, "LIM-PATCH")
-
-
-@check(
-    "limits.LIM-DELETE",
-    "LIM-DELETE",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=1,
-    requests=700,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def delete(bench: Bench) -> list[Finding]:
-    """Deleting tokens is limited to 200 per 10 s for a key at one address, all ids together."""
-    return await _throttle_row(bench, "LIM-DELETE")
-
-
-@check(
-    "limits.LIM-ACCOUNT-UPDATER",
-    "LIM-ACCOUNT-UPDATER",
-    accepts=_ACCEPTS,
-    roles=("legacy",),
-    sources=1,
-    requests=70,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def account_updater(bench: Bench) -> list[Finding]:
-    """The account updater is limited to 10 per 10 s for a key at one address."""
-    return await _throttle_row(bench, "LIM-ACCOUNT-UPDATER")
-
-
-@check(
-    "limits.LIM-PRIVATE",
-    "LIM-PRIVATE",
-    accepts=_ACCEPTS,
-    roles=("private_prod",),
-    sources=2,
-    requests=3_200,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def private(bench: Bench) -> list[Finding]:
-    """A private application's key is limited to 2000 per 10 s, from all addresses together."""
-    return await _throttle_row(bench, "LIM-PRIVATE")
-
-
-@check(
-    "limits.LIM-PUBLIC",
-    "LIM-PUBLIC",
-    accepts=_ACCEPTS + "; every request of the block's time is refused, and room after it is given",
-    roles=("public", "public", "public"),
-    sources=1,
-    requests=180,
-    takes_ns=61 * SECOND_NS,
-    is_probe=True,
-)
-async def public(bench: Bench) -> list[Finding]:
-    """A public application's key is limited to 50 per minute at one address, then blocked 10 s."""
-    return await _block_row(bench, "LIM-PUBLIC")
-
-
-@check(
-    "limits.LIM-MANAGEMENT",
-    "LIM-MANAGEMENT",
-    accepts=_ACCEPTS + "; every request of the block's time is refused, and room after it is given",
-    roles=("management", "management"),
-    sources=1,
-    requests=260,
-    takes_ns=61 * SECOND_NS,
-    is_probe=True,
-)
-async def management(bench: Bench) -> list[Finding]:
-    """A management application's key is limited to 200 per minute, then blocked for a minute."""
-    return await _block_row(bench, "LIM-MANAGEMENT")
-
-
-@check(
-    "limits.LIM-PROXY-KEY",
-    "LIM-PROXY-KEY",
-    accepts=_ACCEPTS,
-    roles=("proxy_key", "proxy_key"),
-    sources=1,
-    requests=200,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def proxy_key(bench: Bench) -> list[Finding]:
-    """A proxy named by its key is limited to 50 per 10 s at one address."""
-    return await _throttle_row(bench, "LIM-PROXY-KEY")
-
-
-@check(
-    "limits.LIM-PROXY-HOST",
-    "LIM-PROXY-HOST",
-    accepts=_ACCEPTS,
-    roles=("custom_hostname", "custom_hostname"),
-    sources=1,
-    requests=200,
-    takes_ns=16 * SECOND_NS,
-    is_probe=True,
-)
-async def proxy_host(bench: Bench) -> list[Finding]:
-    """A proxy named by a custom hostname is limited to 50 per 10 s at one address."""
-    return await _throttle_row(bench, "LIM-PROXY-HOST")
-
-
-@check(
-    "limits.LIM-IP",
-    "LIM-IP",
-    accepts=_ACCEPTS + "; every request of the block's time is refused, and room after it is given",
-    sources=1,
-    requests=3_100,
-    takes_ns=57 * SECOND_NS,
-    is_probe=True,
-)
-async def ip(bench: Bench) -> list[Finding]:
-    """An address is limited to 2000 per 10 s, whatever it asks, then blocked for 30 s."""
-    return await _block_row(bench, "LIM-IP")
-
-
-@check(
-    "limits.LIM-LEGACY",
-    "LIM-LEGACY",
-    accepts=_ACCEPTS,
-    roles=("legacy", "legacy"),
-    sources=1,
-    requests=360,
-    takes_ns=61 * SECOND_NS,
-    is_probe=True,
-)
-async def legacy(bench: Bench) -> list[Finding]:
-    """A legacy key is limited to 100 per minute at one address."""
-    return await _throttle_row(bench, "LIM-LEGACY")
+for _rule in LimitTable.default():
+    _register(_rule, ROWS[_rule.id])

@@ -31,14 +31,24 @@ from engine.limits.algorithms import (
 )
 from engine.profile import Algorithm
 
-__all__ = ["BASIC", "Cluster", "Family", "Rate", "aligned_shifts", "families_that_fit", "fits"]
+__all__ = [
+    "BASIC",
+    "HEAVY_REQUESTS",
+    "Cluster",
+    "Family",
+    "Rate",
+    "aligned_shifts",
+    "families_that_fit",
+    "fits",
+]
 
 Cluster: TypeAlias = Sequence[Sighting]
 """A burst of requests to one counter, in order of sending."""
 
 _GRID: Final = 80
 _INSIDE: Final = 8
-_HEAVY_REQUESTS: Final = 1_000
+HEAVY_REQUESTS: Final = 1_000
+"""From this limit on a burst is too long to tell the finer choices; the lighter rows do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,7 @@ def families_that_fit(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> list[Fa
 
     Where windows are aligned, one alignment must do for all of them.
     """
-    heavy = rate.limit_requests >= _HEAVY_REQUESTS
+    heavy = rate.limit_requests >= HEAVY_REQUESTS
     found: list[Family] = []
     for family in families(rate):
         if heavy and found and family not in BASIC:

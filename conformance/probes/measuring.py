@@ -7,6 +7,7 @@ have made; or more than 2 L, which none could. Everything else is a reading.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from conformance.exchanges import Exchange
 from conformance.probes.delaying import delays, delays_that_fit
 from conformance.probes.families import Cluster, Family, Rate, families_that_fit, fits
 from conformance.probes.playing import Played
-from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
 from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
 from engine.profile import Algorithm
 
@@ -32,7 +33,8 @@ class Measured:
 
     fault: what breaks it, None when nothing does. families: what could have made the histories.
     delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
-    resolution_ns: nothing shorter can be told; a burst's span and a round trip.
+    resolution_ns: nothing shorter can be told; a burst's span and a round trip. is_clear: whether
+    nothing looked held back that was only late.
     """
 
     rate: Rate
@@ -42,6 +44,7 @@ class Measured:
     refused: bool
     admitted_requests: int
     resolution_ns: int
+    is_clear: bool = True
 
     @property
     def summary(self) -> str:
@@ -76,6 +79,31 @@ def measure(
     algorithm that may fit, where it is known; a bucket is a gcra whose burst is the limit.
     """
     histories = [history for history in histories if history]
+    found = _measured(histories, rate, bound_ns, told)
+    plain = [[plainly(cluster) for cluster in history] for history in histories]
+    if delays(histories):
+        if found.families:
+            return found
+        # What looks held back may be a server that stalled: then the plain history fits.
+        stalled = _measured(plain, rate, bound_ns, told)
+        found = stalled if stalled.families else found
+    is_clear = found.delays or not any(_is_stalled(history) for history in plain)
+    return dataclasses.replace(found, is_clear=is_clear)
+
+
+def _is_stalled(history: Sequence[Cluster]) -> bool:
+    """Whether an admission came so late that it may have been held back."""
+    late_ns = late_after_ns(uncertainty_ns(history[0]))
+    return any(
+        one.outcome == "admitted" and one.received_ns - one.sent_ns > late_ns
+        for cluster in history
+        for one in cluster
+    )
+
+
+def _measured(
+    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, told: Algorithm | None
+) -> Measured:
     flat = [[one for cluster in history for one in cluster] for history in histories]
     held_back = delays(histories) and not rate.block_ns
     families: list[Family] = (
@@ -136,7 +164,8 @@ def _fault(
     is_refused: bool,
 ) -> str | None:
     says = f"{rate.limit_requests} per {_seconds(rate.window_ns)}"
-    if not is_refused and not families:
+    is_sharp = resolution_ns <= rate.window_ns // _BLUR
+    if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
         return f"{admitted} requests inside {_seconds(rate.window_ns)} and none refused or slowed"
     if admitted > 2 * rate.limit_requests:
         return f"{admitted} admitted inside one window: no way of counting {says} does that"
@@ -148,22 +177,26 @@ def _fault(
         )
     if families:
         return None
-    early = [p for each in flat for p in premature_refusals(each, *_pair(rate))]
+    # Where bursts are blurred over a good part of the window, instants tell nothing for certain.
+    # What is left is what no family does: refuse though even the window before and all that was
+    # refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
+    reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
+    limit = rate.limit_requests
+    early = [
+        premature
+        for each in flat
+        for premature in premature_refusals(each, limit, reach_ns, counts_refused=not is_sharp)
+    ]
     if early:
         fewest = min(early, key=lambda each: each.possible_requests)
         return (
             f"refused after at most {fewest.possible_requests} admissions in "
-            f"{_seconds(rate.window_ns)}: no way of counting {says} does that"
+            f"{_seconds(reach_ns)}: no way of counting {says} does that"
         )
-    # Up to twice the limit a window or a bucket may admit; which one is told by the instants, and
-    # where bursts are blurred over a good part of the window they tell nothing for certain.
-    if admitted > rate.limit_requests and resolution_ns <= rate.window_ns // _BLUR:
+    if admitted > limit and is_sharp:
+        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
         return f"{admitted} admitted inside one window: no way of counting {says} made this history"
     return None
-
-
-def _pair(rate: Rate) -> tuple[int, int]:
-    return rate.limit_requests, rate.window_ns
 
 
 def explain(histories: Sequence[Sequence[Cluster]], rate: Rate) -> str | None:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.probes.asking import SECOND_NS, Asker, Burst, Counter
-from conformance.probes.families import Rate
+from conformance.probes.exceeding import refused_in
+from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import Sighting, late_after_ns
 from conformance.probes.signature import Signature, take_signature
 
@@ -29,11 +30,12 @@ __all__ = ["LONG_NS", "Played", "play_block", "play_block_row", "play_throttle_r
 _EXTRA: Final = 5
 _MARGIN_NS: Final = 20_000_000
 LONG_NS: Final = 20 * SECOND_NS
-_HEAVY: Final = 1_000
 _HEAVY_MORE: Final = 40
 _ROOM_NS: Final = 700_000_000
 _EARLY_PART: Final = 40
 _TRIES: Final = 5
+_LITTLE: Final = 3
+_QUARTERS: Final = 10
 
 
 @dataclass(slots=True)
@@ -64,10 +66,11 @@ async def play_throttle_row(
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
-    more = limit + _EXTRA if limit < _HEAVY else half + _HEAVY_MORE
+    more = limit + _EXTRA if limit < HEAVY_REQUESTS else half + _HEAVY_MORE
     start_ns = counter.now_ns
     first = await counter.send("first", half)
     left_ns = first.last_received_ns + window_ns + _MARGIN_NS
+    until_ns = min(one.sent_ns for one in first.exchanges) + window_ns
     second = counter.new_burst("second", limit - half + _EXTRA)
     first_end_ns = first.last_received_ns
 
@@ -80,9 +83,10 @@ async def play_throttle_row(
 
     async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
         if _refusals(counter, [beyond]) or not tries:
-            played.signature = await take_signature(counter, rate, probes, own, until_ns=left_ns)
-            size = more if limit < _HEAVY else _HEAVY_MORE
-            await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
+            played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+            size = more if limit < HEAVY_REQUESTS else _HEAVY_MORE
+            fifth = await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
+            await _ask_until_let_in(counter, rate, fifth)
             return
         # A bucket has regained what the first cluster took: go on until it is empty. One that
         # slows must hold the last of them long enough to be told from slow answers.
@@ -103,11 +107,25 @@ async def play_throttle_row(
 
     async def between() -> None:
         # A log is full again since the fourth; what grows by and by has room (families).
-        if window_ns < LONG_NS and limit < _HEAVY:
+        if window_ns < LONG_NS and limit < HEAVY_REQUESTS:
             await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
 
     await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth(), between()])
     return played
+
+
+async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
+    """After a burst that was refused as a whole ask a little now and then.
+
+    Where refused requests count it takes up to two windows until one is let in. What shuts
+    out for a time of its own shows by when it ends.
+    """
+    begun_ns = burst.last_received_ns
+    for quarter in range(1, _QUARTERS + 1):
+        if rate.window_ns >= LONG_NS or len(refused_in(burst.exchanges)) < burst.size:
+            return
+        at_ns = begun_ns + quarter * rate.window_ns // 4 + _MARGIN_NS
+        burst = await counter.send("until let in", _LITTLE, at_ns=at_ns)
 
 
 def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
@@ -132,6 +150,11 @@ async def _exceed(counter: Counter, burst: Burst, more: int) -> list[Sighting]:
             return refused
         burst = await counter.send("more", more)
     return _refusals(counter, [burst])
+
+
+def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
+    """Return until when the block that these refusals began lasts at least."""
+    return min(one.sent_ns for one in refused) + rate.block_ns
 
 
 async def play_block(
@@ -159,8 +182,9 @@ async def play_block(
         at_ns=max(beyond_ns, first.last_received_ns + _MARGIN_NS),
     )
     refused = await _exceed(counter, second, half + 2 * _EXTRA)
-    if probes:
-        played.signature = await take_signature(counter, rate, probes, own)
+    if probes and refused:
+        until_ns = _block_ends_ns(rate, refused)
+        played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
     await _ask_around_end(played, counter, refused, silent=silent)
     return played
 
@@ -174,14 +198,16 @@ async def _ask_around_end(
     block_ns = played.rate.block_ns
     guard_ns = min(3 * counter.calm_ns + 3 * _MARGIN_NS, block_ns // 4)
     if not silent:
-        at_ns = min(one.sent_ns for one in refused) + block_ns - guard_ns
+        at_ns = _block_ends_ns(played.rate, refused) - guard_ns
         played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
     after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
     played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
     if len(_refusals(counter, [played.after_end])) == played.after_end.size:
         # Too long by a little, or extended by what was asked inside it: that lasts much longer.
         some = max(3, min(played.rate.limit_requests // 4, _HEAVY_MORE))
-        await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
+        well = await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
+        if block_ns < LONG_NS and len(_refusals(counter, [well])) == well.size:
+            await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
 
 
 async def play_window(counter: Counter, rate: Rate) -> Played:
@@ -216,6 +242,8 @@ async def play_block_row(
     await counter.send("room", few, at_ns=first.last_received_ns + window_ns + _MARGIN_NS)
     early = await counter.send("early", half + _EXTRA, at_ns=at_ns + window_ns * 97 // 100)
     refused = await _exceed(counter, early, half + 2 * _EXTRA + few)
-    played.signature = await take_signature(counter, rate, probes, own)
+    if refused:
+        until_ns = _block_ends_ns(rate, refused)
+        played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
     await _ask_around_end(played, counter, refused, silent=False)
     return played

@@ -15,7 +15,7 @@ from typing import Final
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
-from conformance.probes.asking import Asker
+from conformance.probes.asking import Asker, Counter
 from conformance.probes.families import Rate
 from conformance.probes.signature import CONTROL
 from conformance.registry import Skip
@@ -23,7 +23,7 @@ from conformance.target import Source
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = ["ROWS", "Row", "rate_of", "spare_sources"]
+__all__ = ["ROWS", "Row", "counter_of", "rate_of", "spare_sources"]
 
 _MANY_ADDRESSES: Final = 12
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
@@ -33,14 +33,18 @@ _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 class Row:
     """How one row is asked for.
 
-    role: of its key; None for requests without one. operation: what is asked. other: an operation
-    that no row of its own limits lower during the probe. twin: another resource of the same row.
-    single: one whose falling under the row is a reading (D-GET-TOKENS).
-    other_role: of the other key, where it must be of the same class.
+    says: what its check shows. role: of its key; None for requests without one. keys, sources: how
+    many of its own it takes. operation: what is asked. other: an operation that no row of its own
+    limits lower during the probe. twin: another resource of the same row. single: one whose
+    falling under the row is a reading (D-GET-TOKENS). other_role: of the other key, where it must
+    be of the same class.
     """
 
     rule_id: str
+    says: str
     role: str | None
+    keys: int = 1
+    sources: int = 1
     operation: str
     other: str
     twin: str | None = None
@@ -127,14 +131,23 @@ ROWS: Final[Mapping[str, Row]] = {
     for row in (
         Row(
             rule_id="LIM-TEST-TENANT",
+            says="A test tenant's key is limited to 50 per 10 s at one address, whatever it asks.",
+            keys=2,
             role="private_test",
             operation="tokenize",
             other="search",
             other_role="private_test",
         ),
-        Row(rule_id="LIM-SEARCH", role="private_prod", operation="search", other="tokenize"),
+        Row(
+            rule_id="LIM-SEARCH",
+            says="A search is limited to 50 per 10 s for a key at one address.",
+            role="private_prod",
+            operation="search",
+            other="tokenize",
+        ),
         Row(
             rule_id="LIM-READ",
+            says="Listing tokens and detokenizing share 100 per 10 s for a key at one address.",
             role="private_prod",
             operation="list",
             other="tokenize",
@@ -143,23 +156,46 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
         Row(
             rule_id="LIM-CREATE",
+            says="POST /tokens and /tokenize share 200 per 10 s for a key at one address.",
             role="private_prod",
             operation="tokenize",
             other="search",
             twin="create",
         ),
-        Row(rule_id="LIM-PATCH", role="private_prod", operation="patch", other="search"),
-        Row(rule_id="LIM-DELETE", role="private_prod", operation="delete", other="search"),
+        Row(
+            rule_id="LIM-PATCH",
+            says="Patching is limited to 200 per 10 s for a key at one address, all ids together.",
+            role="private_prod",
+            operation="patch",
+            other="search",
+        ),
+        Row(
+            rule_id="LIM-DELETE",
+            says="Deleting is limited to 200 per 10 s for a key at one address, all ids together.",
+            role="private_prod",
+            operation="delete",
+            other="search",
+        ),
         Row(
             rule_id="LIM-ACCOUNT-UPDATER",
+            says="The account updater is limited to 10 per 10 s for a key at one address.",
             role="legacy",
             operation="list_account_updater_jobs",
             other="search",
             twin="get_account_updater_job",
         ),
-        Row(rule_id="LIM-PRIVATE", role="private_prod", operation="list_logs", other="search"),
+        Row(
+            rule_id="LIM-PRIVATE",
+            says="A private application's key is limited to 2000 per 10 s, all addresses together.",
+            sources=2,
+            role="private_prod",
+            operation="list_logs",
+            other="search",
+        ),
         Row(
             rule_id="LIM-PUBLIC",
+            says="A public key is limited to 50 per minute at one address, then blocked 10 s.",
+            keys=3,
             role="public",
             operation="tokenize",
             other="search",
@@ -167,6 +203,8 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
         Row(
             rule_id="LIM-MANAGEMENT",
+            says="A management key is limited to 200 per minute, then blocked for a minute.",
+            keys=2,
             role="management",
             operation="get_tenant",
             other="list_applications",
@@ -174,6 +212,8 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
         Row(
             rule_id="LIM-PROXY-KEY",
+            says="A proxy named by its key is limited to 50 per 10 s at one address.",
+            keys=2,
             role="proxy_key",
             operation="invoke_proxy",
             other="invoke_proxy/other",
@@ -181,14 +221,24 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
         Row(
             rule_id="LIM-PROXY-HOST",
+            says="A proxy named by a custom hostname is limited to 50 per 10 s at one address.",
+            keys=2,
             role="custom_hostname",
             operation="invoke_proxy",
             other="invoke_proxy/other",
             other_role="custom_hostname",
         ),
-        Row(rule_id="LIM-IP", role=None, operation="list", other="tokenize"),
+        Row(
+            rule_id="LIM-IP",
+            says="An address is limited to 2000 per 10 s, whatever it asks, then blocked for 30 s.",
+            role=None,
+            operation="list",
+            other="tokenize",
+        ),
         Row(
             rule_id="LIM-LEGACY",
+            says="A legacy key is limited to 100 per minute at one address.",
+            keys=2,
             role="legacy",
             operation="tokenize",
             other="search",
@@ -217,3 +267,22 @@ def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
         if rule.id == rule_id and not rule.shadow:
             return rule, Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
     raise Skip(f"the target's limit table has no {rule_id} in force; add the row")
+
+
+def counter_of(
+    bench: Bench,
+    name: str,
+    operation: str,
+    role: str,
+    rule_id: str,
+    *,
+    place: int = 1,
+    sources: tuple[Source, ...] = (),
+) -> Counter:
+    """Return a counter of its own: an operation as a row asks for it, with one key of a role.
+
+    sources: the addresses; the check's first unless given.
+    """
+    key = bench.key(role, place)
+    asker = ROWS[rule_id].asker(bench, operation, key=key, sources=sources or bench.sources[:1])
+    return Counter(bench, name, asker)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conformance.bench import Bench
-from conformance.probes.families import Rate
+from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.measuring import Measured, evidence, explain, histories_of, measure
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
@@ -17,7 +17,7 @@ from engine.clauses import clause
 from engine.limits import SEED_SECTIONS, Rule
 from engine.profile import Algorithm
 
-__all__ = ["check_alike", "own_probes", "readings_of", "row_findings"]
+__all__ = ["check_alike", "own_probes", "readings_of", "row_findings", "told_algorithm"]
 
 _BY: Final = {
     "ip+key": "API key and IP address",
@@ -27,7 +27,6 @@ _BY: Final = {
     "proxy-key+ip": "proxy key and IP address",
     "host+ip": "hostname and IP address",
 }
-_HEAVY: Final = 1_000
 _SHORT_NS: Final = 10_000_000_000
 _CHANGES: Final = ("other key", "other address")
 
@@ -88,7 +87,9 @@ def row_findings(
     if shown and all(one.outcome == "lost" for each in histories for part in each for one in part):
         raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
     limits = bench.profile.limits
-    measured = measure(histories, rate, bound_ns=limits.delay_bound_ns, told=_told(bench, rule))
+    measured = measure(
+        histories, rate, bound_ns=limits.delay_bound_ns, told=told_algorithm(bench, rule)
+    )
     if not measured.refused and measured.fault is None:
         raise Inconclusive(
             f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
@@ -110,7 +111,7 @@ def row_findings(
     yield from readings_of(bench, clause_id, rule, measured, signature)
 
 
-def _told(bench: Bench, rule: Rule) -> Algorithm | None:
+def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
     """Return the algorithm that the operator has told: then nothing else will do."""
     if rule.algorithm is not None:
         return rule.algorithm
@@ -180,7 +181,7 @@ def readings_of(
 
 def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[tuple[str, object]]:
     """Yield what all families that fit agree about, and what the signature tells."""
-    if measured.rate.limit_requests < _HEAVY and measured.refused:
+    if measured.rate.limit_requests < HEAVY_REQUESTS and measured.refused:
         # A burst of thousands is too long to tell more than whether the row is sound.
         yield from (
             _block_choices(measured) if measured.rate.block_ns else _throttle_choices(measured)
@@ -203,7 +204,8 @@ def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
     families = measured.families
     if measured.delays:
         yield "throttle", "delay"
-    elif measured.rate.window_ns <= _SHORT_NS:  # a longer wait is refused by both
+    elif measured.is_clear and measured.rate.window_ns <= _SHORT_NS:
+        # A longer wait is refused by both.
         yield "throttle", "refuse"
     algorithms = {family.algorithm for family in families}
     if len(algorithms) == 1:

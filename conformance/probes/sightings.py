@@ -19,6 +19,7 @@ __all__ = [
     "mark_late",
     "odd_statuses",
     "outcomes_of",
+    "plainly",
     "uncertainty_ns",
 ]
 
@@ -112,5 +113,13 @@ def mark_late(sightings: Sequence[Sighting], calm_ns: int) -> list[Sighting]:
         Sighting(one.received_ns - calm_ns, one.received_ns, "admitted", True, one.sent_ns)
         if one.outcome == "admitted" and one.received_ns - one.sent_ns > bound_ns
         else one
+        for one in sightings
+    ]
+
+
+def plainly(sightings: Sequence[Sighting]) -> list[Sighting]:
+    """Return the sightings as they were before `mark_late`."""
+    return [
+        Sighting(one.asked_ns, one.received_ns, one.outcome) if one.is_late else one
         for one in sightings
     ]

@@ -14,7 +14,7 @@ from typing import Final
 
 from conformance.exchanges import Exchange
 from conformance.probes.asking import Asker, Burst, Counter
-from conformance.probes.families import Rate
+from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import odd_statuses
 
 __all__ = ["CONTROL", "READINGS", "Signature", "take_signature"]
@@ -24,37 +24,56 @@ READINGS: Final = ("one token", "with an API key")
 """Probes that are counted in the row or not, as the deployment chooses."""
 _AGAIN: Final = "control again"
 _MOST: Final = 40
-_HEAVY: Final = 1_000
-_MOST_HEAVY: Final = 200
+_MOST_HEAVY: Final = 300
 _PAUSE_NS: Final = 40_000_000
+_TURNS: Final = 3
+"""The control, the others and the control again go out one after another."""
 
 
 @dataclass(slots=True)
 class Signature:
-    """What the probes of one refusal said, by name of the probe."""
+    """What the probes of one refusal said, by name of the probe.
+
+    is_held: the control was held back instead of refused. is_spaced: even the first burst of the
+    row met a refusal. until_ns: the counter is sure to refuse only before. regained: the most
+    requests that a counter gives room to by its rate between the first refusal and the last.
+    """
 
     bursts: dict[str, Burst] = field(default_factory=dict)
     calm_ns: int = 0
     odd: frozenset[int] = frozenset()
     is_held: bool = False
+    is_spaced: bool = False
     until_ns: int | None = None
+    regained: int = 0
 
     def refused(self, name: str) -> bool | None:
-        """Whether a probe was refused; None when it was not sent."""
-        if name not in self.bursts:
-            return None
-        return any(one.refused or one.status in self.odd for one in self.bursts[name].exchanges)
+        """Whether a probe was refused; None when it was not sent, or lost."""
+        answers = self.exchanges(name)
+        if any(self.is_refused(one) for one in answers):
+            return True
+        return None if not answers or any(one.status is None for one in answers) else False
+
+    def is_refused(self, one: Exchange) -> bool:
+        """Whether an answer says no, by 429 or what is said in place of it."""
+        return one.refused or one.status in self.odd
 
     @property
     def tells(self) -> bool:
-        """Whether the control was refused before and after the others, so that they mean something.
+        """Whether the counter was full all the while, so that the others mean something.
 
-        Else a window may have ended in between. From `until_ns` on another burst may have filled
-        the counter again, which the control would not show.
+        The control was refused before and after them. In between a window may have ended or a
+        block, and the probes themselves have filled the counter again: from `until_ns` on. Or a
+        pause gave a bucket room for a whole probe. Where requests are spaced every counter refuses
+        what comes at once, full or not.
         """
-        if self.is_held or not (self.refused(CONTROL) and self.refused(_AGAIN)):
+        if self.is_held or self.is_spaced:
             return False
-        return self.until_ns is None or self.bursts[_AGAIN].last_received_ns < self.until_ns
+        if not (self.refused(CONTROL) and self.refused(_AGAIN)):
+            return False
+        if self.until_ns is not None and self.bursts[_AGAIN].last_received_ns >= self.until_ns:
+            return False
+        return self.bursts[CONTROL].size > self.regained
 
     def exchanges(self, name: str) -> list[Exchange]:
         """Return what a probe asked."""
@@ -67,28 +86,69 @@ async def take_signature(
     probes: Mapping[str, Asker],
     own: frozenset[str],
     *,
-    until_ns: int | None = None,
+    until_ns: int,
 ) -> Signature:
     """Send the probes at once, the control just before, and return what they said.
 
     own: the probes that the row counts in this very counter, which are part of its history. Each
-    is big enough that what a bucket regains meanwhile does not hide a refusal. until_ns: when the
-    counter's next big burst may go out.
+    is big enough that what a bucket regains meanwhile does not hide a refusal; where a pause made
+    it too small they are sent again. until_ns: when what the counter holds begins to leave its
+    window, or its block ends.
 
     Where the control is held back instead of refused (D-THROTTLE delay) nothing else is sent: a
     held request keeps its place in line in every counter that it meets, so others wait behind it
     whichever counter is full.
     """
-    regained = 2 * rate.limit_requests * (counter.calm_ns + _PAUSE_NS) // rate.window_ns
-    size = min(3 + regained, _MOST_HEAVY if rate.limit_requests >= _HEAVY else _MOST)
+    lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
+    # A probe of another counter must not fill it.
+    room = rate.limit_requests - 2
+    while True:
+        began_ns = counter.now_ns
+        size = min(_size(rate, lasts_ns), room)
+        signature = await _take(counter, rate, probes, own, size)
+        signature.until_ns = until_ns
+        room -= size
+        lasts_ns = 2 * max(lasts_ns, counter.now_ns - began_ns)
+        is_late = counter.now_ns + lasts_ns >= until_ns
+        is_done = signature.is_held or signature.is_spaced or signature.tells or is_late
+        if is_done or room < _size(rate, lasts_ns):
+            return signature
+
+
+def _size(rate: Rate, lasts_ns: int) -> int:
+    """Return how many requests a probe has, where all of them take so long."""
+    most = _MOST_HEAVY if rate.limit_requests >= HEAVY_REQUESTS else _MOST
+    return min(3 + rate.limit_requests * lasts_ns // rate.window_ns, most)
+
+
+def _regained(rate: Rate, signature: Signature) -> int:
+    """Return how many requests find room by and by while the probes go out.
+
+    A block gives none until it ends.
+    """
+    if rate.block_ns:
+        return 0
+    sent_ns = min(
+        (x.sent_ns for x in signature.exchanges(CONTROL) if signature.is_refused(x)), default=0
+    )
+    lasted_ns = signature.bursts[_AGAIN].last_received_ns - sent_ns
+    return 1 + rate.limit_requests * lasted_ns // rate.window_ns
+
+
+async def _take(
+    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str], size: int
+) -> Signature:
     odd = odd_statuses(counter.exchanges())
-    signature = Signature(calm_ns=counter.calm_ns, odd=odd, until_ns=until_ns)
+    signature = Signature(calm_ns=counter.calm_ns, odd=odd)
+    signature.is_spaced = any(signature.is_refused(one) for one in counter.bursts[0].exchanges)
     control = counter.new_burst("control", size)
     signature.bursts[CONTROL] = control
 
     async def others() -> None:
         await counter.settled(control)
-        signature.is_held = not control.is_done or not signature.refused(CONTROL)
+        signature.is_held = not control.is_done or not any(
+            signature.is_refused(one) for one in control.exchanges
+        )
         if signature.is_held:
             return
         history = counter.new_burst("signature", 0)
@@ -103,6 +163,7 @@ async def take_signature(
                 history.size += size
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, size)
         await counter.fill(again, ask=probes[CONTROL])
+        signature.regained = _regained(rate, signature)
 
     await counter.gather([counter.fill(control, ask=probes[CONTROL]), others()])
     return signature

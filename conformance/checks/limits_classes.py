@@ -1,0 +1,122 @@
+"""Seed 5 and 8.1: whom limits are for: kinds of application, legacy keys, and which requests."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from conformance.bench import Bench
+from conformance.exchanges import Ask
+from conformance.probes.asking import SECOND_NS, Burst, Counter
+from conformance.probes.exceeding import (
+    Beyond,
+    check_accepted,
+    go_beyond,
+    refused_in,
+    regained,
+)
+from conformance.probes.rows import counter_of, rate_of
+from conformance.registry import Inconclusive, check
+from conformance.verdicts import Finding, Verdict
+
+__all__: list[str] = []
+
+_PAUSE_NS: Final = 11 * SECOND_NS
+_MARKED: Final = re.compile("_prod_|_test_")
+
+
+@check(
+    "limits.classes",
+    "AUTH-KINDS",
+    "AUTH-LEGACY",
+    accepts="public, management and legacy keys meet a rate of their own, a private key none of it",
+    roles=("private_prod", "public", "management", "legacy"),
+    requests=500,
+    takes_ns=2 * SECOND_NS,
+    is_probe=True,
+)
+async def classes(bench: Bench) -> list[Finding]:
+    """Each kind of application, and legacy keys, are limited as a class of their own."""
+    met: dict[str, Beyond] = {}
+    for role, rule_id, operation in (
+        ("public", "LIM-PUBLIC", "tokenize"),
+        ("management", "LIM-MANAGEMENT", "get_tenant"),
+        ("legacy", "LIM-LEGACY", "tokenize"),
+    ):
+        _, rate = rate_of(bench, rule_id)
+        size = rate.limit_requests * 5 // 4 + 1 + regained(bench, rate)
+        counter = counter_of(bench, role, operation, role, rule_id)
+        # What goes out is less than the resource's own row allows, and so is what follows.
+        met[role] = await go_beyond(
+            bench, [counter], rate, f"the {role} key", size, pause_ns=_PAUSE_NS
+        )
+    size = rate_of(bench, "LIM-LEGACY")[1].limit_requests * 5 // 4
+    counter = counter_of(bench, "private", "list_logs", "private_prod", "LIM-PRIVATE")
+    private = await counter.send("private", size)
+    check_accepted(private, "the private_prod key")
+    free = not refused_in(private.exchanges)
+    found = []
+    missing = [role for role in ("public", "management") if not met[role].refused]
+    if missing or not free:
+        says = (
+            f"a {' and a '.join(missing)} key met no limit of its class"
+            if missing
+            else f"a private key is refused within {size} requests: that is another class's limit"
+        )
+        found.append(bench.fails("AUTH-KINDS", says, *private.exchanges[-1:]))
+    else:
+        shown = [met[role].refused[0] for role in ("public", "management")]
+        says = f"public and management keys are refused at their rates, a private one not at {size}"
+        found.append(bench.passes("AUTH-KINDS", says, *shown))
+    return [*found, *_legacy(bench, met["legacy"], private, size)]
+
+
+def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Finding]:
+    label = bench.key("legacy")
+    if _MARKED.search(bench.target.key_labels[label].value):
+        raise Inconclusive(f"the text of {label} holds _prod_ or _test_: that is no legacy key")
+    beyond = sent.refused + sent.slowed
+    if not beyond:
+        says = f"a key whose text holds neither marker met no limit in {sent.size} requests"
+        return [bench.fails("AUTH-LEGACY", says, *sent.exchanges[-1:])]
+    if refused_in(private.exchanges):
+        says = f"a key whose text holds a marker is refused within {size} requests, as legacy ones"
+        return [bench.fails("AUTH-LEGACY", says, *refused_in(private.exchanges)[:1])]
+    says = "a key without _prod_ and _test_ in its text is limited as legacy, one with it is not"
+    return [bench.passes("AUTH-LEGACY", says, beyond[0])]
+
+
+@check(
+    "limits.counted",
+    "LIM-TEST-TENANT",
+    accepts="whether failed requests count is a reading (D-COUNTED)",
+    roles=("private_test",),
+    requests=80,
+    takes_ns=2 * SECOND_NS,
+    is_probe=True,
+)
+async def counted(bench: Bench) -> list[Finding]:
+    """Whether requests that fail count too."""
+    _, rate = rate_of(bench, "LIM-TEST-TENANT")
+    key = bench.key("private_test")
+
+    def invalid(number: int) -> Ask:
+        body = {"type": "token", "data": {"number": number}, "encrypted": 7}
+        method, path, _ = bench.shaped("tokenize")
+        return Ask(method=method, path=path, body=body, key=key, source=bench.sources[0])
+
+    counter = Counter(bench, "counted", invalid)
+    sent = await go_beyond(bench, [counter], rate, "the private_test key")
+    statuses = {one.status for one in sent.exchanges if not one.refused}
+    if not all(status is not None and 400 <= status < 500 for status in statuses):
+        raise Inconclusive("an invalid request is not answered 4xx: nothing says what counts")
+    seen = "every" if sent.refused or sent.slowed else "success"
+    return [
+        bench.finding(
+            "LIM-TEST-TENANT",
+            Verdict.PASS,
+            f"reading: limits.counted_statuses = {seen!r}",
+            *sent.exchanges[-1:],
+            reading=("limits.counted_statuses", seen),
+        )
+    ]

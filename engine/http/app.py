@@ -90,11 +90,12 @@ class Application:
         if scope["path"] in self._page_paths and self._pages is not None:
             host = next((v for n, v in scope["headers"] if n == b"host"), None)
             if not self._is_custom(host):
-                await self._pages(scope, receive, send)
+                await self._pages(scope, receive, self._with_id(scope, send))
                 return
         started_ns = time.perf_counter_ns()
         metrics = self.metrics
         metrics.in_flight += 1
+        body = None
         try:
             request, body, request_id = self._read(scope, receive)
             if len(request.path) > _TARGET_LIMIT:
@@ -120,6 +121,8 @@ class Application:
             return
         finally:
             metrics.in_flight -= 1
+            if body is not None:
+                body.release()
 
     def _read(self, scope: Scope, receive: Receive) -> tuple[Request, Body | None, bytes]:
         """Return the request, its body where it has one, and its id."""
@@ -136,10 +139,7 @@ class Application:
             body = Body(receive, int(size), self.watch)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
-        request_id = found.get(b"x-request-id")
-        if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
-            self._count += 1
-            request_id = b"%b%012x" % (self._start, self._count)
+        request_id = self._request_id(found.get(b"x-request-id"))
         forwarded: list[str] = []
         if self.clients.trusts:
             forwarded = [v.decode("latin-1") for n, v in raw if n == b"x-forwarded-for"]
@@ -156,6 +156,25 @@ class Application:
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),
         )
         return request, body, request_id
+
+    def _request_id(self, sent: bytes | None) -> bytes:
+        """Return the id that the client has sent, or a new one where it has sent none that is."""
+        if sent is not None and _REQUEST_ID.fullmatch(sent) is not None:
+            return sent
+        self._count += 1
+        return b"%b%012x" % (self._start, self._count)
+
+    def _with_id(self, scope: Scope, send: Send) -> Send:
+        """Return a `send` that adds the request's id to the head of the answer."""
+        sent = next((v for n, v in scope["headers"] if n == b"x-request-id"), None)
+        request_id = self._request_id(sent)
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        return sending
 
     def _operation(self, request: Request) -> str:
         path = request.path.partition("?")[0]

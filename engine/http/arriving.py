@@ -2,7 +2,9 @@
 
 The engine reads a body only after limits and key, and never further than its bound (D-ORDER,
 D-SIZE); a length that the head announces is judged before a byte is read. Who sends a body too
-slowly is given up (`Watch`), so that nobody holds the server by the hand.
+slowly is given up (`Watch`), so that nobody holds the server by the hand; and all large bodies
+together may hold so much memory and no more: one that does not fit gets 503 with `Retry-After`.
+Bodies of up to 64 kB, which are nearly all, are let in even then.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 KEPT_UNREAD_BYTES: Final = 65_536
 """So much unread body is let pass on a connection that goes on; more ends it."""
 
+BODIES_LIMIT_BYTES: Final = 256_000_000
+"""So much may all bodies together hold that are being read or answered, the small ones aside."""
+
 _GRACE_S: Final = 20.0
 _LEAST_BYTES_A_SECOND: Final = 1_000
 
@@ -29,9 +34,13 @@ class Disconnected(Exception):
 
 
 class Fields(Mapping[str, str]):
-    """A request's header fields, names without regard to case; repeated ones joined by commas."""
+    """A request's header fields, names without regard to case; repeated ones joined by commas.
+
+    is_caseless: says so to whoever would else compare the names one by one.
+    """
 
     __slots__ = ("_values",)
+    is_caseless: Final = True
 
     def __init__(
         self, raw: Sequence[tuple[bytes, bytes]], values: dict[bytes, bytes] | None = None
@@ -51,6 +60,11 @@ class Fields(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower().encode("latin-1", "replace")].decode("latin-1")
 
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 # reason: as a mapping's
+        """Return a field's value; without the cost of an exception where there is none."""
+        value = self._values.get(name.lower().encode("latin-1", "replace"))
+        return default if value is None else value.decode("latin-1")
+
     def __iter__(self) -> Iterator[str]:
         return (name.decode("latin-1") for name in self._values)
 
@@ -62,10 +76,19 @@ class Body:
     """A request's body on its way (`engine.messages.BodyStream`).
 
     size_bytes: what the head announces, None where it comes in chunks. `is_whole` once its last
-    byte was read.
+    byte was read. held_bytes: what it takes of the watch's limit until it is `release`d.
     """
 
-    __slots__ = ("_receive", "_task", "_watch", "is_late", "is_whole", "read_bytes", "size_bytes")
+    __slots__ = (
+        "_receive",
+        "_task",
+        "_watch",
+        "held_bytes",
+        "is_late",
+        "is_whole",
+        "read_bytes",
+        "size_bytes",
+    )
 
     def __init__(self, receive: Receive, size_bytes: int | None, watch: Watch) -> None:
         self._receive = receive
@@ -73,6 +96,7 @@ class Body:
         self._task: asyncio.Task[Any] | None = None
         self.size_bytes = size_bytes
         self.read_bytes = 0
+        self.held_bytes = 0
         self.is_whole = False
         self.is_late = False
 
@@ -86,10 +110,14 @@ class Body:
     async def read(self, limit_bytes: int) -> bytes | None:
         """Return the whole body, None as soon as it is known to exceed the limit.
 
-        Raises `Problem` 408 for a sender that is too slow, `Disconnected` for one that has gone.
+        Raises `Problem` 408 for a sender that is too slow, 503 where the server holds too much
+        already, `Disconnected` for a sender that has gone.
         """
-        if self.size_bytes is not None and self.size_bytes > limit_bytes:
-            return None
+        if self.size_bytes is not None:
+            if self.size_bytes > limit_bytes:
+                return None
+            if self.size_bytes > KEPT_UNREAD_BYTES:
+                self._watch.check_room(self.size_bytes)
         self._task = asyncio.current_task()
         self._watch.reading[self] = self._watch.now_s
         try:
@@ -117,7 +145,15 @@ class Body:
                 return b"".join((*parts, part)) if parts else part
             if self.read_bytes > limit_bytes:
                 return None
+            if self.read_bytes > KEPT_UNREAD_BYTES:
+                self._watch.hold(self)
             parts.append(part)
+
+    def release(self) -> None:
+        """Let others have the room; to be called when the request has its answer."""
+        if self.held_bytes:
+            self._watch.held_bytes -= self.held_bytes
+            self.held_bytes = 0
 
     def give_up(self) -> None:
         """Stop waiting for the rest."""
@@ -127,16 +163,33 @@ class Body:
 
 
 class Watch:
-    """Who is reading a body since when; asked by a timer instead of a timer for each request.
+    """Who is reading a body since when, and how much all of them hold.
 
-    A body has 20 s, and a second more for each 1 000 bytes that have come.
+    A body has 20 s, and a second more for each 1 000 bytes that have come; it is asked by a timer
+    instead of a timer for each request.
     """
 
-    __slots__ = ("now_s", "reading")
+    __slots__ = ("held_bytes", "limit_bytes", "now_s", "reading")
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = BODIES_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
         self.reading: dict[Body, float] = {}
         self.now_s = 0.0
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise `Problem` 503 where so much more does not fit."""
+        if self.held_bytes + size_bytes > self.limit_bytes:
+            raise Problem(
+                503, "The server holds too many large bodies.", headers={"Retry-After": "1"}
+            )
+
+    def hold(self, body: Body) -> None:
+        """Count all that a body has read; raises `Problem` 503 where it does not fit."""
+        more_bytes = body.read_bytes - body.held_bytes
+        self.check_room(more_bytes)
+        self.held_bytes += more_bytes
+        body.held_bytes += more_bytes
 
     def tick(self, now_s: float) -> None:
         """Give up every body that is too late at `now_s`, in seconds of any one clock."""

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from engine.errors import StoreError
 from engine.http.metrics import CONTENT_TYPE, Metrics
 from engine.http.openapi import document
 from engine.messages import Problem
@@ -41,8 +42,11 @@ def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
     docs = resources.files("engine.http").joinpath("docs.html").read_bytes()
 
     def health(_: Request) -> Response:
-        with engine.services.store.transaction(write=False):
-            engine.services.store.tenants()
+        try:
+            with engine.services.store.transaction(write=False):
+                engine.services.store.tenants()
+        except StoreError:
+            raise HTTPException(503, "The store does not answer.") from None
         return _json(200, b'{"status":"ok"}')
 
     def numbers(_: Request) -> Response:

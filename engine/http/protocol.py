@@ -6,6 +6,11 @@ plain text. Here each of these ends with a problem (RFC 9457) and a closed conne
 - a head that takes longer than 10 s (408), or holds more than 64 kB or 100 fields (431);
 - what is no HTTP (400), and more connections than the process can hold (503).
 
+None of these is a request that the engine sees: no key was looked up, no operation is known, and it
+counts in no limit, LIM-IP included (D-COUNTED counts requests). Each ends its connection, so that
+whoever sends such things pays with a new one each time; how fast connections come is for what
+stands in front of the server to limit.
+
 Who takes nothing of an answer for 30 s is cut off.
 
 A body that nobody reads is let pass for a moment after the answer, 16 MB of it at most, so that
@@ -290,9 +295,10 @@ class HttpProtocol(HttpToolsProtocol):
         body = dumps(Problem(status, detail).response().body)
         head = (
             b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\n"
-            b"content-length: %d\r\nconnection: close\r\n\r\n"
+            b"content-length: %d\r\nconnection: close\r\n%b\r\n"
         )
-        self._direct.write(head % (status, _PHRASES[status], len(body)) + body)
+        later = b"retry-after: 1\r\n" if status == 503 else b""
+        self._direct.write(head % (status, _PHRASES[status], len(body), later) + body)
         self.linger()
 
 

@@ -34,7 +34,7 @@ from engine.model import Job, JobResult, JobStatus, Token
 from engine.profile import Profile
 from engine.resources.authentication import principal_of
 from engine.resources.batch_files import RESULT_HEADER, BatchFault, Row, read_batch
-from engine.resources.bodies import read_raw
+from engine.resources.bodies import check_coding, read_raw
 from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
@@ -158,6 +158,7 @@ async def _upload(context: Context) -> Response:
     services = context.services
     with services.store.transaction(write=False):
         tenant_id = _awaited(context).tenant_id
+    check_coding(context.request)
     data = await read_raw(context.request, _file_limit_bytes(services.profile), "ACC-FILE")
     work = Work(
         context,

@@ -1,4 +1,7 @@
-"""Reading a body: size, media type, JSON, in this order (TOK-JSON, D-SIZE, D-STRICT-JSON).
+"""Reading a body: size, coding, media type, JSON, in this order (TOK-JSON, D-SIZE, D-STRICT-JSON).
+
+No content coding is taken: a small body could unfold into a huge one, and nothing asks for it. A
+body that is coded gets 415, with `Accept-Encoding: identity` to say why (RFC 9110, 12.5.3).
 
 A body may be JSON as Python holds it, bytes, or a stream that is read only now, after the limits
 and the key, and never further than its bound.
@@ -13,7 +16,7 @@ from engine.profile import Profile
 from engine.resources.operation import Operation
 from engine.tokens.strict_json import check_value, dumps, parse
 
-__all__ = ["MEDIA_TYPES", "header_value", "read_body", "read_raw", "too_large"]
+__all__ = ["MEDIA_TYPES", "check_coding", "header_value", "read_body", "read_raw", "too_large"]
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
@@ -26,7 +29,7 @@ def header_value(request: Request, name: str) -> str | None:
     if request.headers is None:
         return None
     direct = request.headers.get(name)
-    if direct is not None:
+    if direct is not None or getattr(request.headers, "is_caseless", False):
         return direct
     wanted = name.lower()
     return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
@@ -54,6 +57,7 @@ async def read_body(operation: Operation, request: Request, profile: Profile) ->
             raise too_large(limit_bytes)
         if not body and operation.body_optional:
             return body
+        check_coding(request)
         _check_media_type(request, MEDIA_TYPES[form])
         return parse(body)
     if form == "merge-patch" and request.headers is not None:
@@ -88,6 +92,17 @@ async def _drain(stream: BodyStream, limit_bytes: int, clause: str | None = None
 def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
     """Return the 413 problem."""
     return Problem(413, f"The body must hold at most {limit_bytes} bytes.", clause=clause)
+
+
+def check_coding(request: Request) -> None:
+    """Raise `Problem` 415 for a body in a content coding."""
+    coding = header_value(request, "Content-Encoding")
+    if coding is not None and coding.strip().lower() not in {"", "identity"}:
+        raise Problem(
+            415,
+            "The body must come as it is, without a Content-Encoding.",
+            headers={"Accept-Encoding": "identity"},
+        )
 
 
 def _check_media_type(request: Request, wanted: str) -> None:

@@ -24,6 +24,8 @@ __all__ = ["Identification", "Identifier"]
 
 _KNOWN_LIMIT: Final = 100_000
 _SUBJECTS_LIMIT: Final = 100_000
+_REMEMBERED_CHARACTERS: Final = 300
+"""A longer target or hostname is not remembered: it is a caller's text, and may be of any size."""
 
 
 class Identification:
@@ -86,12 +88,15 @@ class Identifier:
             known = self._look_up(request, name[0])
             if known.caller is None:
                 return known, known.subject(method, path, ip)
-            if len(self._known) >= _KNOWN_LIMIT:
-                self._known.clear()
-            self._known[name] = known
+            if request.host is None or len(request.host) <= _REMEMBERED_CHARACTERS:
+                if len(self._known) >= _KNOWN_LIMIT:
+                    self._known.clear()
+                self._known[name] = known
         subject = self._subjects.get((known, method, path, ip))
         if subject is None:
             subject = known.subject(method, path, ip)
+            if len(path) > _REMEMBERED_CHARACTERS:
+                return known, subject
             if len(self._subjects) >= _SUBJECTS_LIMIT:
                 self._subjects.clear()
             self._subjects[known, method, path, ip] = subject

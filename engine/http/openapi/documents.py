@@ -251,7 +251,7 @@ class _Builder:
 
     def _error_statuses(self) -> set[int]:
         operation, profile = self._operation, self._profile
-        found = {400, 414, 429, 431, 500, *self._shape.statuses}
+        found = {400, 414, 429, 431, 500, 503, *self._shape.statuses}
         if operation.authentication != "none":
             found.add(401)
         if operation.permission is not None:
@@ -260,7 +260,7 @@ class _Builder:
             found.add(404)
         if operation.body != "none":
             found |= {408, 413}
-        if operation.body in MEDIA_TYPES:
+        if operation.body in MEDIA_TYPES or operation.name == "upload_batch_file":
             found.add(415)
         if operation.name in {"tokenize", "create_token", "detokenize", "invoke_reactor"}:
             found.add(profile.tokens.limit_status)
@@ -280,10 +280,21 @@ class _Builder:
 
 _ID: Final = "X-Request-Id"
 _RATES: Final = ("RateLimit", "RateLimit-Policy")
-_OF_STATUS: Final = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
-_BEFORE_THE_ENGINE: Final = (414, 431, 500)
+_OF_STATUS: Final = {
+    401: ("WWW-Authenticate",),
+    415: ("Accept-Encoding",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
+_BEFORE_THE_ENGINE: Final = (414, 431, 500, 503)
+_MEANINGS: Final = {
+    408: "The head or the body came too slowly, or the destination took too long (PRX-TIMEOUT).",
+    414: "The target is too long. Counts in no limit.",
+    431: "The head holds too much. Counts in no limit.",
+    503: "Too many connections, or too many large bodies at once.",
+}
 _STATUSES: Final = (
-    400, 401, 403, 404, 408, 409, 413, 414, 415, 422, 429, 431, 500, 502, 504,
+    400, 401, 403, 404, 408, 409, 413, 414, 415, 422, 429, 431, 500, 502, 503, 504,
 )  # fmt: skip  # reason: one row
 
 
@@ -301,6 +312,10 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
             {"type": "string", "pattern": f"^{rule};q=[0-9]+;w=[0-9]+$"},
         ),
         "Retry-After": ("Whole seconds.", {"type": "integer", "minimum": 1}),
+        "Accept-Encoding": (
+            "There where the coding of the body is at fault: which would do.",
+            {"type": "string"},
+        ),
         "WWW-Authenticate": ("Which key is needed.", {"type": "string"}),
         "Location": ("Path of what was created.", {"type": "string"}),
     }
@@ -330,10 +345,12 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
     found = {}
     for status in _STATUSES:
         rates = () if status in _BEFORE_THE_ENGINE else _RATES
+        headers = _header_refs(http, *rates, *_OF_STATUS.get(status, ()))
+        if status in {431, 503}:  # a head that was never read has no id
+            del headers[_ID]
         found[f"Problem{status}"] = {
-            "description": problem_title(status),
-            "headers": _header_refs(http, *rates, *_OF_STATUS.get(status, ())),
+            "description": _MEANINGS.get(status, problem_title(status)),
+            "headers": headers,
             "content": {PROBLEM_TYPE: {"schema": ref("Problem")}},
         }
-    del found["Problem431"]["headers"]  # its head was never read to the end
     return found

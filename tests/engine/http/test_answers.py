@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.http.pages import PAGE_PATHS
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, served
 
@@ -49,6 +50,16 @@ def test_a_request_id_comes_back_as_it_was_sent_or_is_made(live: Live) -> None:
     for odd in ("", "a b", "x" * 200, "<script>"):
         made = live.ask("GET", "/tokens", headers={"X-Request-Id": odd}).headers["x-request-id"]
         assert re.fullmatch(r"[0-9a-f]{32}", made)
+
+
+@pytest.mark.parametrize("path", sorted(PAGE_PATHS))
+def test_a_page_carries_a_request_id_too(live: Live, path: str) -> None:
+    for method, status in (("GET", 200), ("HEAD", 200), ("OPTIONS", 204), ("DELETE", 405)):
+        sent = live.ask(method, path, key=None, headers={"X-Request-Id": "abc-123"})
+        assert (sent.status_code, sent.headers["x-request-id"]) == (status, "abc-123")
+    made = [live.ask("GET", path, key=None).headers["x-request-id"] for _ in range(2)]
+    assert made[0] != made[1]
+    assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in made)
 
 
 def test_head_is_get_without_its_body(live: Live) -> None:

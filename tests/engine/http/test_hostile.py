@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import select
 import shutil
 import socket
 import threading
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine.http.arriving import BODIES_LIMIT_BYTES
 from tests.engine.http.live import KEY, Live, wait_until
 
 HEAD = (
@@ -219,6 +221,47 @@ def test_more_connections_than_files_are_503() -> None:
                 _problem(_everything(late), 503)
         time.sleep(0.2)
         assert live.ask("POST", "/tokenize", key=key, json=["x"]).status_code == 200
+
+
+LARGE = 3_900_000
+HOLDERS = 90
+
+
+@pytest.mark.slow
+def test_many_large_bodies_at_once_are_503_and_memory_is_bounded() -> None:
+    """D-SIZE bounds each body, the server's memory all of them: small ones are served meanwhile."""
+    assert HOLDERS * LARGE > BODIES_LIMIT_BYTES
+    with Live("--demo", "--demo-keys", "1") as live, _many(live, HOLDERS) as holders:
+        key = live.keys("private_prod")[0]["key"]
+        before = live.memory_bytes()
+        head = HEAD.replace(KEY.encode(), key.encode()) + b"Content-Length: %d\r\n\r\n" % LARGE
+        for connection in holders:
+            with contextlib.suppress(OSError):  # a refused one is closed
+                connection.sendall(head + b" " * (LARGE - 10))
+        least = HOLDERS - BODIES_LIMIT_BYTES // (LARGE - 70_000)
+        wait_until(lambda: len(_answered(holders)) >= least, within_s=30)
+        assert live.memory_bytes() - before < BODIES_LIMIT_BYTES + 60_000_000
+        for connection in _answered(holders):
+            answer = _everything(connection)
+            _problem(answer, 503)
+            assert b"retry-after: 1" in answer.lower()
+        assert live.ask("POST", "/tokenize", key=key, json=["x"]).status_code == 200
+        large = live.ask("POST", "/tokenize", key=key, content=b" " * LARGE + b"{}")
+        assert large.status_code == 503
+        for connection in holders:
+            connection.close()
+        wait_until(lambda: _is_taken(live, key))
+
+
+def _answered(connections: list[socket.socket]) -> list[socket.socket]:
+    return select.select(connections, [], [], 0)[0]
+
+
+def _is_taken(live: Live, key: str) -> bool:
+    headers = {"Content-Type": "application/json"}
+    body = b" " * LARGE + b"{}"
+    answer = live.ask("POST", "/tokenize", key=key, content=body, headers=headers)
+    return answer.status_code == 200
 
 
 def _drip(live: Live, start: bytes, piece: bytes) -> bytes:

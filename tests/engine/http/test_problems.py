@@ -7,6 +7,7 @@ ERR-429, ERR-408.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import time
@@ -152,6 +153,31 @@ def test_another_media_type_is_415(live: Live, full: dict[str, Any], media_type:
     answer = live.ask("POST", "/tokenize", content=b"{}", headers={"Content-Type": media_type})
     assert answer.status_code == 415
     check_answer(full, "tokenize", answer)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x"])
+def test_a_coded_body_is_415_and_told_why(live: Live, full: dict[str, Any], coding: str) -> None:
+    # TOK-JSON, D-SIZE: a body of 4 MB stays one of 4 MB
+    headers = {**JSON, "Content-Encoding": coding}
+    answer = live.ask("POST", "/tokenize", content=gzip.compress(b"{}"), headers=headers)
+    assert answer.status_code == 415
+    assert answer.headers["accept-encoding"] == "identity"
+    check_answer(full, "tokenize", answer)
+    assert live.ask("POST", "/tokenize", content=b"{}", headers=headers).status_code == 415
+    headers["Content-Encoding"] = "Identity"
+    assert live.ask("POST", "/tokenize", content=b"{}", headers=headers).status_code == 200
+
+
+def test_a_coded_batch_file_is_415_and_the_job_waits_on(live: Live, full: dict[str, Any]) -> None:
+    # D-JOBS
+    job = live.ask("POST", "/account-updater/jobs").json()
+    file = gzip.compress(b"token,expiration_year,expiration_month\n")
+    coded = {"Content-Encoding": "gzip"}
+    answer = live.ask("PUT", job["upload_url"], key=None, content=file, headers=coded)
+    assert answer.status_code == 415
+    check_answer(full, "upload_batch_file", answer)
+    path = f"/account-updater/jobs/{job['id']}"
+    assert live.ask("GET", path).json()["status"] == "pending"
 
 
 def test_a_head_that_is_too_large_is_431(live: Live, full: dict[str, Any]) -> None:

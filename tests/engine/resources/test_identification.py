@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from engine import Engine, Request
 from engine.limits import LimitTable
 from engine.model import Tenant
@@ -67,6 +69,22 @@ def test_what_a_stranger_makes_up_is_not_remembered() -> None:
         _ask(engine, None, host=f"{number}.example")
     identifier = engine._identifier
     assert (len(identifier._known), len(identifier._subjects)) == (0, 0)
+
+
+def test_long_targets_and_hostnames_are_not_remembered() -> None:
+    """Memory follows those who ask, not what they make up: a target may have 16 kB, a host more."""
+    engine, _, key = _engine()
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            request = Request("GET", f"/tokens?type={number}{'x' * 16_000}", key=key, ip="::1")
+            engine.handle(request)
+            request = Request("GET", "/tokens", key=key, ip="::1", host=f"{number}{'x' * 60_000}")
+            engine.handle(request)
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1_000_000
 
 
 def test_subjects_are_forgotten_when_nobody_asks() -> None:

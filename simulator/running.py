@@ -130,6 +130,7 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
         result.folder = folder
         result.scenario_text = dump(scenario, absolute=True)
         result.summary["question"] = scenario.question
+        result.summary["answer"] = scenario.answer
         result.summary["thresholds"] = _judged(judge(scenario, result))
         result.summary.update(extra(result) if extra is not None else {})
         if folder is not None:

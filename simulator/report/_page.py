@@ -37,7 +37,7 @@ REPORT_FILE: Final = "report.html"
 _BINS: Final = 180
 _GANTT_ROWS: Final = 24
 _COLOURS: Final = 10
-_QUANTILES: Final = (("half", 0.5), ("90 %", 0.9), ("99 %", 0.99))
+_QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
 _BATCH_ROWS: Final = 1 << 17
 
 
@@ -104,6 +104,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         statuses=summary["totals"].get("statuses", {}),
         thresholds=summary.get("thresholds", []),
         question=summary.get("question"),
+        recorded=summary.get("answer"),
         keys=top_rows(findings, "key"),
         ips=top_rows(findings, "ip"),
         spreads=_spreads(findings),

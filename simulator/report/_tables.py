@@ -22,15 +22,18 @@ __all__ = [
 
 _TOP: Final = 12
 _TABLE_BINS: Final = 48
+_GROUPS_TOLD: Final = 4
 
 
 def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
-    """Return the run's answer in a sentence or two."""
+    """Return the run's answer in a few sentences."""
     totals = summary["totals"]
     offered, refused = totals["offered"], totals["refused"]
-    would = "would have been" if "replay" in summary else "were"
+    replayed = "replay" in summary
+    # A line of a log is one request; whoever is simulated may try one again and again.
+    things, would = ("requests", "would have been") if replayed else ("attempts", "were")
     if not refused:
-        return f"None of {count_text(offered)} requests {would} refused."
+        return f"None of {count_text(offered)} {things} {would} refused."
     by_clause: dict[str, int] = {}
     for who, found in findings.parties.items():
         by_clause[who.clause] = by_clause.get(who.clause, 0) + found.refused
@@ -40,12 +43,31 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     last_ns = max(found.last_ns for found in findings.parties.values())
     ips = len({who.ip for who in findings.parties})
     one = "address" if ips == 1 else "addresses"
-    return (
-        f"{count_text(refused)} of {count_text(offered)} requests"
+    refusals = (
+        f"{count_text(refused)} of {count_text(offered)} {things}"
         f" ({share_text(refused, offered)}) {would} refused, {most}: the first at"
         f" {axis.instant(first_ns)}, the last at {axis.instant(last_ns)}, of"
         f" {count_text(ips)} {one}."
     )
+    return " ".join((refusals, *_of_groups(group_rows(summary, findings)), *_of_requests(totals)))
+
+
+def _of_groups(groups: list[dict[str, Any]]) -> list[str]:
+    """Say how the groups differ, where there are some."""
+    met = [group for group in groups if group["offered"]]
+    if not 2 <= len(met) <= _GROUPS_TOLD:
+        return []
+    shares = (f"{plain_text(g['name'])} {share_text(g['refused'], g['offered'])}" for g in met)
+    return [f"Refused by group: {', '.join(shares)}."]
+
+
+def _of_requests(totals: Mapping[str, Any]) -> list[str]:
+    """Say what came of the requests, each of one or more attempts; a replay knows of none."""
+    ended, well = totals.get("requests", 0), totals.get("succeeded", 0)
+    if not ended:
+        return []
+    share = share_text(well, ended)
+    return [f"Of {count_text(ended)} requests, retries included, {share} ended well."]
 
 
 def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[dict[str, str]]:

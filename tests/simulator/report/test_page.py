@@ -1,5 +1,6 @@
 """The page: one file that loads nothing, escapes everything, and is the same bytes every time."""
 
+import html
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -12,9 +13,11 @@ import pandas as pd
 import pytest
 from playwright.sync_api import sync_playwright
 
+import simulator
 from engine.limits import LimitTable
 from simulator.replaying import replay
 from simulator.report import write_report
+from simulator.scenario import load, loads
 
 CHROMIUM = "/usr/bin/chromium"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -185,3 +188,33 @@ def test_a_browser_opens_it_without_an_error_or_a_request(tmp_path: Path, scheme
         browser.close()
     assert complaints == []
     assert requests == [address]
+
+
+def test_a_scenario_shows_its_question_the_runs_answer_and_the_files_own(tmp_path: Path) -> None:
+    simulator.run("shared-office", fidelity="limits", out=tmp_path / "out")
+    page = html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
+    scenario = load("shared-office")
+    question, run, recorded = (
+        re.findall(f'<p class="{name}">(.*?)</p>', page, re.DOTALL)
+        for name in ("question", "answer", "recorded")
+    )
+    assert question == [scenario.question]
+    totals = simulator.Result.load(tmp_path / "out").summary["totals"]
+    said = run[0].replace("\u202f", "")
+    assert f"{totals['refused']} of {totals['offered']} attempts" in said
+    assert "Refused by group: browsers" in said
+    assert f"Of {totals['requests']} requests, retries included, " in said
+    assert recorded[0].endswith(scenario.answer)
+
+
+def test_a_scenario_without_a_written_answer_shows_none(tmp_path: Path) -> None:
+    text = """
+        duration = "10s"
+        tenants = [{ name = "t" }]
+        applications = [{ name = "a", tenant = "t", kind = "public" }]
+        clients = [{ name = "c", application = "a", think = { kind = "constant", value = "1s" } }]
+    """
+    simulator.run(loads(text), fidelity="limits", out=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert 'class="recorded"' not in page
+    assert 'class="question"' not in page

@@ -1,7 +1,8 @@
 """From a percent script to a notebook with outputs, and from notebooks to a site.
 
 What makes the bytes stable: cell ids are made from the notebook's name and the cell's place,
-execution counts and times are left out, the kernel is always called `python3`, and a notebook
+execution counts and times are left out, the kernel is always called `python3`, what goes to
+standard error (compiling, a slow worker) is about the machine and left out too, and a notebook
 itself shows no time, path, port or draw that is not seeded.
 """
 
@@ -57,7 +58,9 @@ def render(source: Path) -> str:
     for cell in book.cells:
         if cell.cell_type == "code":
             cell["execution_count"] = None
-            cell["outputs"] = [_stable(output) for output in cell.outputs]
+            cell["outputs"] = [
+                _stable(output) for output in cell.outputs if output.get("name") != "stderr"
+            ]
     text = nbformat.writes(book, indent=1, sort_keys=True)  # type: ignore[no-untyped-call] # reason: untyped library
     return f"{text}\n"
 

@@ -1,0 +1,198 @@
+# %% [markdown]
+# # A sweep on Dask
+# One run answers one question. A sweep asks it at every point of a space, and a Dask cluster plays
+# the points on as many machines as there are. Where a point is played changes nothing: not one
+# decision.
+#
+# Clauses: LIM-PUBLIC, LIM-BLOCK.
+
+# %%
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from distributed import LocalCluster
+
+import simulator
+
+_ = alt.renderers.enable("svg")
+SCENARIO = """
+name = "office"
+duration = "10m"
+warm_up = "1m"
+seed = 7
+
+[[tenants]]
+name = "acme"
+
+[[applications]]
+name = "page"
+tenant = "acme"
+kind = "public"
+
+[[addresses]]
+name = "office"
+
+[[clients]]
+name = "people"
+count = 20
+application = "page"
+addresses = "office"
+think = { kind = "exponential", mean = "1m" }
+mix = [{ request = "POST /tokenize" }]
+retry = { kind = "full-jitter", base = "1s", cap = "20s", attempts = 4 }
+"""
+
+# %% [markdown]
+# ## A cluster
+# Two workers on this machine, each a process of its own. A cluster of many machines is started by
+# its operator (`dask scheduler`, `dask worker`), and all that is needed of it is its address; the
+# workers must have Tollgate installed, in the same version.
+
+# %%
+cluster: Any = LocalCluster(
+    n_workers=2,
+    threads_per_worker=1,
+    dashboard_address="127.0.0.1:0",
+    silence_logs=logging.CRITICAL,
+)
+folder = Path(tempfile.mkdtemp())
+print(len(cluster.workers), "workers")
+assert len(cluster.workers) == 2
+
+# %% [markdown]
+# ## Two axes
+# How many people share an address and a public key, and what LIM-PUBLIC allows them a minute. An
+# axis is a path in the scenario and its values; every pair is a point, and each point is played
+# twice, under two seeds. The runs land in a folder, a Parquet file each, and come back as a frame.
+# (Such short runs are played as they are; without `fidelity` a sweep is compiled, which pays off
+# for many or long ones and decides the same.)
+
+# %%
+PEOPLE, LIMITS = [20, 40, 60, 80], ["25/1m", "50/1m", "100/1m"]
+
+
+def sweep(name: str) -> pd.DataFrame:
+    return simulator.sweep(
+        SCENARIO,
+        {"clients.people.count": PEOPLE, "rules.LIM-PUBLIC.rate": LIMITS},
+        out=folder / name,
+        replications=2,
+        fidelity="limits",
+        scheduler=cluster.scheduler_address,
+    )
+
+
+found = sweep("office")
+print(len(found), "runs of", found["point"].nunique(), "points")
+print(found.iloc[:4, [0, 1, 3, 4, 10, 15]].to_string(index=False))
+assert len(found) == 4 * 3 * 2
+assert set(found["status"]) == {"ok"}
+assert set(found["seed"]) == {7, 8}
+
+# %% [markdown]
+# ## What it says
+# More people are refused more, a higher limit refuses fewer. The interesting points are those in
+# between: twice the people under twice the limit are refused *less*, because a larger crowd is
+# steadier; bursts are what a limit meets first.
+
+# %%
+shares = found.pivot_table("refused_share", "clients.people.count", "rules.LIM-PUBLIC.rate")[LIMITS]
+print(shares.round(3).to_string())
+share = shares.to_numpy()
+assert (np.diff(share, axis=0) >= 0).all(), "more people, more refused"
+assert (np.diff(share, axis=1) <= 0).all(), "a higher limit, fewer refused"
+assert share[0, 0] > share[1, 1] > share[3, 2], "20 under 25, 40 under 50, 80 under 100"
+
+# %%
+cells = pd.DataFrame(
+    [
+        {"people": people, "limit": limit, "share": share[row, column]}
+        for row, people in enumerate(PEOPLE)
+        for column, limit in enumerate(LIMITS)
+    ]
+)
+base = alt.Chart(cells, width=300, height=180).encode(
+    x=alt.X("limit:N", sort=LIMITS, title="LIM-PUBLIC"),
+    y=alt.Y("people:O", sort="descending"),
+)
+base.mark_rect(aria=False).encode(
+    color=alt.Color("share:Q", title="refused share", scale=alt.Scale(scheme="reds"))
+) + base.mark_text(aria=False).encode(text=alt.Text("share:Q", format=".1%"))
+
+# %% [markdown]
+# ## The same decisions
+# Every run carries its scenario and a hash over all of its rows. Playing one here, in this process,
+# gives the hash that a worker of the cluster found: a sweep moves to other machines without
+# becoming another one.
+
+# %%
+row = found.iloc[10]
+again = simulator.run(row["scenario"], fidelity="limits", seed=row["seed"], progress=False)
+print(row["sha256"][:12], again.summary["sha256"][:12])
+assert again.summary["sha256"] == row["sha256"]
+
+# %% [markdown]
+# The hash also shows where a limit does not matter: runs of the same crowd in which nobody was
+# refused are one and the same run, whatever the limit was.
+
+# %%
+calm = found[found["refused"] == 0]
+alike = calm.groupby(["clients.people.count", "seed"])["sha256"].apply(list)
+print(alike.map(len).rename("runs").to_string())
+assert all(len(set(hashes)) == 1 for hashes in alike)
+assert alike.map(len).max() > 1
+
+# %% [markdown]
+# ## A sweep that was stopped
+# What is in the folder is done. Suppose that the cluster went away before two of the runs came
+# back: the same call plays those two and touches no other.
+
+# %%
+files = sorted((folder / "office").glob("point=*/run-*.parquet"))
+for lost in files[3:5]:
+    lost.unlink()
+kept = {file: file.stat().st_mtime_ns for file in files if file.exists()}
+whole = sweep("office")
+assert whole.equals(found)
+assert all(file.stat().st_mtime_ns == written for file, written in kept.items())
+print(len(files) - len(kept), "played again,", len(kept), "left as they were")
+
+# %% [markdown]
+# ## Ranges
+# Where values are many, points are drawn instead of listed: a Latin hypercube spreads a few of
+# them evenly over all ranges at once.
+
+# %%
+drawn = simulator.sweep(
+    SCENARIO,
+    {"clients.people.count": "10..90", "rules.LIM-PUBLIC.rate": "20/1m..120/1m"},
+    sample="lhs:16",
+    out=folder / "drawn",
+    fidelity="limits",
+    scheduler=cluster.scheduler_address,
+)
+drawn["limit"] = drawn["rules.LIM-PUBLIC.rate"].str.removesuffix("/1m").astype(int)
+drawn["people"] = drawn["clients.people.count"]
+load = drawn["people"] / drawn["limit"]
+assert len(drawn) == 16
+assert drawn.loc[load < 0.6, "refused_share"].max() < 0.05
+assert drawn.loc[load > 1.2, "refused_share"].min() > 0.5
+alt.Chart(drawn[["limit", "people", "refused_share"]], width=300, height=200).mark_point(
+    filled=True, size=120, stroke="#888", strokeWidth=0.5, aria=False
+).encode(
+    x=alt.X("limit:Q", title="LIM-PUBLIC, requests a minute"),
+    y=alt.Y("people:Q"),
+    color=alt.Color("refused_share:Q", title="refused share", scale=alt.Scale(scheme="reds")),
+)
+
+# %% [markdown]
+# Each person asks once a minute, so the diagonal is where wishes equal the limit: well below it
+# almost nobody is refused; above it everybody asks again, and most attempts are.
+
+# %%
+cluster.close()

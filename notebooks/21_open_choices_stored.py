@@ -1,0 +1,315 @@
+# %% [markdown]
+# # Every open choice, one: what is stored and shown
+# Where the specification is silent the engine does not decide by itself: it follows a *profile*,
+# one field a choice. This walks those about tokens, records and answers, each value on the same
+# small case, and shows the difference; the next one walks those about limits and time.
+#
+# Clauses: those that leave a choice, among them TOK-OBJECT, TOK-COMPOSITE, TOK-ONE-OF,
+# TOK-CARD-DATA, TOK-METADATA, TOK-CONTAINER, TOK-DEDUP, TOK-LIMIT, QUO-DETOKENIZE, REC-CARD-MASK,
+# REC-FPEXPR, REC-DEDUP-REDACT, ERR-429.
+
+# %%
+import json
+from typing import Any
+
+import pandas as pd
+
+from engine import CLAUSES, InputError, Request
+from engine.http.addresses import Clients
+from engine.profile import decisions
+from engine.vault import jwe
+from notebooks.choices_desk import Walk, choices
+from notebooks.desk import CARD, Desk
+from notebooks.outside_desk import OutsideDesk
+
+pd.set_option("display.max_colwidth", 70)
+walk = Walk()
+known = list(choices())
+print(len(known), "choices in", len(decisions()), "decisions")
+print(sum(bool(choice.study) for choice in known), "of them have values that are for study alone")
+
+# %% [markdown]
+# A value is the *default*, a *reading* (a conforming service may do it; the conformance suite
+# reports which), or for *study*: a simulation may ask what it would do, and a deployment that does
+# it fails its clause.
+#
+# ## What is accepted in a body
+# Each case sends one body and shows the status, or what came back.
+
+
+# %%
+def status(body: Any, *rights: str, **profile: Any) -> int:
+    desk = Desk(**profile)
+    return desk.ask("POST", "/tokenize", body, key=desk.key("token:create", *rights)).status
+
+
+def sends(body: Any) -> Any:
+    return lambda **profile: status(body, **profile)
+
+
+def token(data: Any = "x", **more: Any) -> dict[str, Any]:
+    return {"type": "token", "data": data, **more}
+
+
+def comes_back(body: Any) -> Any:
+    def case(**profile: Any) -> str:
+        desk = Desk(**profile)
+        answer = desk.ask("POST", "/tokenize", body, key=desk.key("token:create"))
+        age = answer.body.get("age", "refused")
+        return "an identifier" if isinstance(age, str) and len(age) == 36 else str(age)
+
+    return case
+
+
+def both_given(**profile: Any) -> str:
+    desk = Desk(**profile)
+    key = desk.key("token:create", "token:read", "key:create")
+    public = desk.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
+    sealed = jwe.encrypt(public, b'"encrypted"')
+    answer = desk.ask("POST", "/tokenize", token("plain", encrypted=sealed), key=key)
+    if answer.status != 200:
+        return str(answer.status)
+    expression = f"{{{{ {answer.body['id']} }}}}"
+    return str(desk.ask("POST", "/detokenize", [expression], key=key).body[0])
+
+
+def nested(depth: int) -> Any:
+    return "x" if depth == 0 else [nested(depth - 1)]
+
+
+number = CARD["data"]["number"]
+walk.through(
+    "tokens",
+    {
+        "non_string_leaf": comes_back({"age": 36}),
+        "scalar_body": sends("Ada"),
+        "empty_body": sends({}),
+        "depth_limit": (sends(nested(12)), [8]),
+        "unknown_field": sends(token(note="y")),
+        "extra_types": (sends({"type": "bank", "data": {"iban": "x"}}), [("bank",)]),
+        "one_of": both_given,
+        "token_data": sends(token({"first": "Ada"})),
+        "card_luhn": sends({"type": "card", "data": {"number": "4242424242424241"}}),
+        "card_all_required": sends({"type": "card", "data": {"number": number}}),
+        "metadata_entries_limit": (sends(token(metadata={"a": "1", "b": "2"})), [1]),
+        "metadata_key_limit": (sends(token(metadata={"source": "1"})), [5]),
+        "metadata_value_limit": (sends(token(metadata={"source": "signup"})), [5]),
+        "indexes_limit": (sends(token(search_indexes=["{{ data }}"])), [0]),
+        "cvc_derive": sends({**CARD, "fingerprint_expression": "{{ data.cvc }}"}),
+    },
+)
+
+
+# %% [markdown]
+# ## Where it goes, and what the record shows
+
+
+# %%
+def lands(kind: str, path: str) -> Any:
+    def case(**profile: Any) -> str:
+        desk = Desk(**profile)
+        key = desk.key("token:create", container=path)
+        body = {"token": "x", "card": CARD}[kind]
+        return f"{desk.ask('POST', '/tokenize', [body], key=key).status} with {path}"
+
+    return case
+
+
+def record(body: Any, show: Any) -> Any:
+    def case(**profile: Any) -> Any:
+        desk = Desk(**profile)
+        return show(desk.tokenize(body, key=desk.key("token:create")))
+
+    return case
+
+
+def read_back(**profile: Any) -> str:
+    desk = Desk(**profile)
+    key = desk.key("token:create", "token:read")
+    made = desk.tokenize(token("Ada"), key=key)
+    return str(desk.ask("GET", f"/tokens/{made['id']}", key=key).body.get("data", "no data"))
+
+
+walk.through(
+    "tokens",
+    {
+        "container_field": (sends(token(containers=["/a/"])), ["vault"]),
+        "container_form": sends(token(containers="/a/")),
+        "container_default_token": (lands("token", "/general/"), ["/plain/"]),
+        "container_default_card": (lands("card", "/pci/"), ["/cards/"]),
+        "fpexpr_default": record(token(), lambda r: r.get("fingerprint_expression", "nothing")),
+        "card_fpexpr": record(
+            {**CARD, "fingerprint_expression": "{{ data }}"}, lambda r: r["fingerprint_expression"]
+        ),
+        "card_view": record(CARD, lambda r: sorted({"mask", "data"} & set(r))),
+        "plaintext_reads": read_back,
+    },
+)
+
+
+# %% [markdown]
+# ## What the token quotas count
+# A body of six elements, two of which repeat others; and six expressions that name one token.
+
+
+# %%
+def six_elements(**profile: Any) -> int:
+    desk = Desk(**profile)
+    desk.engine.set_setting(desk.tenant, "deduplicate_tokens", on=True)
+    body = {"a": "x", "b": ["x", CARD], "c": CARD, "d": "y", "e": "z"}
+    return desk.ask("POST", "/tokenize", body, key=desk.key("token:create")).status
+
+
+def six_expressions(**profile: Any) -> int:
+    desk = Desk(**profile)
+    key = desk.key("token:create", "token:read")
+    (made,) = desk.tokenize(["Ada"], key=key)
+    return desk.ask("POST", "/detokenize", [f"{{{{ {made} }}}}"] * 6, key=key).status
+
+
+walk.through(
+    "tokens",
+    {
+        "limit_counts": six_elements,
+        "limit_status": sends(["1", "2", "3", "4", "5", "6"]),
+        "detokenize_counts": six_expressions,
+    },
+)
+
+
+# %% [markdown]
+# ## Deduplication
+
+
+# %%
+def setting(**profile: Any) -> str:
+    desk = Desk(**profile)
+    try:
+        desk.engine.set_setting(desk.tenant, "deduplicate_tokens", on=True)
+    except InputError:
+        return "no such setting"
+    return "turned on"
+
+
+def twice(first: Any, second: Any, show: Any) -> Any:
+    """Tokenize two equal values, the second with a key that may not read."""
+
+    def case(**profile: Any) -> Any:
+        desk = Desk(**profile)
+        name = profile.get("dedup", {}).get("setting_name", "deduplicate_tokens")
+        desk.engine.set_setting(desk.tenant, name, on=True)
+        reader, creator = desk.key("token:create", "token:read"), desk.key("token:create")
+        one = desk.tokenize(first, key=reader)
+        return show(one, desk.tokenize(second, key=creator), desk.tokenize(second, key=reader))
+
+    return case
+
+
+noted = {**CARD, "metadata": {"note": "first"}}
+walk.through(
+    "dedup",
+    {
+        "setting_name": (setting, ["deduplicate"]),
+        "flag_name": (sends(token(deduplicate_token=True)), ["deduplicate"]),
+        "container_in_key": twice(
+            token(containers=["/a/"]),
+            token(containers=["/b/"]),
+            lambda one, two, _: "one token" if one["id"] == two["id"] else "two tokens",
+        ),
+        "record": twice(
+            noted,
+            {**CARD, "metadata": {"note": "second"}},
+            lambda _, __, again: again["metadata"],
+        ),
+        "redact": twice(noted, noted, lambda _, redacted, __: sorted(redacted)),
+    },
+)
+
+
+# %% [markdown]
+# ## Headers, statuses, sizes
+
+
+# %%
+def nobody(path: str) -> Any:
+    """Ask without a key: the refusal names the header that is missed."""
+    return lambda **profile: Desk(**profile).ask("GET", path, key=None).headers["WWW-Authenticate"]
+
+
+def refused_with(name: str) -> Any:
+    def case(**profile: Any) -> str:
+        desk = Desk(kind="test", **profile)
+        key = desk.key("token:read")
+        answers = [desk.ask("GET", "/tokens", key=key) for _ in range(51)]
+        return f"{answers[-1].status}, {name}: {answers[-1].headers.get(name, 'not there')}"
+
+    return case
+
+
+def large(**profile: Any) -> int:
+    desk = Desk(**profile)
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(["x" * 2000]).encode()
+    key = desk.key("token:create")
+    request = Request("POST", "/tokenize", key=key, ip="203.0.113.7", headers=headers, body=body)
+    return desk.engine.handle(request).status
+
+
+def large_through(**profile: Any) -> int:
+    desk = OutsideDesk(**profile)
+    sent = desk.at(0, "POST", "/proxy", b"x" * 2000, key=None, proxy_key=desk.proxy())
+    desk.run()
+    return int(sent.result.status)
+
+
+def neighbours(*, http: dict[str, Any]) -> str:
+    clients = Clients(prefix_bits=http["ipv6_prefix_bits"])
+    found = {clients.of(f"2001:db8::{n}", []) for n in (1, 2)}
+    return "two clients" if len(found) == 2 else "one client"
+
+
+walk.through(
+    "http",
+    {
+        "key_header": (nobody("/tokens"), ["X-API-Key"]),
+        "proxy_key_header": (nobody("/proxy"), ["X-Proxy-Key"]),
+        "tokenize_status": sends(["x"]),
+        "rate_limit_fields": refused_with("RateLimit"),
+        "retry_after": refused_with("Retry-After"),
+        "body_limit_bytes": (large, [1000]),
+        "proxy_body_limit_bytes": (large_through, [1000]),
+        "ipv6_prefix_bits": neighbours,
+    },
+)
+
+# %% [markdown]
+# ## None is missing
+# The list comes from the profile itself: every choice of these three sections was walked, and
+# every value that it lists.
+
+# %%
+here = {"tokens", "dedup", "http"}
+mine = [choice for choice in known if choice.section in here]
+print(len(mine), "choices,", len(walk.rows), "values tried")
+assert walk.walked() == {choice.path for choice in mine}
+assert walk.tried() >= {
+    (choice.path, choice.written(value))
+    for choice in mine
+    for value in (choice.default, *choice.readings, *choice.study)
+}
+
+# %% [markdown]
+# ## Decided once
+# Some clauses are open in ways that no field holds, because nothing would be gained by a second
+# answer here: the engine does one thing, and a deployment may do another as long as its clause
+# holds. These are they, with the clauses that leave them.
+
+# %%
+once: dict[str, list[str]] = {}
+for clause in CLAUSES:
+    for decision in clause.decisions:
+        if decision not in decisions():
+            once.setdefault(decision, []).append(clause.id)
+print(pd.Series({name: ", ".join(ids) for name, ids in sorted(once.items())}).to_string())
+assert once
+assert all(name.startswith("D-") for name in once)

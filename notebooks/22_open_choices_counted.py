@@ -1,0 +1,287 @@
+# %% [markdown]
+# # Every open choice, two: what is counted and how long it takes
+# The other half of the profile: how limits count, what a block does, and what happens outside. The
+# same rule as before: each value on one small case, and the difference shown.
+#
+# Clauses: those that leave a choice, among them LIM-LOWEST, LIM-THROTTLE, LIM-BLOCK,
+# LIM-TEST-TENANT, LIM-PUBLIC, LIM-PRIVATE, LIM-READ, LIM-LEGACY, LIM-PROXY-KEY, PRX-TIMEOUT,
+# RCT-CODE, RCT-PAYLOAD, RCT-HOT, RCT-TIMEOUT, ACC-FILE.
+
+# %%
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from engine import Limiter, LimitTable, Profile
+from engine.profile import decisions
+from engine.resources.batch_files import batch_lines
+from notebooks.choices_desk import Walk, choices
+from notebooks.desk import Desk
+from notebooks.limits_desk import caller, play, refused, runs, strip, trace
+from notebooks.outside_desk import NS, OutsideDesk
+
+_ = alt.renderers.enable("svg")
+pd.set_option("display.max_colwidth", 70)
+walk = Walk()
+
+# %% [markdown]
+# ## How a limit counts
+# A key on a test tenant, 50 requests in 10 s: a burst of 50 at 4 s, then ten a second. Shown are
+# the seconds in which something was refused.
+
+# %%
+tester = caller("POST", "/tokens", tenant="test")
+burst = [4.0] * 50 + [4 + n / 10 for n in range(1, 160)]
+algorithms = ["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
+pictures = {name: trace(burst, tester, algorithm=name).assign(who=name) for name in algorithms}
+assert refused(pictures["gcra"]) == refused(pictures["token-bucket"])
+strip(pd.concat(pictures.values()))
+
+
+# %%
+def spans(times: Any, who: Any, **base: Any) -> Any:
+    return lambda *, limits: runs(refused(trace(times, who, **{**base, **limits})))
+
+
+def last_outcome(*requests: Any, **base: Any) -> Any:
+    """Decide requests (how many, at, who) and show what became of the last."""
+
+    def case(*, limits: dict[str, Any]) -> str:
+        table = base.get("table") or LimitTable.default()
+        limiter = Limiter({"Default": table}, Profile().replace(limits=limits).limits)
+        for count, at_s, who in requests:
+            for _ in range(count):
+                last = limiter.decide(round(at_s * NS), who)
+        return f"{last.outcome} {last.rule or ''}".strip()
+
+    return case
+
+
+def counters(who: Any) -> Any:
+    return lambda *, limits: play([0], who, **limits)[0].counted
+
+
+def misses(*, limits: dict[str, Any]) -> int:
+    """Ask 51 times for a token that does not exist."""
+    desk = Desk(kind="test", limits=limits)
+    key = desk.key("token:read")
+    return [desk.ask("GET", "/tokens/none", key=key).status for _ in range(51)][-1]
+
+
+def outcomes(*, limits: dict[str, Any]) -> dict[str, int]:
+    frame = trace([0.0] * 120, tester, **{"throttle": "delay", **limits})
+    return {str(name): int(count) for name, count in frame["outcome"].value_counts().items()}
+
+
+walk.through(
+    "limits",
+    {
+        "algorithm": spans(burst, tester),
+        "fixed_anchor": spans(burst, tester, algorithm="fixed-window"),
+        "burst_requests": (spans([n / 10 for n in range(200)], tester, algorithm="gcra"), [1, 10]),
+        "edges": last_outcome((50, 0, tester), (1, 10, tester)),
+        "count_refused": spans([n / 10 for n in range(300)], tester),
+        "counted_statuses": misses,
+        "throttle": outcomes,
+        "delay_bound_ns": (outcomes, [0, 20 * NS]),
+    },
+)
+
+# %% [markdown]
+# Where refused requests count too, a client that does not slow down is never let in again.
+#
+# ## What a block does
+# A public key, 50 a minute and a block of 10 s: 51 requests at once, then one a second (LIM-BLOCK).
+
+# %%
+public = caller("POST", "/tokens", kind="public")
+crowd = [0.0] * 51 + [float(n) for n in range(1, 150)]
+readings: dict[str, dict[str, Any]] = {
+    "default": {},
+    "refusals extend the block": {"block_extends": True},
+    "the counter is cleared": {"block_reset": "clear"},
+}
+strip(pd.concat([trace(crowd, public, **given).assign(who=who) for who, given in readings.items()]))
+
+# %%
+walk.through("limits", {"block_extends": spans(crowd, public), "block_reset": spans(crowd, public)})
+
+# %% [markdown]
+# ## Which counters there are
+# Each case fills a counter and then asks once more, with another key, address or resource.
+
+# %%
+fast = [n / 60 for n in range(60)]
+legacy = caller("POST", "/tokens", tenant="test", legacy=True)
+other_key = caller("POST", "/tokens", tenant="test", key="key-2")
+other_ip = caller("POST", "/tokens", tenant="test", ip="203.0.113.8")
+without_ip = LimitTable(rules=tuple(rule for rule in LimitTable.default() if rule.id != "LIM-IP"))
+
+
+def neighbours_of_a_key(*, limits: dict[str, Any]) -> str:
+    by_key = last_outcome((50, 0, tester), (1, 0, other_key))(limits=limits).partition(" ")[0]
+    by_ip = last_outcome((50, 0, tester), (1, 0, other_ip))(limits=limits).partition(" ")[0]
+    return f"other key {by_key}, other address {by_ip}"
+
+
+walk.through(
+    "limits",
+    {
+        "compose": spans(fast, legacy),
+        "or_counter": last_outcome(
+            (2000, 0, caller()), (1, 0, caller(key="key-2")), table=without_ip
+        ),
+        "and_counter": neighbours_of_a_key,
+        "or_resource": last_outcome(
+            (100, 0, caller("GET", "/tokens")), (1, 0, caller("POST", "/detokenize"))
+        ),
+        "get_tokens": last_outcome((101, 0, caller("GET", "/tokens/a"))),
+        "legacy_class": counters(caller(legacy=True)),
+        "proxy_rules": counters(caller(proxy_key="proxy-1")),
+    },
+)
+
+
+# %% [markdown]
+# ## Destinations and reactors
+# Two invocations at once, and two more ten seconds later; shown is when each ends.
+
+
+# %%
+def ends(takes_s: int) -> Any:
+    def case(**profile: Any) -> str:
+        desk = OutsideDesk(takes_ns=takes_s * NS, **profile)
+        return ", ".join(f"{task.ended_ns / NS:g} s" for task in desk.invoke(0, 0, 10, 10))
+
+    return case
+
+
+def invoked(takes_s: int) -> Any:
+    def case(**profile: Any) -> str:
+        (task,) = OutsideDesk(takes_ns=takes_s * NS, **profile).invoke(0)
+        return f"{task.result.status} after {task.ended_ns / NS:g} s"
+
+    return case
+
+
+def proxied(**profile: Any) -> str:
+    desk = OutsideDesk(takes_ns=20 * NS, **profile)
+    task = desk.at(0, "GET", "/proxy", key=None, proxy_key=desk.proxy())
+    desk.run()
+    return f"{task.result.status} after {task.ended_ns / NS:g} s"
+
+
+def code_of(size: int) -> Any:
+    def case(**profile: Any) -> int:
+        desk = OutsideDesk(**profile)
+        body = {"name": "enrich", "code": "x" * size, "configuration": {}}
+        return desk.ask("POST", "/reactors", body, key=desk.all_rights).status
+
+    return case
+
+
+def payload_of(size: int) -> Any:
+    def case(**profile: Any) -> int:
+        desk = OutsideDesk(**profile)
+        task = desk.at(0, "POST", desk.reactor(), {"args": {"text": "x" * size}})
+        desk.run()
+        return int(task.result.status)
+
+    return case
+
+
+walk.through(
+    "outside",
+    {
+        "destination_timeout_ns": (proxied, [10 * NS]),
+        "reactor_timeout_ns": (invoked(20), [10 * NS]),
+        "reactor_timeout_status": invoked(31),
+        "reactor_code_limit": (code_of(2000), [1000]),
+        "reactor_payload_limit_bytes": (payload_of(2000), [1000]),
+        "hot_concurrency": (ends(1), [0, 2]),
+        "cold_start_ns": (ends(1), [3 * NS]),
+        "keep_hot_ns": (ends(1), [60 * NS]),
+        "instances_cap": (ends(5), [1]),
+    },
+)
+
+
+# %% [markdown]
+# ## The account updater
+# A file of three rows goes through a job.
+
+
+# %%
+def completes(**profile: Any) -> str:
+    desk = OutsideDesk(**profile)
+    job = desk.made("/account-updater/jobs", {})
+    desk.ask("PUT", job["upload_url"], batch(3), key=None)
+    for second in range(1, 60):
+        desk.wait(1)
+        shown = desk.ask("GET", f"/account-updater/jobs/{job['id']}", key=desk.all_rights).body
+        if shown["status"] == "completed":
+            return f"completed within {second} s"
+    return "still processing"
+
+
+def uploads(after_s: int) -> Any:
+    def case(**profile: Any) -> int:
+        desk = OutsideDesk(**profile)
+        job = desk.made("/account-updater/jobs", {})
+        desk.wait(after_s)
+        return desk.ask("PUT", job["upload_url"], batch(3), key=None).status
+
+    return case
+
+
+def batch(rows: int) -> bytes:
+    row = ("8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f", 2030, 1)
+    return b"".join(batch_lines([row] * rows))
+
+
+walk.through(
+    "account_updater",
+    {
+        "file_limit_bytes": (uploads(0), [100]),
+        "upload_valid_ns": (uploads(120), [60 * NS]),
+        "job_base_ns": (completes, [10 * NS]),
+        "job_row_ns": (completes, [2 * NS]),
+    },
+)
+
+# %% [markdown]
+# ## None is missing
+# The list comes from the profile itself. With the three sections of the notebook before, these are
+# all that it has.
+
+# %%
+before, here = {"tokens", "dedup", "http"}, {"limits", "outside", "account_updater"}
+known = list(choices())
+mine = [choice for choice in known if choice.section in here]
+print(len(mine), "choices,", len(walk.rows), "values tried;", len(known), "choices in all")
+assert {choice.section for choice in known} == before | here
+assert walk.walked() == {choice.path for choice in mine}
+assert {choice.path for choice in known} == {path for all_ in decisions().values() for path in all_}
+assert walk.tried() >= {
+    (choice.path, choice.written(value))
+    for choice in mine
+    for value in (choice.default, *choice.readings, *choice.study)
+}
+
+# %%
+counts = pd.DataFrame(
+    [
+        {"section": choice.section, "is": what, "values": len(values)}
+        for choice in known
+        for what, values in (("reading", choice.readings), ("study", choice.study))
+    ]
+)
+alt.Chart(counts, width=420).mark_bar(aria=False).encode(
+    x=alt.X("sum(values):Q", title="listed values beside the default"),
+    y=alt.Y("section:N", sort="-x", title=None),
+    color=alt.Color("is:N", title=None),
+)
+
+# %% [markdown]
+# What has no listed values is a number or a name: there any other one would be a reading.

@@ -15,8 +15,9 @@ Nothing here reads a clock, sleeps or draws chance: the `World` is handed in. Th
 from __future__ import annotations
 
 import random
+import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -31,6 +32,7 @@ from engine.resources.bodies import read_body
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
 from engine.resources.identification import Identification, Identifier
+from engine.resources.operation import Operation
 from engine.resources.operator import Operator
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
@@ -42,11 +44,14 @@ from engine.world import Clock, ModelWorld, World, drive
 
 __all__ = ["Engine"]
 
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
 _BATCH_IDS: Final = 64
-_VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
-"""What a hexadecimal digit of chance becomes where a UUID shows its variant."""
+_UUID_PARTS: Final = struct.Struct("8s4s4s4s12s")
+_CHANCE_BITS: Final = int("ffffffffffff0fff3fffffffffffffff" * _BATCH_IDS, 16)
+_UUID_BITS: Final = int("00000000000040008000000000000000" * _BATCH_IDS, 16)
+"""Version 4 and its variant, in each of a batch; the other 122 bits of each are chance."""
 
 
 class Engine(Operator):
@@ -106,6 +111,8 @@ class Engine(Operator):
         self._settles = self.profile.limits.counted_statuses == "success"
         self.router = Router(OPERATIONS)
         self._lock = threading.Lock()
+        self._clock = world.clock
+        self._is_due = store.is_due
         self._next_log_sweep_ns = world.clock.wall_ns + _LOG_SWEEP_NS
         self._recover()
 
@@ -140,7 +147,18 @@ class Engine(Operator):
 
         # 3. Everything after answers 4xx by raising a problem.
         try:
-            response = await self._execute(request, who, now_ns, wall_ns)
+            # 3.1 What is asked: 404, 405. 3.2 Who may ask at all: 401.
+            operation, context = self._prepare(request, who, now_ns, wall_ns)
+            # 3.3 The body: 413, 415, unparsable 400.
+            context.body = await read_body(operation, request, self.profile)
+            # 3.4 The operation, in one transaction; those that await the world open their own.
+            if operation.run is not None:
+                response = self._run(operation.run, context)
+            else:
+                assert operation.run_async is not None
+                response = await operation.run_async(context)
+        except _Options as options:
+            response = Response(204, headers={"Allow": options.allowed})
         except Problem as problem:
             response = problem.response()
         if request.method == "HEAD":
@@ -151,10 +169,10 @@ class Engine(Operator):
             self._settle(decision, response)
         return response
 
-    async def _execute(
+    def _prepare(
         self, request: Request, who: Identification, now_ns: int, wall_ns: int
-    ) -> Response:
-        # 3.1 What is asked: 404, 405.
+    ) -> tuple[Operation, Context]:
+        """Return what is asked, and the context of whoever asks it."""
         path, _, query = request.path.partition("?")
         if who.proxies[1] is not None and path != "/proxy" and not path.startswith("/proxy/"):
             path = "/proxy" + path  # a custom hostname is the proxy, whatever the path
@@ -162,30 +180,23 @@ class Engine(Operator):
             operation, params = self.router.find(request.method, path)
         except Problem:
             if request.method == "OPTIONS" and (allowed := self.router.allowed(path)):
-                return Response(204, headers={"Allow": ", ".join(allowed)})
+                raise _Options(allowed) from None
             raise
         request.operation = operation.name
-
-        # 3.2 Who may ask at all: 401.
         if who.caller is None and operation.authentication == "key":
             raise unauthenticated(self.profile.http.key_header)
-
-        # 3.3 The body: 413, 415, unparsable 400.
-        services = self.services
         # What stands behind ANY is a proxy, whose query is its destination's to read.
-        parameters = {} if operation.method == "ANY" or not query else parse_query(query)
-        context = Context(services, request, who.caller, params, parameters, now_ns, wall_ns)
+        parameters = parse_query(query) if query and operation.method != "ANY" else _NO_PARAMETERS
+        context = Context(self.services, request, who.caller, params, parameters, now_ns, wall_ns)
         context.proxies = who.proxies
-        context.body = await read_body(operation, request, self.profile)
+        return operation, context
 
-        # 3.4 The operation, in one transaction; those that await the world open their own.
-        if operation.run is None:
-            assert operation.run_async is not None
-            return await operation.run_async(context)
-        store = services.store
+    def _run(self, run: Callable[[Context], Response], context: Context) -> Response:
+        """Run an operation in one transaction."""
+        store = self.services.store
         store.begin()  # by hand: a block would cost every request four calls more
         try:
-            response = operation.run(context)
+            response = run(context)
         except BaseException:
             store.rollback()
             raise
@@ -194,10 +205,10 @@ class Engine(Operator):
 
     def _decide(self, subject: Subject) -> tuple[Decision, Headroom | None, int, int]:
         """Put the request to the limits, at one instant, in order of arrival (D-CLOCK)."""
-        clock = self.services.world.clock
+        clock = self._clock
         with self._lock:
             now_ns, wall_ns = clock.now_ns, clock.wall_ns
-            if wall_ns >= self._next_log_sweep_ns or self.services.store.is_due(wall_ns):
+            if wall_ns >= self._next_log_sweep_ns or self._is_due(wall_ns):
                 self._expire(wall_ns)
             return *self.limiter.judge(now_ns, subject), now_ns, wall_ns
 
@@ -255,6 +266,14 @@ class Engine(Operator):
         self.services.store.close()
 
 
+class _Options(Exception):
+    """OPTIONS on a path that has no operation for it: what else the path answers to."""
+
+    def __init__(self, allowed: list[str]) -> None:
+        super().__init__()
+        self.allowed = ", ".join(allowed)
+
+
 def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, LimitTable]:
     if limits is None or isinstance(limits, LimitTable):
         return {"Default": LimitTable.default() if limits is None else limits}
@@ -264,13 +283,10 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
 
 
 def _uuids(chance: random.Random) -> list[str]:
-    """Return a batch of UUID version 4 texts from the world's chance."""
-    digits = f"{chance.getrandbits(128 * _BATCH_IDS):0{32 * _BATCH_IDS}x}"
-    return [
-        f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}"
-        f"-{_VARIANT[digits[at + 16]]}{digits[at + 17 : at + 20]}-{digits[at + 20 : at + 32]}"
-        for at in range(0, 32 * _BATCH_IDS, 32)
-    ]
+    """Return a batch of UUID version 4 texts from the world's chance (RFC 9562)."""
+    drawn = chance.getrandbits(128 * _BATCH_IDS) & _CHANCE_BITS | _UUID_BITS
+    digits = f"{drawn:0{32 * _BATCH_IDS}x}".encode()
+    return [b"-".join(parts).decode() for parts in _UUID_PARTS.iter_unpack(digits)]
 
 
 def _refusal(decision: Decision, headers: dict[str, str]) -> Response:

@@ -319,8 +319,11 @@ class MemoryStore:
 
     def is_due(self, now_ns: int) -> bool:
         """Return whether a deadline has come, be it of something that went before its time."""
-        first = self._deadlines[:1]
-        return bool(first) and first[0][0] <= now_ns
+        deadlines = self._deadlines
+        try:
+            return deadlines[0][0] <= now_ns if deadlines else False
+        except IndexError:  # another thread has just emptied it
+            return False
 
     def expire(self, now_ns: int) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""

@@ -6,7 +6,7 @@ What it is not: a second place for a choice. Each attribute comes from a field o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from engine.containers import CONTAINER_RULE, normal_container
@@ -30,7 +30,8 @@ class Rules:
     `patch_fields` a merge patch.
     any_data: the types whose `data` is any JSON (D-TOKEN-DATA, D-TYPE-VALUE).
     leaf_expression: what a token with no expression shows (D-FPEXPR-DEFAULT).
-    containers: type → container when none is named (D-CONTAINER-DEFAULT).
+    containers: type → container when none is named (D-CONTAINER-DEFAULT); `leaf_container` is
+    that of a plain leaf.
     Raises `InputError` when a default container of the profile is no container path.
     """
 
@@ -40,6 +41,7 @@ class Rules:
         "dedup",
         "fields",
         "intent_fields",
+        "leaf_container",
         "leaf_expression",
         "patch_fields",
         "tokens",
@@ -60,6 +62,7 @@ class Rules:
         self.fields = self.patch_fields | {dedup.flag_name, "token_intent_id"}
         token = _default(tokens.container_default_token, "container_default_token")
         card = _default(tokens.container_default_card, "container_default_card")
+        self.leaf_container = token
         self.containers: Mapping[str, str] = {
             **dict.fromkeys(tokens.extra_types, token),
             TOKEN: token,
@@ -72,47 +75,37 @@ class Rules:
         self.leaf_expression = None if tokens.fpexpr_default == "hidden" else "{{ data }}"
 
 
-class Faults:
+class Faults(dict[str, list[str]]):
     """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
 
     At most 1 000 pointers are kept, so that an answer cannot become much larger than its request;
     the rest is counted. No message quotes a value of the body.
     """
 
-    __slots__ = ("_found", "_left_out")
-
-    def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {}
-        self._left_out = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+    _left_out = 0
 
     def add(self, pointer: str, message: str) -> None:
         """Remember one fault."""
-        said = self._found.get(pointer)
+        said = self.get(pointer)
         if said is not None:
             if message not in said:
                 said.append(message)
-        elif len(self._found) < _FAULTS_LIMIT:
-            self._found[pointer] = [message]
+        elif len(self) < _FAULTS_LIMIT:
+            self[pointer] = [message]
         else:
             self._left_out += 1
 
     def problem(self, clause: str | None = None) -> Problem:
         """Return the 400 that names them all."""
-        count = sum(map(len, self._found.values())) + self._left_out
+        count = sum(map(len, self.values())) + self._left_out
         detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
             detail += f" The first {_FAULTS_LIMIT} are named."
-        return Problem(400, detail, errors=self._found, clause=clause)
+        return Problem(400, detail, errors=self, clause=clause)
 
     def check(self) -> None:
         """Raise the 400 when there is a fault (TOK-ATOMIC)."""
-        if self._found:
+        if self:
             raise self.problem("TOK-ATOMIC")
 
 

@@ -124,9 +124,7 @@ class Plan:
 
         The mirror is the plan's own, so a plan is rebuilt once.
         """
-        elements = self.elements
-        assert len(results) == len(elements), "one result an element"
-        for element, result in zip(elements, results, strict=True):
+        for element, result in zip(self.elements, results, strict=True):
             element._hole[element._key] = result  # noqa: SLF001 # reason: `fill`, in the hot path
         answer: Json = self._root[0]
         return answer
@@ -142,7 +140,12 @@ def walk(body: Json, rules: Rules) -> Plan:
         return _walk_scalar(body, rules)
     faults = Faults()
     root: list[Any] = [None]
-    elements = _elements(body, root, rules, faults)
+    if "type" in body and type(body) is dict:
+        element = Element(None, 0, root, body, False, TOKEN, rules.leaf_container)
+        _request_object(element, rules, faults)
+        elements = [element]
+    else:
+        elements = _elements(body, root, rules, faults)
     if faults:
         raise faults.problem("TOK-COMPOSITE")
     if not elements and rules.tokens.empty_body == "reject":
@@ -175,55 +178,56 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
     if not isinstance(body, str) and choice == "pass":
         return Plan([body], [])
     root: list[Any] = [None]
-    return Plan(root, [Element(None, 0, root, body, True, TOKEN, rules.containers[TOKEN])])
+    return Plan(root, [Element(None, 0, root, body, True, TOKEN, rules.leaf_container)])
 
 
 def _elements(
     body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults
 ) -> list[Element]:
-    """Walk the body, build the mirror under `root[0]`, return the holes' elements."""
+    """Walk a body that is no request object, build its mirror as `root[0]`, return its elements."""
     elements: list[Element] = []
-    leaf_container = rules.containers[TOKEN]
-    depth_limit = rules.tokens.depth_limit
+    container = rules.leaf_container
     # The way back: what is left of each container around, its mirror, and the way to it.
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
-    items: Iterator[tuple[Any, Any]] = iter(((0, body),))
-    hole: Any = root
-    frame: Frame = None
-    add = elements.append
+    items, hole = _opened(body)
+    root[0] = hole
+    frame: Frame = (None, 0)
     while True:
         for key, value in items:
             kind = type(value)
             if kind is str:
                 hole[key] = None  # keeps the order of keys
-                add(Element(frame, key, hole, value, True, TOKEN, leaf_container))
+                elements.append(Element(frame, key, hole, value, True, TOKEN, container))
             elif kind is not dict and kind is not list:
-                _other_leaf(
-                    Element(frame, key, hole, value, True, TOKEN, leaf_container),
-                    rules,
-                    elements,
-                    faults,
-                )
-            elif len(stack) >= depth_limit:
+                leaf = Element(frame, key, hole, value, True, TOKEN, container)
+                _other_leaf(leaf, rules, elements, faults)
+            elif len(stack) >= rules.tokens.depth_limit - 1:  # one level is the body itself
                 faults.add(
-                    pointer_to(frame, key), f"must not be nested deeper than {depth_limit} levels"
+                    pointer_to(frame, key),
+                    f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             elif kind is dict and "type" in value:
                 hole[key] = None
-                element = Element(frame, key, hole, value, False, TOKEN, leaf_container)
+                element = Element(frame, key, hole, value, False, TOKEN, container)
                 _request_object(element, rules, faults)
                 elements.append(element)
             else:
                 stack.append((items, hole, frame))
-                inner: Any = {} if kind is dict else [None] * len(value)
+                items, inner = _opened(value)
                 hole[key] = inner
-                items = iter(value.items() if kind is dict else enumerate(value))
                 hole, frame = inner, (frame, key)
                 break
         else:
             if not stack:
                 return elements
             items, hole, frame = stack.pop()
+
+
+def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:
+    """Return what an object or array holds, and the empty mirror of it."""
+    if isinstance(value, dict):
+        return iter(value.items()), {}
+    return iter(enumerate(value)), [None] * len(value)
 
 
 def _other_leaf(element: Element, rules: Rules, elements: list[Element], faults: Faults) -> None:

@@ -7,6 +7,7 @@ are only prepared so that the engine's hot path pays for the bytes and not for t
 from __future__ import annotations
 
 import os
+import struct
 import weakref
 from collections.abc import Callable
 from hashlib import sha256
@@ -30,6 +31,7 @@ __all__ = [
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 _BATCH_NONCES: Final = 512
+_ONE_NONCE: Final = struct.Struct(f"{NONCE_BYTES}s")
 _BLOCK_BYTES: Final = 64
 
 KeyedHash = Callable[[bytes], bytes]
@@ -77,7 +79,7 @@ def nonces(entropy: Entropy) -> Supply[bytes]:
     def draw() -> list[bytes]:
         drawn = entropy(_BATCH_NONCES * NONCE_BYTES)
         assert len(drawn) == _BATCH_NONCES * NONCE_BYTES, "the entropy gave too little"
-        return [drawn[at : at + NONCE_BYTES] for at in range(0, len(drawn), NONCE_BYTES)]
+        return [nonce for (nonce,) in _ONE_NONCE.iter_unpack(drawn)]
 
     return Supply(draw)
 

@@ -260,6 +260,31 @@ async def _busy_for_too_many(engine: FaultyEngine, request: Request, submit: Sub
     return dataclasses.replace(response, status=503) if response.status == 429 else response
 
 
+@fault("forbidden-while-blocked", "ERR-429")
+async def _forbidden_while_blocked(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """What a block refuses gets 403, and what a throttle refuses 429."""
+    del engine
+    response = await submit(request)
+    is_blocked = response.decision.outcome == "blocked"
+    return dataclasses.replace(response, status=403) if is_blocked else response
+
+
+@fault("forbidden-after-first", "ERR-429")
+async def _forbidden_after_first(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """The request that begins a block gets 429, those that it refuses later 403."""
+    response = await submit(request)
+    if response.decision.outcome != "blocked" or request.key is None:
+        return response
+    place = f"blocked {request.key} {request.ip}"
+    is_first = place not in engine.notes
+    engine.notes[place] = request.path
+    return response if is_first else dataclasses.replace(response, status=403)
+
+
 @fault("gateway-timeout", "ERR-408")
 async def _gateway_timeout(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A proxy whose destination takes too long answers 504."""

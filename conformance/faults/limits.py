@@ -193,3 +193,15 @@ def _block_missing(table: LimitTable) -> LimitTable:
 def _block_half_as_long(table: LimitTable) -> LimitTable:
     """Blocks last half as long."""
     return _each(table, lambda rule: {"block_ns": rule.block_ns // 2} if rule.block_ns else {})
+
+
+@fault_of_limits("block-twice-as-long", "LIM-BLOCK")
+def _block_twice_as_long(table: LimitTable) -> LimitTable:
+    """Blocks last twice as long."""
+    return _each(table, lambda rule: {"block_ns": rule.block_ns * 2} if rule.block_ns else {})
+
+
+@fault_of_limits("block-tenth-short", "LIM-PUBLIC")
+def _block_tenth_short(table: LimitTable) -> LimitTable:
+    """LIM-PUBLIC blocks for 9 s of its 10 s."""
+    return table.replace_rule("LIM-PUBLIC", block_ns=9 * 1_000_000_000)

@@ -141,6 +141,8 @@ def _table(title: str, trials: Iterable[Trial]) -> Table:
     for trial in trials:
         says = fault_of(trial.fault).says
         killers = ", ".join(trial.killers)
+        if killers and trial.runs > 1:
+            killers += " (second run)"
         by = f"[green]{escape(killers)}[/]" if killers else "[bold red]nothing[/]"
         table.add_row(trial.fault, trial.clause, escape(says), by)
     return table

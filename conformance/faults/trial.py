@@ -1,8 +1,11 @@
 """A trial: one deployment, good or known-bad, put before checks, and what they said.
 
 A fault is *killed* when a check says that its clause fails; a crash of a check kills nothing, and
-neither does an inconclusive verdict. A trial is plain data, so that it comes back from a process
-of its own.
+neither does an inconclusive verdict.
+
+The suite is told no more than QA knows: which keys there are. So what one run cannot tell, a second
+one must, with the profile that the first has discovered; a fault that the first run passes is not
+caught. A trial is plain data, so that it comes back from a process of its own.
 """
 
 from __future__ import annotations
@@ -14,21 +17,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.choices import known_to_toml
 from conformance.faults.registry import Fault, fault_of
 from conformance.in_process import Deployment, deploy
 from conformance.registry import all_checks, checks_of
 from conformance.running import Options, Run
-from conformance.verdicts import Finding, Verdict
-from engine import Profile
+from conformance.verdicts import Finding, Verdict, worst
 from engine.clauses import CLAUSES
 from engine.files import Include
 
 __all__ = ["SEED", "Trial", "judged", "try_fault", "try_good"]
 
 SEED = 7
-_TOLD = f'[limits]\nalgorithm = "{Profile().limits.algorithm}"\n'
-"""What the operator says of every deployment here. Without it a limit that is off by one looks
-like another algorithm of the right limit, which would be a reading and no fault."""
+_SCOUTS = ("LIM-SEARCH", "LIM-PROXY-KEY")
+"""Rows that show how a deployment counts, beside the probe of another clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Trial:
     fault, clause: empty for the good deployment. killers: the checks that say that the clause
     fails. failed: (check, clause) of every failure, the clause's own among them. crashed: checks
     that ended in an error. unsaid: clauses that are neither passed nor failed, with the reason.
-    says: the first sentence that kills. took_s: seconds.
+    says: the first sentence that kills. took_s: seconds. runs: how many it took.
     """
 
     fault: str
@@ -49,6 +51,7 @@ class Trial:
     unsaid: tuple[tuple[str, str], ...]
     says: str
     took_s: float
+    runs: int = 1
 
     @property
     def is_killed(self) -> bool:
@@ -90,37 +93,65 @@ def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
     return f"{found.check}: {found.verdict.word}: {found.says}"
 
 
-def _run(deployment: Deployment, checks: tuple[str, ...], clauses: tuple[str, ...]) -> Run:
-    options = Options(checks=checks, select=clauses, seed=SEED)
+def _run(deployment: Deployment, checks: Iterable[str], told: str) -> Run:
+    """Run checks, all without a name; told: the text of the profile's file, empty for none."""
+    chosen = tuple(checks)
+    known = all_checks()
+    clauses = tuple({clause for name in chosen for clause in known[name].clauses})
+    options = Options(checks=chosen, select=clauses, seed=SEED)
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "profile.toml"
-        told.write_text(_TOLD, encoding="utf-8")
-        target = dataclasses.replace(deployment.target, profile=Include(str(told)))
+        target = deployment.target
+        if told:
+            file = Path(folder) / "profile.toml"
+            file.write_text(told, encoding="utf-8")
+            target = dataclasses.replace(target, profile=Include(str(file)))
         run = Run(target, options, transport=deployment.transport)
         run.execute()
     return run
 
 
+def _discovered(run: Run) -> str:
+    return known_to_toml(run.session.profile, run.session.known)
+
+
 def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
     """Put one known-bad deployment before its clause's checks, or before all of them.
 
-    Straight into its engine, on virtual time.
+    Straight into its engine, on virtual time; a second time where the first tells nothing.
     """
     fault = fault_of(fault_id)
-    all_checks()
+    known = all_checks()
     began = time.perf_counter()
-    checks = () if everything else tuple(check.id for check in checks_of([fault.clause]))
-    findings: list[Finding] = []
-    if everything or checks:
-        clauses = () if everything else (fault.clause,)
-        findings = _run(deploy(engine=fault.engine), checks, clauses).findings
+    checks = tuple(known) if everything else _checks_for(fault)
+    if not checks:
+        return judged(fault, [], 0.0)
     wanted = {clause.id for clause in CLAUSES} if everything else {fault.clause}
-    own = [one for one in findings if one.clause in wanted]
-    return judged(fault, own, time.perf_counter() - began)
+
+    def findings(run: Run) -> list[Finding]:
+        return [one for one in run.findings if one.clause in wanted]
+
+    first = _run(deploy(engine=fault.engine), checks, "")
+    trial = judged(fault, findings(first), time.perf_counter() - began)
+    own = [one for one in first.findings if one.clause == fault.clause]
+    if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:
+        return trial
+    second = _run(deploy(engine=fault.engine), checks, _discovered(first))
+    trial = judged(fault, findings(second), time.perf_counter() - began)
+    return dataclasses.replace(trial, runs=2)
+
+
+def _checks_for(fault: Fault) -> tuple[str, ...]:
+    """Return the checks of a fault's clause, and the scouts that a probe among them needs."""
+    own = checks_of([fault.clause])
+    beside = checks_of(_SCOUTS) if any(check.is_probe for check in own) else []
+    return tuple(dict.fromkeys(check.id for check in (*own, *beside)))
 
 
 def try_good() -> Trial:
-    """Put the engine as it is before every check."""
-    all_checks()
+    """Put the engine as it is before every check, twice: discovering, and with what was found."""
+    known = all_checks()
     began = time.perf_counter()
-    return judged(None, _run(deploy(), (), ()).findings, time.perf_counter() - began)
+    first = _run(deploy(), known, "")
+    second = _run(deploy(), known, _discovered(first))
+    trial = judged(None, [*first.findings, *second.findings], time.perf_counter() - began)
+    return dataclasses.replace(trial, runs=2)

@@ -25,6 +25,8 @@ _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _BLUR = 20
 """A resolution above this part of the window is too coarse to deny every family."""
+_COARSE = 10
+"""And one above this part too coarse to choose between families."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Measured:
     admitted_requests: int
     resolution_ns: int
     is_clear: bool = True
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether bursts lie clear enough apart to tell how the row is counted."""
+        return self.resolution_ns <= self.rate.window_ns // _COARSE
 
     @property
     def summary(self) -> str:

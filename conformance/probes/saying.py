@@ -181,7 +181,8 @@ def readings_of(
 
 def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[tuple[str, object]]:
     """Yield what all families that fit agree about, and what the signature tells."""
-    if measured.rate.limit_requests < HEAVY_REQUESTS and measured.refused:
+    is_light = measured.rate.limit_requests < HEAVY_REQUESTS
+    if is_light and measured.refused and measured.tells_more:
         # A burst of thousands is too long to tell more than whether the row is sound.
         yield from (
             _block_choices(measured) if measured.rate.block_ns else _throttle_choices(measured)

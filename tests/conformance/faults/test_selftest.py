@@ -10,7 +10,7 @@ from conformance.cli import main
 from conformance.faults import all_faults, selftest
 from conformance.faults.registry import Fault
 from conformance.faults.serving import try_over_http
-from conformance.faults.trial import judged
+from conformance.faults.trial import judged, try_fault
 from conformance.verdicts import Finding, Verdict
 
 CHOSEN = "array-reversed,naive-timestamp"
@@ -94,3 +94,29 @@ def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
     assert "over HTTP" in said
     assert "schema.floor" in said
     assert "4 of 4 known-bad deployments caught" in said
+
+
+def test_what_one_run_cannot_tell_the_next_does_with_what_was_discovered() -> None:
+    """LIM-PUBLIC: 51 of a minute may be a sliding counter's, but not where other rows are logs."""
+    trial = try_fault("one-more-LIM-PUBLIC")
+    assert (trial.killers, trial.runs) == (("limits.LIM-PUBLIC",), 2)
+
+
+@pytest.mark.parametrize("fault_id", ["throttle-blocks", "window-110-LIM-CREATE", "block-missing"])
+def test_one_run_that_is_told_nothing_catches_a_rate_that_is_off(fault_id: str) -> None:
+    trial = try_fault(fault_id)
+    assert trial.is_killed, trial.says
+    assert trial.runs == 1
+
+
+@pytest.mark.parametrize("fault_id", ["forbidden-while-blocked", "forbidden-after-first"])
+def test_403_for_what_a_block_refuses_fails_the_clause_about_429(fault_id: str) -> None:
+    assert try_fault(fault_id).killers == ("limits.status-blocked",)
+
+
+def test_a_fault_that_a_first_run_passes_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run is for what was left open: LIM-LEGACY is passed here, which no run mends."""
+    calm = Fault("calm", "LIM-LEGACY", "Nothing is wrong.")
+    monkeypatch.setitem(all_faults(), "calm", calm)
+    trial = try_fault("calm")
+    assert (trial.is_killed, trial.runs) == (False, 1)

@@ -11,7 +11,8 @@ from conformance.registry import all_checks
 from conformance.running import Options, Run
 from conformance.transport import Latency
 from conformance.verdicts import Finding, Verdict
-from engine import LimitTable, Profile
+from engine import LimitTable, ManualClock, Profile
+from engine.world import Clock
 
 MS_NS = 1_000_000
 SECOND_NS = 1_000_000_000
@@ -48,6 +49,7 @@ class Measured:
 def play(
     *checks: str,
     table: LimitTable | None = None,
+    told_table: LimitTable | None = None,
     latency: Latency | None = None,
     seed: int = 5,
     engine: Callable[..., Any] | None = None,
@@ -56,7 +58,7 @@ def play(
 ) -> Measured:
     """Run checks (all probes of limits unless named) against an engine of this table and profile.
 
-    What the engine plays is not told to the suite.
+    What the engine plays is not told to the suite, but for `told_table`.
     """
     more: dict[str, Any] = {} if engine is None else {"engine": engine}
     made = deploy(
@@ -66,9 +68,11 @@ def play(
         **more,
         **(target or {}),
     )
+    if isinstance(latency, Stalling):
+        latency.clock = made.engine.clock
     chosen = tuple(f"limits.{name}" for name in checks) or PROBES
     options = Options(select=CLAUSES, checks=chosen, seed=seed)
-    run = Run(made.target, options, transport=made.transport)
+    run = Run(made.target, options, transport=made.transport, limits=told_table)
     run.execute()
     return Measured(run)
 
@@ -82,3 +86,38 @@ def jittery(seed: int, latency_ms: int, jitter_ms: int) -> Latency:
         return there, latency_ms * MS_NS // 2 + chance.randrange(jitter_ms * MS_NS // 2 + 1)
 
     return draw
+
+
+class Stalling:
+    """A latency model of a machine that stops now and then, for all that is under way alike."""
+
+    def __init__(self, seed: int, every_s: float, most_s: float) -> None:
+        self._chance = random.Random(seed)
+        self._every_s = every_s
+        self._most_s = most_s
+        self._stalls: list[tuple[int, int]] = [(0, 0)]
+        self.clock: Clock = ManualClock()
+
+    def _after(self, at_ns: int) -> int:
+        """Return when what would happen at an instant does."""
+        while self._stalls[-1][1] <= at_ns:
+            begin = self._stalls[-1][1] + int(self._chance.expovariate(1 / self._every_s) * 1e9)
+            lasts = int(self._chance.uniform(0.02, self._most_s) * 1e9)
+            self._stalls.append((begin, begin + lasts))
+        return next((end for begin, end in self._stalls[-4:] if begin <= at_ns < end), at_ns)
+
+    def __call__(self) -> tuple[int, int]:
+        now_ns = self.clock.now_ns
+        there = self._after(now_ns + self._chance.randrange(1, 5 * MS_NS))
+        back = self._after(there + self._chance.randrange(1, 5 * MS_NS))
+        return there - now_ns, back - there
+
+
+def tenth() -> LimitTable:
+    """Return the seed's table with windows and blocks divided by 10."""
+    table = LimitTable.default()
+    for rule in table:
+        block_ns = None if rule.block_ns is None else rule.block_ns // 10
+        rate = rule.rate._replace(window_ns=rule.window_ns // 10)
+        table = table.replace_rule(rule.id, rate=rate, block_ns=block_ns)
+    return table

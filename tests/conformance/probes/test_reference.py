@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from conformance.verdicts import Verdict
 from engine import Profile
 from engine.clauses import CLAUSES
-from tests.conformance.probes.measured import SECOND_NS, jittery, play
+from tests.conformance.probes.measured import SECOND_NS, Stalling, jittery, play, tenth
 
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
 
@@ -107,3 +108,41 @@ def test_no_false_alarm_under_latency_and_jitter(seed: int) -> None:
     )
     assert found.failed == set(), [one.says for one in found.bad]
     assert found.profile.limits.algorithm == seen(ALGORITHMS[seed % 5])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_pauses_never_fail_a_row_nor_a_rule(algorithm: str) -> None:
+    """A second's windows and a machine that stops for up to 0.3 s about every second."""
+    seed = ALGORITHMS.index(algorithm)
+    found = play(
+        "LIM-SEARCH",
+        "LIM-PUBLIC",
+        "LIM-READ",
+        "lowest",
+        "throttle",
+        "classes",
+        "block",
+        "status",
+        "status-blocked",
+        table=tenth(),
+        told_table=tenth(),
+        latency=Stalling(seed, 1, 0.3),
+        algorithm=algorithm,
+        throttle=("refuse", "delay")[seed % 2],
+    )
+    assert found.failed == set(), [one.says for one in found.bad]
+    assert all(one.verdict <= Verdict.INCONCLUSIVE for one in found.bad)
+    limits = found.profile.limits
+    assert "limits.algorithm" not in found.known or limits.algorithm == seen(algorithm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_no_false_alarm_where_everything_stops_now_and_then(seed: int) -> None:
+    found = play(
+        algorithm=ALGORITHMS[seed % 5],
+        throttle=("refuse", "delay")[seed // 5],
+        latency=Stalling(seed, 4, 1.5),
+        seed=seed,
+    )
+    assert found.failed == set(), [one.says for one in found.bad]

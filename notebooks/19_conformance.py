@@ -1,0 +1,186 @@
+# %% [markdown]
+# # Running conformance and reading its report
+# Does a deployment do what the specification says? The suite asks it, as a client can, and says a
+# verdict a clause with the requests that show it.
+#
+# Clauses: all that a client can see; looked at closely here are TOK-ATOMIC, TOK-LIMIT,
+# LIM-MANAGEMENT and QUO-RATE.
+
+# %%
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+
+import conformance
+from conformance.faults import all_faults, fault_of
+from conformance.in_process import Deployment, deploy
+from conformance.replaying import again, failed
+from engine.clauses import CLAUSES
+
+_ = alt.renderers.enable("svg")
+
+# %% [markdown]
+# ## What the suite is told
+# A *target* says where a deployment is and which keys may be used: `python -m conformance init
+# target.toml` writes one to fill in. Here the deployment is an engine in this process, under a
+# clock that jumps, so a minute of waiting takes no minute. Everything else is as over HTTP: the
+# checks know neither.
+
+# %%
+good = deploy()
+roles = pd.Series([key.role for key in good.target.keys]).value_counts(sort=False)
+print(roles.head(5).to_string())
+assert (roles.head(5) == 8).all(), "so that checks can run side by side on keys of their own"
+
+# %% [markdown]
+# ## A run
+# `python -m conformance run target.toml` does the same, and prints it.
+
+# %%
+report = conformance.run(good.target, transport=good.transport, seed=7)
+print(report.verdict_line)
+print(report.clauses["verdict"].value_counts().to_string())
+assert report.exit_code == 0
+assert len(report.clauses) == len(CLAUSES)
+assert set(report.clauses["verdict"]) == {"pass", "not-observable"}
+
+# %% [markdown]
+# One clause is not observable: no answer says which limit table a tenant's `Rate Limit` quota
+# names (QUO-RATE). The suite says so instead of passing it.
+#
+# ## Why it takes a minute
+# A limit of 50 a minute cannot be told from one of 60 in less. So all probes of limits run side by
+# side from the first second, each on keys and addresses of its own, and the other checks beside
+# them: a run takes as long as the longest window or block, and hardly more.
+
+# %%
+made = report.requests_made
+probes = made[made["check"].str.startswith("limits.LIM-")]
+seen = pd.DataFrame(
+    {
+        "rule": probes["check"].str.removeprefix("limits."),
+        "second": probes["sent_ns"] // 10**9,
+        "refused": probes["status"] == 429,
+    }
+)
+cells = seen.groupby(["rule", "second"], as_index=False)["refused"].mean()
+cells["until"] = cells["second"] + 1
+print(report.floor_ns // 10**9, "s at least;", report.took_ns / 10**9, "s taken")
+assert set(cells["rule"]) == {clause.id for clause in CLAUSES if clause.id in set(cells["rule"])}
+assert cells["rule"].nunique() == 14, "a probe for each row of the limit table"
+assert report.floor_ns <= report.took_ns < report.floor_ns + 10**9
+alt.Chart(cells, width=520, height=260).mark_rect(aria=False).encode(
+    x=alt.X("second:Q", title="seconds of the run"),
+    x2="until",
+    y=alt.Y("rule:N", title=None),
+    color=alt.Color("refused:Q", title="refused share", scale=alt.Scale(scheme="blues")),
+)
+
+# %% [markdown]
+# A probe finds where refusals begin, waits until the window must have let go, and looks again.
+#
+# ## A deployment that fails
+# The suite brings known-bad deployments: the real engine with one small change each, for every
+# clause that can be observed. In this one a request with an invalid token is refused, as it must
+# be, but its valid tokens are created all the same (TOK-ATOMIC).
+
+# %%
+fault = fault_of("partial-creation")
+print(fault.says)
+bad = deploy(engine=fault.engine)
+folder = Path(tempfile.mkdtemp())
+found = conformance.run(
+    bad.target,
+    transport=bad.transport,
+    seed=7,
+    select=["TOK-ATOMIC", "TOK-LIMIT", "TOK-ARRAY"],
+    out=folder,
+)
+print(found.verdict_line)
+found.clauses[["verdict", "status", "findings"]]
+
+# %%
+verdicts = found.clauses["verdict"]
+assert verdicts.to_dict() == {"TOK-ARRAY": "pass", "TOK-ATOMIC": "fail", "TOK-LIMIT": "fail"}
+assert found.exit_code == 1
+observable = {clause.id for clause in CLAUSES if clause.unobservable is None}
+assert {each.clause for each in all_faults().values()} == observable, "none is taken on trust"
+
+# %% [markdown]
+# One mistake can break two clauses: a request above the Tokenize Limit is refused too, and leaves
+# its tokens behind as well (TOK-LIMIT). `python -m conformance selftest` puts every known-bad
+# deployment before the checks, and fails if one gets through.
+#
+# ## The evidence
+# A verdict alone persuades nobody. Each finding says in a sentence what was expected and seen, and
+# names the exchanges that show it: as curl lines, with a shell variable where a key was.
+
+# %%
+findings = found.findings.query("verdict == 'fail'")
+print(len(findings), "findings, such as:", findings["says"].iloc[0], sep="\n")
+first = next(one for one in found.result("TOK-ATOMIC").findings if one.verdict.word == "fail")
+evidence = found.evidence(first)
+for shown in evidence:
+    print(f"\n{shown['curl']}\n-> {shown['status']}")
+secrets = [key.value for key in bad.target.keys if key.value]
+assert not any(secret in shown["curl"] for shown in evidence for secret in secrets)
+
+# %% [markdown]
+# The first is refused with 400. The second sends the card of the first again, alone, asking for
+# deduplication: had nothing been created, it would be new.
+
+# %%
+refusal, witness = evidence
+print(json.loads(witness["body"])["_extras"])
+assert (refusal["status"], witness["status"]) == (400, 200)
+assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
+
+# %% [markdown]
+# ## Once more
+# The folder of a run holds the report as a page, as JSON and as JUnit for a build server, and the
+# whole history. When somebody says that it is mended, `python -m conformance replay FOLDER
+# TOK-ATOMIC` asks again exactly what failed, with the same seed.
+
+# %%
+print(*sorted(file.name for file in folder.iterdir()), sep="\n")
+results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+before = failed(results, ["TOK-ATOMIC"])
+
+
+def replayed(deployment: Deployment) -> dict[str, str]:
+    report = again(results, before, deployment.target, transport=deployment.transport)
+    return {one.clause.id: one.word for one in report.results}
+
+
+outcomes = {
+    "the first time": before,
+    "not mended": replayed(deploy(engine=fault.engine)),
+    "mended": replayed(deploy()),
+}
+print(pd.DataFrame(outcomes).to_string())
+assert [each["TOK-ATOMIC"] for each in outcomes.values()] == ["fail", "fail", "pass"]
+
+# %% [markdown]
+# ## What a run does not say
+# Whoever has no management key cannot see the limit of management applications. The clause is
+# *skipped*, with the reason, and the run is *partial*: it finds no failure, and does not say that
+# the deployment conforms. With `--strict` that is a finding too.
+
+# %%
+fewer = dataclasses.replace(
+    good.target, keys=tuple(key for key in good.target.keys if key.role != "management")
+)
+there = deploy()
+partial = conformance.run(
+    fewer, transport=there.transport, seed=7, select=["LIM-MANAGEMENT"], strict=True
+)
+print(partial.result("LIM-MANAGEMENT").word, "-", partial.result("LIM-MANAGEMENT").says)
+print(partial.verdict_line)
+assert partial.partial
+assert partial.result("LIM-MANAGEMENT").word == "skipped"
+assert partial.exit_code == 1
+assert "conformant" not in partial.verdict_line

@@ -1,0 +1,147 @@
+# %% [markdown]
+# # Discovering a deployment's profile
+# Where the specification leaves a choice, two deployments may differ and both be right. The suite
+# does not fail a reading: it finds out which one it is, and what it has found makes the next run
+# sharper.
+#
+# Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK, TOK-LIMIT, REC-CARD-MASK, TOK-DEDUP.
+
+# %%
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+import conformance
+from conformance.choices import told_by
+from conformance.faults import fault_of
+from conformance.in_process import Deployment, deploy
+from engine import Profile
+from engine.files import Include
+from notebooks.limits_desk import caller, strip, trace
+
+_ = alt.renderers.enable("svg")
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## A deployment of another mind
+# It shows a card's mask under `mask` alone, counts elements where we count tokens, answers 413 over
+# a quota, merges what a duplicate brings, and counts by a token bucket. Every one of these is a
+# field of the *profile*.
+
+# %%
+truth = Profile().replace(
+    tokens={"card_view": "mask", "limit_counts": "elements", "limit_status": 413},
+    dedup={"record": "update_existing"},
+    limits={"algorithm": "token-bucket", "get_tokens": "prefix"},
+)
+for choice in sorted(told_by(truth)):
+    print(choice)
+other = deploy(profile=truth)
+
+# %% [markdown]
+# ## What the suite finds
+# It is told nothing but the address and the keys.
+
+# %%
+report = conformance.run(other.target, transport=other.transport, seed=7)
+readings = report.readings()
+
+
+def value_in(profile: Profile, path: str) -> Any:
+    section, _, name = path.partition(".")
+    return getattr(getattr(profile, section), name)
+
+
+print(report.verdict_line)
+assert not (report.clauses["verdict"] == "fail").any(), "a reading is no failure"
+assert told_by(truth) <= set(readings), "every choice that differs was found"
+assert all(value_in(truth, path) == value for path, value in readings.items())
+frame = pd.DataFrame(
+    {
+        "found": readings,
+        "default": {path: value_in(Profile(), path) for path in readings},
+    }
+)
+frame["differs"] = frame["found"] != frame["default"]
+frame.sort_values("differs", ascending=False, kind="stable")
+
+# %% [markdown]
+# Most choices are seen in a single answer (REC-CARD-MASK, TOK-LIMIT, TOK-DEDUP). How a limit is
+# counted is not: it shows only in *when* a deployment refuses. So a probe compares what it saw
+# with what each way of counting could have answered.
+
+# %%
+burst = [4.0] * 50 + [4 + n / 10 for n in range(1, 200)]
+tester = caller("POST", "/tokens", tenant="test")
+counted = [
+    trace(burst, tester, algorithm=name).assign(who=name)
+    for name in ("sliding-log", "fixed-window", "token-bucket")
+]
+assert len({tuple(each["outcome"]) for each in counted}) == 3
+strip(pd.concat(counted))
+
+# %% [markdown]
+# A burst of 50 at 4 s, then ten a second. The log refuses until the burst is ten seconds old, the
+# fixed window until its next start, and the bucket lets every other request in, as it refills five
+# a second: one history, three signatures.
+#
+# ## The profile as a file
+# What was found stands beside the report as `profile.discovered.toml`. The engine loads it and is
+# then a stand-in for that deployment: a simulation or a replay under it says what *that* service
+# would do.
+
+# %%
+report.save(folder)
+discovered = folder / "profile.discovered.toml"
+print(discovered.read_text(encoding="utf-8"))
+assert Profile.from_toml(discovered) == truth
+
+# %% [markdown]
+# ## Told, the suite is sharper
+# As long as the way of counting is open, a history is judged mildly: it fails only if *no* way of
+# counting explains it. This deployment admits one request too many, 51 a minute in place of 50
+# (LIM-PUBLIC). A sliding counter estimates, and could do that with a limit of 50.
+
+# %%
+fault = fault_of("one-more-LIM-PUBLIC")
+
+
+def run(deployment: Deployment, profile: Path | None) -> conformance.Report:
+    told = None if profile is None else Include(str(profile))
+    target = dataclasses.replace(deployment.target, profile=told)
+    return conformance.run(target, transport=deployment.transport, seed=7, select=["LIM-PUBLIC"])
+
+
+open_run = run(deploy(engine=fault.engine), None)
+print(open_run.result("LIM-PUBLIC").word, open_run.result("LIM-PUBLIC").says, sep=": ")
+assert open_run.result("LIM-PUBLIC").word == "pass"
+assert "sliding-counter" in open_run.result("LIM-PUBLIC").says
+
+# %% [markdown]
+# Its operator knows better: it is a sliding log. The target's `profile` says so, and now the one
+# request too many has no excuse.
+
+# %%
+told_file = folder / "told.toml"
+told_file.write_text('[limits]\nalgorithm = "sliding-log"\n', encoding="utf-8")
+told_run = run(deploy(engine=fault.engine), told_file)
+print(told_run.result("LIM-PUBLIC").word, told_run.result("LIM-PUBLIC").says, sep=": ")
+assert told_run.result("LIM-PUBLIC").word == "fail"
+
+# %% [markdown]
+# So a discovered profile is a claim to be read by somebody who knows the deployment. Confirmed, it
+# goes into the target, and holds from then on: another reading at the next run is a finding, which
+# is how a change that nobody announced is noticed.
+
+# %%
+changed = deploy(profile=truth.replace(limits={"algorithm": "fixed-window"}))
+noticed = run(changed, discovered)
+same = run(deploy(profile=truth), discovered)
+print("changed:", noticed.result("LIM-PUBLIC").word)
+print("the same:", same.result("LIM-PUBLIC").word)
+assert same.result("LIM-PUBLIC").word == "pass"
+assert noticed.result("LIM-PUBLIC").word == "fail"

@@ -1,7 +1,7 @@
 """The conformance harness: is a live deployment what the specification says?
 
-    report = conformance.run("target.toml")     # inside a notebook's running loop too
-    report.clauses                              # a frame, a row a clause
+report = conformance.run("target.toml")     # inside a notebook's running loop too
+report.clauses                              # a frame, a row a clause
 """
 
 from __future__ import annotations

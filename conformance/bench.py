@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from conformance.exchanges import Ask, Exchange, KeyLabel
 from conformance.registry import Check, Inconclusive, Skip
@@ -29,6 +29,7 @@ from engine.messages import Json
 __all__ = ["Bench", "Lane"]
 
 _SECOND_NS: Final = 1_000_000_000
+_Computed = TypeVar("_Computed")
 
 
 class Lane:
@@ -187,6 +188,10 @@ class Bench:
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines of lanes at the same time, from an `async def` check."""
         return await self.transport.gather(coroutines)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Return what a function computes, without holding up the other checks."""
+        return await self.transport.aside(compute)
 
     async def insist(self, lane: Lane, ask: Ask, patience_ns: int | None = None) -> Exchange:
         """Send patiently for a lane; see `Lane.insist`."""

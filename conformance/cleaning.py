@@ -1,24 +1,29 @@
 """Cleaning up: everything that a run has created is deleted again where the deployment allows.
 
-It asks with the key that made it and, where that one may not, with the others of its tenant.
+It asks with the key that made it and, where that one may not, with the others of its tenant. While
+the probes of limits still wait, what checks have left that have ended can be deleted already, with
+keys and from addresses that no probe uses.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from conformance.bench import Bench, Lane
+from conformance.created import Thing
 from conformance.exchanges import KeyLabel
 from conformance.registry import Check, Inconclusive, Skip
-from conformance.session import Session
-from conformance.target import Target
+from conformance.session import CLEANING_ID, Session
+from conformance.target import Source, Target
 from conformance.verdicts import Finding
 
 __all__ = ["CLEANING", "clean"]
 
 _LANES: Final = 4
+_ENOUGH: Final = 3
+"""A key that was refused so often has no such right."""
 
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
@@ -26,38 +31,48 @@ def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a ju
 
 
 CLEANING: Final = Check(
-    "cleaning", (), "deletes what the run created", "an answer to every deletion", _no_judge
+    CLEANING_ID, (), "deletes what the run created", "an answer to every deletion", _no_judge
 )
 
 
-def clean(session: Session) -> tuple[int, int]:
-    """Delete; returns how many things are gone, and how many are left."""
-    session.is_cleaning = True
-    bench = Bench(CLEANING, session)
-    work = list(session.created)
+def clean(
+    session: Session,
+    *,
+    made_by: Collection[str] | None = None,
+    busy: Collection[KeyLabel] = (),
+    sources: Sequence[Source] | None = None,
+) -> int:
+    """Delete; returns how many things are gone. What is left stays in `session.created`.
+
+    made_by: ids of checks, None for all. busy: keys that must not be used now. sources: addresses
+    to ask from, None for all.
+    """
+    bench = Bench(CLEANING, session, sources=sources)
+    work = [one for one in session.created if made_by is None or one.check in made_by]
     gone = [0]
     hopeless: dict[KeyLabel, int] = defaultdict(int)
+    for label in busy:
+        hopeless[label] = _ENOUGH
 
     async def worker(lane: Lane) -> None:
         while work:
-            path, label = work.pop()
-            if await _deleted(session.target, lane, path, label, hopeless):
-                session.created.forget(path)
+            thing = work.pop()
+            if await _deleted(session.target, lane, thing, hopeless):
+                session.created.forget(thing.path)
                 gone[0] += 1
 
-    session.transport.run([worker(bench.lane(f"cleaning {place}")) for place in range(_LANES)])
-    session.is_cleaning = False
-    return gone[0], len(session.created)
+    began = session.cleanings = session.cleanings + 1
+    lanes = [bench.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
+    session.transport.run([worker(lane) for lane in lanes])
+    return gone[0]
 
 
-async def _deleted(
-    target: Target, lane: Lane, path: str, label: KeyLabel, hopeless: dict[KeyLabel, int]
-) -> bool:
-    for key in _keys_for(target, label):
-        if hopeless[key] >= 3:  # it has been refused often enough: it has no such right
+async def _deleted(target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyLabel, int]) -> bool:
+    for key in _keys_for(target, thing.key):
+        if hopeless[key] >= _ENOUGH:
             continue
         try:
-            found = await lane.insist("DELETE", path, key=key)
+            found = await lane.insist("DELETE", thing.path, key=key)
         except (Skip, Inconclusive):
             hopeless[key] += 1
             continue

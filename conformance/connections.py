@@ -7,6 +7,8 @@ about it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
 from dataclasses import dataclass, field
 from typing import Final
@@ -112,6 +114,7 @@ class Connection(asyncio.Protocol):
         view = memoryview(raw)
         for start in range(0, len(raw), _PIECE_BYTES):
             await self._writable.wait()
+            await asyncio.sleep(0)  # an answer that has come is read first
             if self._done.done() or self._transport.is_closing():
                 return False
             self._transport.write(view[start : start + _PIECE_BYTES])
@@ -167,9 +170,24 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear that the connection is gone."""
+        self._read_the_rest()
         reset = isinstance(exc, ConnectionResetError)
         what = "reset" if reset else "closed"
         self._end(f"the connection was {what} before the answer's end")
+
+    def _read_the_rest(self) -> None:
+        """Read what came before the end: a body may be refused, and the rest of it cut off.
+
+        The loop gives a connection up at the first byte that it cannot send, unread answer or not.
+        """
+        transport = self._transport
+        if transport is None or self._sent is None or self._done is None or self._done.done():
+            return
+        if transport.get_extra_info("sslcontext") is not None:
+            return  # what the socket holds is for the TLS layer to read
+        with contextlib.suppress(OSError):
+            while data := os.read(transport.get_extra_info("socket").fileno(), _HEAD_BYTES):
+                self.data_received(data)
 
     def _read(self, sent: Sent, now_ns: int) -> None:
         while True:

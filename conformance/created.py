@@ -8,12 +8,13 @@ and so is a token that was there before (`_extras.deduplicated`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.exchanges import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["Created"]
+__all__ = ["Created", "Thing"]
 
 _COLLECTIONS: Final = (
     "/tokens",
@@ -25,17 +26,26 @@ _COLLECTIONS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What lies at a path: the label of the key, and the check, that made it."""
+
+    path: str
+    key: KeyLabel
+    check: str
+
+
 class Created:
-    """Paths to delete, each with the label of the key that made what lies there."""
+    """What is there to be deleted, by its path."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, KeyLabel] = {}
+        self._things: dict[str, Thing] = {}
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._things)
 
-    def __iter__(self) -> Iterator[tuple[str, KeyLabel]]:
-        return iter(tuple(self._paths.items()))
+    def __iter__(self) -> Iterator[Thing]:
+        return iter(tuple(self._things.values()))
 
     def note(self, exchange: Exchange) -> None:
         """Take note of what an exchange created or deleted."""
@@ -43,7 +53,7 @@ class Created:
         path = ask.path.partition("?")[0]
         if ask.method == "DELETE":
             if exchange.ok or exchange.status == 404:
-                self._paths.pop(path, None)
+                self._things.pop(path, None)
             return
         if ask.method != "POST" or not exchange.ok or ask.key is None:
             return
@@ -53,15 +63,18 @@ class Created:
             return
         if path == "/tokenize":
             for token_id in identifiers(ask.body, answer):
-                self._paths.setdefault(f"/tokens/{token_id}", ask.key)
+                self._keep(f"/tokens/{token_id}", ask.key, exchange.check)
         elif path in _COLLECTIONS or path.endswith("/keys"):
             found = _record_id(answer)
             if found is not None:
-                self._paths.setdefault(f"{path}/{found}", ask.key)
+                self._keep(f"{path}/{found}", ask.key, exchange.check)
+
+    def _keep(self, path: str, key: KeyLabel, check: str) -> None:
+        self._things.setdefault(path, Thing(path, key, check))
 
     def forget(self, path: str) -> None:
         """Drop a path that has been dealt with."""
-        self._paths.pop(path, None)
+        self._things.pop(path, None)
 
 
 def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # reason: JSON or bytes

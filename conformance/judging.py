@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange, KeyLabel
@@ -35,6 +35,8 @@ from engine.files import Document, from_document, parse_toml
 from engine.world import Sleep
 
 __all__ = ["judge"]
+
+_Computed = TypeVar("_Computed")
 
 
 class _HistoryTransport:
@@ -81,6 +83,9 @@ class _HistoryTransport:
     async def sleep_until_ns(self, at_ns: int) -> None:
         if at_ns > self._clock.now_ns:
             await Sleep(at_ns - self._clock.now_ns)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        return compute()
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         assert self._loop is not None, "gather is awaited by what this transport runs"

@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from conformance.connections import Broken, Connection, Sent
@@ -36,6 +37,7 @@ _SWITCH_S: Final = 0.0002
 """How long a thread that computes may keep the loop from the interpreter: each socket call of the
 loop gives it up, and waits that long to have it back. The default of 5 ms makes bursts crawl."""
 _AGENT: Final = "tollgate-conformance"
+_Computed = TypeVar("_Computed")
 
 
 class HttpTransport:
@@ -61,6 +63,7 @@ class HttpTransport:
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="conformance", daemon=True
         )
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="conformance aside")
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._thread.start()
@@ -178,6 +181,10 @@ class HttpTransport:
         while (left_ns := at_ns - self.now_ns) > 0:  # noqa: ASYNC110 # reason: a sleep may end early
             await asyncio.sleep(left_ns / _SECOND_NS)
 
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute in a thread, one after another: the loop goes on sending."""
+        return await self._loop.run_in_executor(self._aside, compute)
+
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run them as tasks; the first exception is raised once all have ended."""
         found = await asyncio.gather(*coroutines, return_exceptions=True)
@@ -216,6 +223,7 @@ class HttpTransport:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._aside.shutdown(cancel_futures=True)
         sys.setswitchinterval(self._switch_s)
 
     async def _close(self) -> None:

@@ -19,7 +19,7 @@ import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from conformance.verdicts import Finding
 from engine.clauses import clause
@@ -27,9 +27,10 @@ from engine.clauses import clause
 if TYPE_CHECKING:
     from conformance.bench import Bench
 
-__all__ = ["CHECKS", "Check", "Inconclusive", "Skip", "all_checks", "check", "checks_of"]
+__all__ = ["CHECKS", "Check", "Inconclusive", "Load", "Skip", "all_checks", "check", "checks_of"]
 
 Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
+Load: TypeAlias = Literal["light", "computing", "stalling"]
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 
 
@@ -50,7 +51,9 @@ class Check:
     a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
     it shares one). needs: fields of the target that must be set, such as `encryption_jwk`.
     requests: about how many it sends; takes_ns: how long it lasts at least (windows, blocks).
-    is_probe: it measures limits, and `--no-limits` leaves it out.
+    is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
+    run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
+    deployment may read through before it answers anybody else.
     """
 
     id: str
@@ -64,6 +67,7 @@ class Check:
     requests: int = 10
     takes_ns: int = 0
     is_probe: bool = False
+    load: Load = "light"
 
     @property
     def is_side_by_side(self) -> bool:
@@ -75,7 +79,7 @@ CHECKS: Final[dict[str, Check]] = {}
 """Every check that has been imported, by its id, in the order of definition."""
 
 
-def check(
+def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
     check_id: str,
     *clauses: str,
     accepts: str,
@@ -85,6 +89,7 @@ def check(
     requests: int = 10,
     takes_ns: int = 0,
     is_probe: bool = False,
+    load: Load = "light",
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -106,6 +111,7 @@ def check(
             requests,
             takes_ns,
             is_probe,
+            load,
         )
         return judge
 

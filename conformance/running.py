@@ -12,7 +12,7 @@ import random
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from conformance.bench import Bench
 from conformance.cleaning import clean
@@ -21,9 +21,11 @@ from conformance.judgement import judge_one, judge_side_by_side, settled
 from conformance.over_http import HttpTransport
 from conformance.planning import Dealt, Plan, leave_out, make_plan
 from conformance.preflight import Preflight, fly
+from conformance.progress import Progress, Silence
 from conformance.registry import Check, all_checks
 from conformance.report.report import Report
 from conformance.results import assemble
+from conformance.scheduling import loads_after_ns, starts_ns
 from conformance.session import Session
 from conformance.target import Target
 from conformance.transport import Transport
@@ -51,44 +53,6 @@ class Options:
     no_limits: bool = False
     strict: bool = False
     seed: int | None = None
-
-
-class Progress(Protocol):
-    """Is told how a run goes."""
-
-    def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Hear what will run."""
-
-    def flown(self, preflight: Preflight) -> None:
-        """Hear what the preflight found."""
-
-    def began(self, check: Check) -> None:
-        """Hear that a check begins."""
-
-    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Hear what a check found."""
-
-    def cleaned(self, gone: int, left: int) -> None:
-        """Hear how many created things are gone, and left."""
-
-
-class Silence:
-    """Progress that tells nobody."""
-
-    def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Say nothing."""
-
-    def flown(self, preflight: Preflight) -> None:
-        """Say nothing."""
-
-    def began(self, check: Check) -> None:
-        """Say nothing."""
-
-    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Say nothing."""
-
-    def cleaned(self, gone: int, left: int) -> None:
-        """Say nothing."""
 
 
 class Run:
@@ -130,6 +94,9 @@ class Run:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.preflight = Preflight()
+        self._is_live = isinstance(self.transport, HttpTransport)
+        self._ended: list[str] = []
+        self._gone = 0
 
     def plan(self) -> Plan:
         """Return what would run."""
@@ -149,33 +116,34 @@ class Run:
             if (not options.checks or check.id in options.checks)
             and (not options.schema_only or check.id.startswith("schema."))
             # Generated requests take too long to be worth it where nothing is on the wire.
-            and (isinstance(self.transport, HttpTransport) or not check.id.startswith("schema."))
+            and (self._is_live or not check.id.startswith("schema."))
         ]
 
     def execute(self) -> Report:
         """Run everything and return the report. Raises `Unreachable` when nobody answers."""
         started_at = dt.datetime.now(dt.UTC)
+        began_ns = self.transport.now_ns
         plan = self.plan()
         self._write_head(plan, started_at)
         try:
             self.progress.planned(plan, self.target, self.seed)
             self._fly(plan)
             self._say(plan.left_out)
-            began_ns = self.transport.now_ns
             if self.preflight.fatal is None:
                 self._check(plan)
+            self._gone += clean(self.session)
+            cleaned = self._gone, len(self.session.created)
+            if any(cleaned):
+                self.progress.cleaned(*cleaned)
             took_ns = self.transport.now_ns - began_ns
-            gone, left = clean(self.session)
-            if gone or left:
-                self.progress.cleaned(gone, left)
-            self._write_tail(took_ns, (gone, left))
+            self._write_tail(took_ns, cleaned)
         except KeyboardInterrupt:
             clean(self.session)  # a second Ctrl-C ends this too
             raise
         finally:
             self.transport.close()
             self.history.close()
-        return self._report(plan, started_at, took_ns, (gone, left))
+        return self._report(plan, started_at, took_ns, cleaned)
 
     # --- preflight ------------------------------------------------------------------------------
 
@@ -201,24 +169,51 @@ class Run:
 
     def _check(self, plan: Plan) -> None:
         first, *later = plan.rounds
+        began_ns = self.transport.now_ns
         join = self.transport.start(self._round(first))
-        for dealt in plan.one_by_one:
-            bench = self._begin(dealt)
-            if bench is not None:
-                self._end(bench, judge_one(bench))
+        after = loads_after_ns(first, plan.one_by_one, self.session.latency_ns)
+        for load, after_ns in after.items():
+            of_load = [one for one in plan.one_by_one if one.check.load == load]
+            if self._is_live and of_load:
+                self._sleep_until(began_ns + after_ns)
+            self._one_by_one(of_load)
+        if self._is_live and plan.one_by_one:
+            self._clean_shared(plan)
         join()
         for each in later:
-            pause_until_ns = self.transport.now_ns + plan.pause_ns
-            self.transport.run([self.transport.sleep_until_ns(pause_until_ns)])
+            self._sleep_until(self.transport.now_ns + plan.pause_ns)
             self.transport.run(self._round(each))
 
-    def _round(self, dealt: Iterable[Dealt]) -> list[Coroutine[Any, Any, None]]:
-        async def one(dealt: Dealt) -> None:
+    def _sleep_until(self, at_ns: int) -> None:
+        self.transport.run([self.transport.sleep_until_ns(at_ns)])
+
+    def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
+        for each in dealt:
+            bench = self._begin(each)
+            if bench is not None:
+                self._end(bench, judge_one(bench))
+
+    def _round(self, together: Sequence[Dealt]) -> list[Coroutine[Any, Any, None]]:
+        round_ns = self.transport.now_ns
+
+        async def one(dealt: Dealt, after_ns: int) -> None:
+            if self._is_live and after_ns:
+                await self.transport.sleep_until_ns(round_ns + after_ns)
             bench = self._begin(dealt)
             if bench is not None:
                 self._end(bench, await judge_side_by_side(bench))
 
-        return [one(each) for each in dealt]
+        starts = starts_ns(together)
+        return [one(each, after) for each, after in zip(together, starts, strict=True)]
+
+    def _clean_shared(self, plan: Plan) -> None:
+        """Delete what ended checks have left, while probes wait; not with a probe's keys."""
+        shared = plan.one_by_one[0]
+        theirs = {label for labels in shared.keys.values() for label in labels}
+        busy = [label for label in self.target.key_labels if label not in theirs]
+        self._gone += clean(
+            self.session, made_by=set(self._ended), busy=busy, sources=shared.sources
+        )
 
     def _begin(self, dealt: Dealt) -> Bench | None:
         check = dealt.check
@@ -245,6 +240,7 @@ class Run:
         self.history.ended(bench.check.id, self.transport.now_ns)
         self.findings += findings
         self.notes += learn(self.session, findings)
+        self._ended.append(bench.check.id)
         self.progress.ended(bench.check, findings)
 
     def _all_of(self, check: Check, verdict: Verdict, why: str) -> list[Finding]:

@@ -22,7 +22,10 @@ from conformance.target import Target
 from conformance.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
 
-__all__ = ["Recorder", "Session"]
+__all__ = ["CLEANING_ID", "Recorder", "Session"]
+
+CLEANING_ID: Final = "cleaning"
+"""The check that deletes what a run has created: it is outside of the budget."""
 
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
@@ -38,7 +41,7 @@ class Session:
     """One run's dealings with one deployment.
 
     profile: the choices told, and those discovered while the run goes on; `known` names them.
-    exchanges: by number. is_cleaning: what is asked now is outside of the budget.
+    exchanges: by number. cleanings: how often things were deleted.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Session:
         self.redactor = Redactor.of(target)
         self.created = Created()
         self.exchanges: dict[int, Exchange] = {}
-        self.is_cleaning = False
+        self.cleanings = 0
         self.unanswered = 0
         self.latency_ns = 0
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
@@ -93,7 +96,7 @@ class Session:
 
         Raises `Skip` for what the target forbids and for what the budget no longer holds.
         """
-        self._check_allowed(ask)
+        self._check_allowed(place, ask)
         await self._wait_for_slot()
         answer = await self.transport.send(ask, place)
         with self._lock:
@@ -120,12 +123,12 @@ class Session:
             self.record(found)
         return found
 
-    def _check_allowed(self, ask: Ask) -> None:
+    def _check_allowed(self, place: Place, ask: Ask) -> None:
         asked = f"{ask.method} {ask.path.partition('?')[0]}"
         for operation, pattern in zip(self.target.forbidden, self._forbidden, strict=True):
             if pattern.fullmatch(asked):
                 raise Skip(f"the target forbids {operation}")
-        if self.is_cleaning:
+        if place.check == CLEANING_ID:
             return
         budget = self.target.budget
         if self._sent >= budget.requests:

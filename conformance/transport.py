@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from conformance.exchanges import Ask, KeyLabel
 from engine import Engine, ManualClock, Request, VirtualLoop
@@ -23,6 +23,7 @@ Latency = Callable[[], tuple[int, int]]
 """Draws the way there and the way back of one request, nanoseconds each."""
 
 Work = Coroutine[Any, Any, Any]
+_Computed = TypeVar("_Computed")
 
 _KEY: Final = re.compile(r"\{key:([^{}]+)\}")
 _EVER_NS: Final = 1 << 60
@@ -81,6 +82,10 @@ class Transport(Protocol):
 
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines side by side, from within one; raises what one raised, at the end."""
+        ...
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Return what a function computes, without holding up others where time is real."""
         ...
 
     def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
@@ -186,6 +191,10 @@ class EngineTransport:
         """Sleep on the virtual loop."""
         if at_ns > self._clock.now_ns:
             await Sleep(at_ns - self._clock.now_ns)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute here: it takes no time."""
+        return compute()
 
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run them on the loop that runs the caller."""

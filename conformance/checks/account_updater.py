@@ -63,6 +63,7 @@ def _address(bench: Bench, job: Exchange) -> str | None:
     accepts="2xx for a file of 30*10^6 bytes, any 4xx for one of more than 30*2^20",
     roles=("management",),
     requests=6,
+    load="stalling",
 )
 def file(bench: Bench) -> Iterator[Finding]:
     """A batch file holds at most 30 MB."""

@@ -165,6 +165,7 @@ def _unbroken(
     accepts="2xx and a mirrored answer for every valid body, whatever its shape",
     roles=("private_prod",),
     requests=2 * _FLOOR_EXAMPLES,
+    load="computing",
 )
 def floor(bench: Bench) -> Iterator[Finding]:
     """Generated bodies that every service must accept come back mirrored, with sound records."""
@@ -202,6 +203,7 @@ def floor(bench: Bench) -> Iterator[Finding]:
     accepts="any 4xx for every body that no service may accept",
     roles=("private_prod",),
     requests=2 * _CEILING_EXAMPLES,
+    load="computing",
 )
 def ceiling(bench: Bench) -> Iterator[Finding]:
     """Generated bodies that no service may accept are refused with a 4xx, never with a 5xx."""
@@ -230,6 +232,7 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
     accepts="what was created is found by its identifier, and nothing of it without a key",
     roles=("private_prod", "private_reader"),
     requests=12 * _LINKED_EXAMPLES,
+    load="computing",
 )
 def links(bench: Bench) -> Iterator[Finding]:
     """What tokenize answers leads, link by link, to sound records, and nowhere without a key."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,3 +204,19 @@ def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
         assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
         assert time.monotonic() - began < 3
     assert received == [20_000_000]
+
+
+def test_an_answer_is_read_although_the_body_could_not_be_sent() -> None:
+    """A server that refuses a body may close while it is still coming: its answer counts."""
+
+    async def cuts_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        held = writer.get_extra_info("socket")
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    body = bytes(20_000_000)
+    with serving(cuts_off) as port, _transport(port) as transport:
+        found = _ask(transport, *[Ask(method="PUT", path="/", body=body)] * 20)
+    assert [(one.status, one.error) for one in found] == [(413, None)] * 20

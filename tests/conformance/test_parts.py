@@ -70,7 +70,11 @@ def test_what_was_created_follows_from_the_exchanges() -> None:
     created.note(_exchange(Ask(method="POST", path="/reactors", key="k.2"), 201, {"id": "5"}))
     created.note(_exchange(Ask(method="POST", path="/proxies", key="k.2"), 400, {"id": "6"}))
     created.note(_exchange(Ask(method="DELETE", path="/tokens/1", key="k.1"), 204, None))
-    assert list(created) == [("/tokens/2", "k.1"), ("/tokens/3", "k.1"), ("/reactors/5", "k.2")]
+    assert [(one.path, one.key) for one in created] == [
+        ("/tokens/2", "k.1"),
+        ("/tokens/3", "k.1"),
+        ("/reactors/5", "k.2"),
+    ]
 
 
 @given(

@@ -1,0 +1,52 @@
+"""Progress: what is told how a run goes, while it goes; by default nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from conformance.planning import Plan
+from conformance.preflight import Preflight
+from conformance.registry import Check
+from conformance.target import Target
+from conformance.verdicts import Finding
+
+__all__ = ["Progress", "Silence"]
+
+
+class Progress(Protocol):
+    """Is told how a run goes."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Hear what will run."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Hear what the preflight found."""
+
+    def began(self, check: Check) -> None:
+        """Hear that a check begins."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Hear what a check found."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Hear how many created things are gone, and left."""
+
+
+class Silence:
+    """Progress that tells nobody."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Say nothing."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Say nothing."""
+
+    def began(self, check: Check) -> None:
+        """Say nothing."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Say nothing."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Say nothing."""

@@ -2,8 +2,9 @@
 
 What makes the bytes stable: cell ids are made from the notebook's name and the cell's place,
 execution counts and times are left out, the kernel is always called `python3`, what goes to
-standard error (compiling, a slow worker) is about the machine and left out too, and a notebook
-itself shows no time, path, port or draw that is not seeded.
+standard error (compiling, a slow worker) is about the machine and left out too, a widget leaves
+what it shows to a reader without a kernel, and a notebook itself shows no time, path, port or draw
+that is not seeded.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = ["FOLDER", "render", "sources", "write_site"]
 
 FOLDER: Final = Path(__file__).resolve().parent
 _TIMEOUT_S: Final = 180
+_WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _KERNEL: Final = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -50,6 +52,7 @@ def render(source: Path) -> str:
         timeout=_TIMEOUT_S,
         kernel_name="python3",
         record_timing=False,
+        store_widget_state=False,
         resources={"metadata": {"path": str(FOLDER)}},
     )
     environment = {"PYTHONPATH": str(FOLDER.parent), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
@@ -70,6 +73,7 @@ def _stable(output: Any) -> Any:
     if output.output_type == "execute_result":
         output["execution_count"] = None
     output.pop("transient", None)
+    output.get("data", {}).pop(_WIDGET, None)
     return output
 
 

@@ -80,14 +80,7 @@ def _write(
     for draft, digest, decision in zip(drafts, hashes, decisions, strict=True):
         if decision is CREATE:
             token = create_token(
-                draft,
-                keys,
-                digest,
-                token_id=new_id(),
-                tenant_id=tenant_id,
-                created_by=created_by,
-                created_at_ns=wall_ns,
-                cvc_until_ns=until_ns,
+                draft, keys, digest, new_id(), tenant_id, created_by, wall_ns, until_ns
             )
             created.append(token)
             made.append((draft, token, False))

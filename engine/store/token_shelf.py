@@ -32,20 +32,27 @@ def _key_of(token: Token) -> Key:
 class TokenShelf(Catalogue[Token]):
     """Tokens by id, order and term, and by deduplication hash (D-DEDUP-KEY).
 
-    `equals` is open to the store: a hash of one token maps to its id, and a second token of that
-    hash is told to `add_equal`. `types` holds every token type that ever occurred.
+    A hash of one token maps to its id, that of several to `_Equals`. As order and terms, hashes
+    are noted when one is first asked for: a tenant without deduplication never pays for them.
     """
 
-    __slots__ = ("equals", "types")
+    __slots__ = ("_equals", "_noted", "_types")
 
     def __init__(self) -> None:
         super().__init__(_key_of, token_terms)
-        self.equals: dict[bytes, str | _Equals] = {}
-        self.types: set[str] = set()
+        self._equals: dict[bytes, str | _Equals] = {}
+        self._types: set[str] = set()
+        self._noted = 0  # so many of `fresh` stand in the two above, and all that is not fresh
+
+    def types(self) -> set[str]:
+        """Return every token type that ever occurred."""
+        self._note()
+        return self._types
 
     def oldest(self, dedup_hash: bytes) -> Token | None:
         """Return the oldest (created_at_ns, id) token of that hash."""
-        held = self.equals.get(dedup_hash)
+        self._note()
+        held = self._equals.get(dedup_hash)
         if held is None:
             return None
         if isinstance(held, str):
@@ -55,21 +62,12 @@ class TokenShelf(Catalogue[Token]):
     def put(self, token: Token) -> None:
         """Add a token, or bring one back."""
         self.add(token.id, token)
-        self.types.add(token.type)
-        if self.equals.setdefault(token.dedup_hash, token.id) is not token.id:
-            self.add_equal(token)
-
-    def add_equal(self, token: Token) -> None:
-        """Note a further token of a hash that another one has already."""
-        held = self.equals[token.dedup_hash]
-        if isinstance(held, str):
-            held = self.equals[token.dedup_hash] = _Equals(held)
-        held.fresh.append(token.id)
-        held.live += 1
 
     def drop(self, token_id: str) -> Token:
         """Take a token out and return it."""
+        self._note()
         token = self.remove(token_id)
+        self._noted = len(self.fresh)
         self._drop_equal(token)
         return token
 
@@ -84,15 +82,35 @@ class TokenShelf(Catalogue[Token]):
         self.put(new)
         return old
 
+    def _settle(self) -> None:
+        self._note()
+        super()._settle()
+        self._noted = 0
+
+    def _note(self) -> None:
+        """Note hash and type of what was added since the last time."""
+        if self._noted == len(self.fresh):
+            return
+        for token_id in self.fresh[self._noted :]:
+            token = self.records[token_id]
+            self._types.add(token.type)
+            held = self._equals.setdefault(token.dedup_hash, token_id)
+            if held is not token_id:
+                if isinstance(held, str):
+                    held = self._equals[token.dedup_hash] = _Equals(held)
+                held.fresh.append(token_id)
+                held.live += 1
+        self._noted = len(self.fresh)
+
     def _drop_equal(self, token: Token) -> None:
         dedup_hash = token.dedup_hash
-        held = self.equals[dedup_hash]
+        held = self._equals[dedup_hash]
         if isinstance(held, str):
-            del self.equals[dedup_hash]
+            del self._equals[dedup_hash]
             return
         held.live -= 1
         if held.live == 0:
-            del self.equals[dedup_hash]
+            del self._equals[dedup_hash]
         elif len(held.heap) + len(held.fresh) > 2 * held.live + 16:  # mostly gone: forget those
             ids = {*held.fresh, *(token_id for _, token_id in held.heap)}
             held.heap = []

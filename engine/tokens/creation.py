@@ -8,14 +8,20 @@ What it is not: the store. Nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine.model import Token
 from engine.tokens.drafts import Draft
-from engine.tokens.fingerprints import KeyedHash, dedup_hash, fingerprint
+from engine.tokens.fingerprints import KeyedHash, dedup_place, fingerprint
 from engine.tokens.rules import Rules
 
 __all__ = ["Keys", "create_token", "dedup_hashes", "hash_indexes"]
+
+_BARE: Final = tuple(Token._field_defaults.values())
+"""All that a plain leaf has not."""
+
+_token: Final = tuple.__new__
+"""Makes a named tuple without the call that its class puts around this one."""
 
 
 class Keys(Protocol):
@@ -34,11 +40,9 @@ class Keys(Protocol):
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
     """Return what D-DEDUP-KEY compares, one a draft."""
     keyed = keys.dedup
-    in_key = rules.dedup.container_in_key
-    return [
-        dedup_hash(draft.type, draft.container, draft.selected, keyed, container_in_key=in_key)
-        for draft in drafts
-    ]
+    if not rules.dedup.container_in_key:
+        return [keyed(dedup_place(draft.type, "") + draft.selected) for draft in drafts]
+    return [keyed(dedup_place(draft.type, draft.container) + draft.selected) for draft in drafts]
 
 
 def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
@@ -50,7 +54,6 @@ def create_token(
     draft: Draft,
     keys: Keys,
     dedup: bytes,
-    *,
     token_id: str,
     tenant_id: str,
     created_by: str,
@@ -64,36 +67,19 @@ def create_token(
     """
     container = draft.container
     sealed_data = keys.seal(container, token_id, draft.plaintext, "data")
-    if draft.is_leaf and draft.fingerprint_expression is None:
-        return Token(
-            token_id,
-            tenant_id,
-            draft.type,
-            container,
-            created_by,
-            created_at_ns,
-            sealed_data,
-            dedup,
-        )
+    begun = (token_id, tenant_id, draft.type, container, created_by, created_at_ns, sealed_data)
     expression = draft.fingerprint_expression
-    shown = (
-        None if expression is None else fingerprint(draft.type, draft.selected, keys.fingerprint)
-    )
+    if draft.is_leaf and expression is None:
+        return _token(Token, (*begun, dedup, *_BARE))
     cvc = draft.cvc
     return Token(
-        token_id,
-        tenant_id,
-        draft.type,
-        container,
-        created_by,
-        created_at_ns,
-        sealed_data,
+        *begun,
         dedup,
         draft.mask,
         draft.metadata,
         draft.search_indexes,
-        hash_indexes(draft, keys),
-        shown,
+        hash_indexes(draft, keys) if draft.index_messages else (),
+        None if expression is None else fingerprint(draft.type, draft.selected, keys.fingerprint),
         expression,
         None if cvc is None else keys.seal(container, token_id, cvc.encode(), "cvc"),
         None if cvc is None else cvc_until_ns,

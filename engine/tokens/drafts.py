@@ -8,7 +8,7 @@ What it is not: a stored token (`engine.model.Token`), which `creation` makes of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
@@ -18,11 +18,42 @@ from engine.tokens.masks import card_mask
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
 from engine.tokens.strict_json import dumps
 
-__all__ = ["Draft", "LeafDraft", "Located", "derive", "expression_in_force"]
+__all__ = [
+    "Draft",
+    "Frame",
+    "LeafDraft",
+    "Located",
+    "derive",
+    "escaped",
+    "expression_in_force",
+    "pointer_to",
+]
 
 _CVC_FAULT: Final = "must not be derived from the cvc"
 _SELECTS_NOTHING: Final = "must select a value of `data`"
 _SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"
+
+
+Frame: TypeAlias = tuple[Any, Any] | None
+"""The way to a container of the body: (way to its container, its key or index); None = outside."""
+
+
+def pointer_to(frame: Frame, key: str | int) -> str:
+    """Return the JSON Pointer (RFC 6901) of what stands at `key` of the container at `frame`."""
+    parts: list[str] = []
+    while frame is not None:
+        parts.append(escaped(str(key)))
+        frame, key = frame
+    return "".join(reversed(parts))
+
+
+def escaped(key: str) -> str:
+    """Return a key as one step of a JSON Pointer.
+
+    >>> escaped("a/b~c")
+    '/a~1b~0c'
+    """
+    return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
 class Draft:
@@ -85,9 +116,13 @@ class Draft:
 
 
 class LeafDraft(Draft):
-    """The draft of a plain leaf: what a leaf never has stands in the class, not in each draft."""
+    """A plain leaf of a body, which is its own draft, since nothing about it can be wrong.
 
-    __slots__ = ()
+    What a leaf never has stands in the class, not in each draft. The walk knows its place and its
+    value; `prepare` sets the rest.
+    """
+
+    __slots__ = ("_frame", "_hole", "_key", "value")
 
     type = TOKEN
     cvc = None
@@ -98,8 +133,28 @@ class LeafDraft(Draft):
     intent_id = None
     is_leaf = True
 
-    def __init__(self, value: Any, container: str, rules: Rules, deduplicate: bool) -> None:  # noqa: ANN401, FBT001 # reason: any JSON; the hot path calls by position
+    def __init__(
+        self,
+        frame: Frame,
+        key: str | int,
+        hole: Any,  # noqa: ANN401 # reason: the list or dict of the mirror that has the hole
+        value: Any,  # noqa: ANN401 # reason: any JSON
+        container: str,
+    ) -> None:
+        self._frame = frame
+        self._key = key
+        self._hole = hole
+        self.value = value
         self.container = container
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer of this leaf of the body."""
+        return pointer_to(self._frame, self._key)
+
+    def prepare(self, rules: Rules, deduplicate: bool) -> None:  # noqa: FBT001 # reason: the hot path calls by position
+        """Set what is sealed and compared, and whether it is deduplicated (D-DEDUP)."""
+        value = self.value
         if type(value) is str:
             self.plaintext = self.selected = orjson.dumps(value)
         else:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["KeyedHash", "base58", "dedup_hash", "fingerprint"]
+__all__ = ["KeyedHash", "base58", "dedup_place", "fingerprint"]
 
 KeyedHash = Callable[[bytes], bytes]
 """A keyed hash, its key inside: message → 32 bytes."""
@@ -22,6 +22,7 @@ KeyedHash = Callable[[bytes], bytes]
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _FOURS: Final = 58**4
+_EIGHTS: Final = 58**8
 _TWELVES: Final = 58**12
 
 
@@ -30,15 +31,12 @@ def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
     return base58(keyed(type_.encode() + b"\0" + selected))
 
 
-def dedup_hash(
-    type_: str, container: str, selected: bytes, keyed: KeyedHash, *, container_in_key: bool
-) -> bytes:
-    """Return the keyed hash over all that D-DEDUP-KEY compares within a tenant."""
-    return keyed(_place(type_, container if container_in_key else "") + selected)
-
-
 @lru_cache(maxsize=1024)
-def _place(type_: str, container: str) -> bytes:
+def dedup_place(type_: str, container: str) -> bytes:
+    """Return what stands before the selected value in all that D-DEDUP-KEY compares.
+
+    container: "" where it is not compared.
+    """
     return f"{type_}\0{container}\0".encode()
 
 
@@ -49,16 +47,12 @@ def base58(raw: bytes) -> str:
     '112'
     """
     number = int.from_bytes(raw)
-    digits: list[str] = []
+    fours: list[int] = []
     while number:
         # Twelve digits at a time: one division of a long number, then those of short ones.
         number, twelve = divmod(number, _TWELVES)
-        for _ in range(3):
-            twelve, four = divmod(twelve, _FOURS)
-            digits.append(_PAIRS[four % 3364])
-            digits.append(_PAIRS[four // 3364])
-    digits.reverse()
-    # The pairs of a group were appended low first, so the reversed list reads high to low.
-    text = "".join(digits).lstrip("1")
+        fours += (twelve % _FOURS, twelve // _FOURS % _FOURS, twelve // _EIGHTS)
+    fours.reverse()
+    text = "".join([_PAIRS[four // 3364] + _PAIRS[four % 3364] for four in fours]).lstrip("1")
     zeros = len(raw) - len(raw.lstrip(b"\0"))
     return "1" * zeros + text

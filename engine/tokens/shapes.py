@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from engine.containers import CONTAINER_RULE, normal_container
 from engine.messages import Json, Problem
+from engine.tokens.drafts import Frame, LeafDraft, escaped, pointer_to
 from engine.tokens.rules import TOKEN, Faults, Rules
 
 __all__ = [
@@ -39,57 +40,33 @@ __all__ = [
     "walk_one",
 ]
 
-Frame: TypeAlias = tuple[Any, Any] | None
-"""The way to a container of the body: (way to its container, its key or index); None = outside."""
-
 _CONTAINER: Final = attrgetter("container")
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
 
 
-def pointer_to(frame: Frame, key: str | int) -> str:
-    """Return the JSON Pointer (RFC 6901) of what stands at `key` of the container at `frame`."""
-    parts: list[str] = []
-    while frame is not None:
-        parts.append(escaped(str(key)))
-        frame, key = frame
-    return "".join(reversed(parts))
-
-
-def escaped(key: str) -> str:
-    """Return a key as one step of a JSON Pointer.
-
-    >>> escaped("a/b~c")
-    '/a~1b~0c'
-    """
-    return "/" + key.replace("~", "~0").replace("/", "~1")
-
-
 class Element:
-    """One part of a body that becomes a token.
+    """A token request object of a body, answered with a record.
 
-    is_leaf: a plain leaf, answered with an identifier; else a token request object, answered with
-    a record. type: a known type. container: named or default, lower-cased. value: the leaf, or the
-    object's fields.
+    type: a known type. container: named or default, lower-cased. value: the object's fields.
     """
 
-    __slots__ = ("_frame", "_hole", "_key", "container", "is_leaf", "type", "value")
+    __slots__ = ("_frame", "_hole", "_key", "container", "type", "value")
+
+    is_leaf = False
 
     def __init__(
         self,
         frame: Frame,
         key: str | int,
         hole: Any,  # noqa: ANN401 # reason: the list or dict of the mirror that has the hole
-        value: Any,  # noqa: ANN401 # reason: any JSON
-        is_leaf: bool,  # noqa: FBT001 # reason: likewise by position
-        type_: str,
+        value: dict[str, Any],
         container: str,
     ) -> None:
         self._frame = frame
         self._key = key
         self._hole = hole
         self.value = value
-        self.is_leaf = is_leaf
-        self.type = type_
+        self.type = TOKEN
         self.container = container
 
     def __repr__(self) -> str:
@@ -100,17 +77,13 @@ class Element:
         """The JSON Pointer of this part of the body."""
         return pointer_to(self._frame, self._key)
 
-    def fill(self, result: Json) -> None:
-        """Put the result where the answer mirrors this part."""
-        self._hole[self._key] = result
-
 
 class Plan:
     """What a body asks for: its elements in document order, depth first, and the mirror."""
 
     __slots__ = ("_root", "elements")
 
-    def __init__(self, root: list[Any], elements: list[Element]) -> None:
+    def __init__(self, root: list[Any], elements: list[Element | LeafDraft]) -> None:
         self._root = root
         self.elements = elements
 
@@ -125,7 +98,7 @@ class Plan:
         The mirror is the plan's own, so a plan is rebuilt once.
         """
         for element, result in zip(self.elements, results, strict=True):
-            element._hole[element._key] = result  # noqa: SLF001 # reason: `fill`, in the hot path
+            element._hole[element._key] = result  # noqa: SLF001 # reason: an element knows its place for this alone
         answer: Json = self._root[0]
         return answer
 
@@ -141,9 +114,9 @@ def walk(body: Json, rules: Rules) -> Plan:
     faults = Faults()
     root: list[Any] = [None]
     if "type" in body and type(body) is dict:
-        element = Element(None, 0, root, body, False, TOKEN, rules.leaf_container)
+        element = Element(None, 0, root, body, rules.leaf_container)
         _request_object(element, rules, faults)
-        elements = [element]
+        elements: list[Element | LeafDraft] = [element]
     else:
         elements = _elements(body, root, rules, faults)
     if faults:
@@ -178,14 +151,14 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
     if not isinstance(body, str) and choice == "pass":
         return Plan([body], [])
     root: list[Any] = [None]
-    return Plan(root, [Element(None, 0, root, body, True, TOKEN, rules.leaf_container)])
+    return Plan(root, [LeafDraft(None, 0, root, body, rules.leaf_container)])
 
 
 def _elements(
     body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults
-) -> list[Element]:
+) -> list[Element | LeafDraft]:
     """Walk a body that is no request object, build its mirror as `root[0]`, return its elements."""
-    elements: list[Element] = []
+    elements: list[Element | LeafDraft] = []
     container = rules.leaf_container
     # The way back: what is left of each container around, its mirror, and the way to it.
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
@@ -197,9 +170,10 @@ def _elements(
             kind = type(value)
             if kind is str:
                 hole[key] = None  # keeps the order of keys
-                elements.append(Element(frame, key, hole, value, True, TOKEN, container))
+                elements.append(LeafDraft(frame, key, hole, value, container))
             elif kind is not dict and kind is not list:
-                leaf = Element(frame, key, hole, value, True, TOKEN, container)
+                hole[key] = None
+                leaf = LeafDraft(frame, key, hole, value, container)
                 _other_leaf(leaf, rules, elements, faults)
             elif len(stack) >= rules.tokens.depth_limit - 1:  # one level is the body itself
                 faults.add(
@@ -208,7 +182,7 @@ def _elements(
                 )
             elif kind is dict and "type" in value:
                 hole[key] = None
-                element = Element(frame, key, hole, value, False, TOKEN, container)
+                element = Element(frame, key, hole, value, container)
                 _request_object(element, rules, faults)
                 elements.append(element)
             else:
@@ -230,16 +204,17 @@ def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]
     return iter(enumerate(value)), [None] * len(value)
 
 
-def _other_leaf(element: Element, rules: Rules, elements: list[Element], faults: Faults) -> None:
+def _other_leaf(
+    leaf: LeafDraft, rules: Rules, elements: list[Element | LeafDraft], faults: Faults
+) -> None:
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
-        faults.add(element.pointer, _LEAF_FAULT)
+        faults.add(leaf.pointer, _LEAF_FAULT)
     elif choice == "pass":
-        element.fill(element.value)
+        leaf._hole[leaf._key] = leaf.value  # noqa: SLF001 # reason: as `rebuild`
     else:
-        element.fill(None)
-        elements.append(element)
+        elements.append(leaf)
 
 
 def _request_object(element: Element, rules: Rules, faults: Faults) -> None:

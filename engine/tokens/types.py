@@ -94,9 +94,11 @@ def validate(
     reading: Reading | None = None
     drafts: list[Draft] = []
     for element in plan.elements:
-        if element.is_leaf:
-            drafts.append(LeafDraft(element.value, element.container, rules, deduplicate))
+        if type(element) is LeafDraft:
+            element.prepare(rules, deduplicate)
+            drafts.append(element)
             continue
+        assert type(element) is Element
         if reading is None:
             reading = Reading(
                 rules, deduplicate=deduplicate, decrypt=decrypt, open_intent=open_intent
@@ -114,7 +116,9 @@ def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None)
     """
     reading = Reading(rules, decrypt=decrypt)
     reading.fields = rules.intent_fields
-    draft = _read_object(plan.elements[0], reading)
+    (element,) = plan.elements
+    assert isinstance(element, Element)
+    draft = _read_object(element, reading)
     reading.faults.check()
     draft.cvc = None
     return draft

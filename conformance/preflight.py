@@ -28,6 +28,7 @@ _PATIENCE_NS: Final = 12_000_000_000
 """One ordinary window and a little, where a refusal does not say when to come again."""
 
 _DOUBT: Final = "not known"
+_UNKNOWN: Final = "no-key-of-this-deployment"
 
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
@@ -141,11 +142,26 @@ async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | 
         body = {"type": "token", "data": value, choices.container_field: named}
     found = await lane.insist("POST", "/tokenize", body, key=label, patience_ns=_PATIENCE_NS)
     if role == "private_no_permission":
-        wrong = f"{label} must have no permission; it got {found.status} instead of 403"
-        return None if found.status == 403 else wrong
+        return await _unpermitted(lane, found, body, label)
     if role == "private_one_container":
         return _judged(found, label)
     return _judged(found, label) or _mirrored(found, label, value)
+
+
+async def _unpermitted(lane: Lane, found: Exchange, body: Any, label: KeyLabel) -> str | None:  # noqa: ANN401 # reason: any JSON
+    """A key without permission is refused: with 403, or any 4xx that an unknown key does not get.
+
+    Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and then
+    no refusal of it shows anything about permissions.
+    """
+    if found.status == 403:
+        return None
+    if found.status is None or not 400 <= found.status < 500:
+        return f"{label} must have no permission; it got {found.status} instead of a 4xx"
+    unknown = await lane.insist("POST", "/tokenize", body, key=_UNKNOWN, patience_ns=_PATIENCE_NS)
+    if unknown.status != found.status:
+        return None
+    return f"{label} got {found.status}, as an unknown key does: whether it is known stays open"
 
 
 def _judged(found: Exchange, label: KeyLabel) -> str | None:

@@ -225,24 +225,24 @@ class _Replay:
         for cluster in lane:
             seen = sum(one.outcome == "admitted" for one in cluster)
             lost = sum(one.outcome == "lost" for one in cluster)
-            would = [
-                self._would_admit(cluster, offset)
-                for offset in sorted({-self._unsure_ns, 0, self._unsure_ns})
-            ]
+            at_ns = sorted(one.middle_ns + self._shift_ns for one in cluster)
+            would = [self._would_admit(at_ns, 0)]
+            if self._unsure_ns and not would[0] - slack - lost <= seen <= would[0] + slack:
+                # The middle instants alone do not explain it: the range decides.
+                would += [
+                    self._would_admit(at_ns, by) for by in (-self._unsure_ns, self._unsure_ns)
+                ]
             if seen > max(would) + slack or seen + lost < min(would) - slack:
                 return False
             self._take(cluster)
         return True
 
-    def _instant(self, one: Sighting, offset_ns: int = 0) -> int:
-        return max(self._now_ns, one.middle_ns + self._shift_ns + offset_ns)
-
-    def _would_admit(self, cluster: Cluster, offset_ns: int) -> int:
-        """Return how many it would admit, all instants moved alike."""
+    def _would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
+        """Return how many it would admit at these instants, in order, all moved alike."""
         line, ring, now_ns = self._line.copy(), self._ring.copy(), self._now_ns
         admitted = 0
-        for one in sorted(cluster, key=lambda each: each.middle_ns):
-            self._now_ns = t_ns = self._instant(one, offset_ns)
+        for instant_ns in at_ns:
+            self._now_ns = t_ns = max(self._now_ns, instant_ns + offset_ns)
             if self._line[READY] <= t_ns:
                 self._count(t_ns)
                 admitted += 1
@@ -254,9 +254,8 @@ class _Replay:
     def _take(self, cluster: Cluster) -> None:
         """Take what was seen: first the admissions of a burst, then its refusals."""
         for outcome in ("admitted", "refused"):
-            chosen = (one for one in cluster if one.outcome == outcome)
-            for one in sorted(chosen, key=lambda each: each.middle_ns):
-                self._now_ns = t_ns = self._instant(one)
+            for instant_ns in sorted(one.middle_ns for one in cluster if one.outcome == outcome):
+                self._now_ns = t_ns = max(self._now_ns, instant_ns + self._shift_ns)
                 if outcome == "admitted":
                     self._count(t_ns)
                 else:

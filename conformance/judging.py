@@ -23,7 +23,7 @@ from conformance.pacing import Pacer
 from conformance.redacting import Redactor
 from conformance.registry import Check, Inconclusive, all_checks
 from conformance.report.report import Report
-from conformance.results import assemble
+from conformance.results import assemble, unrun_notes
 from conformance.running import learn
 from conformance.session import Session
 from conformance.target import Source, Target
@@ -236,7 +236,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         target=target,
         profile=session.profile,
         known=frozenset(session.known),
-        notes=(*head.get("notes", ()), *notes),
+        notes=(*notes, *unrun_notes(head.get("unrun", ()))),
         seed=head["seed"],
         preflight=head["preflight"],
         aborted=head["aborted"],
@@ -247,6 +247,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         requests=head["requests"],
         strict=head["strict"],
         command=tuple(head["command"]),
+        unrun=tuple(head.get("unrun", ())),
     )
 
 

@@ -17,8 +17,9 @@ from urllib.parse import quote, quote_plus
 
 from conformance.exchanges import Ask, KeyLabel
 from conformance.target import Target
+from engine.files import to_plain
 
-__all__ = ["Redactor", "made_key"]
+__all__ = ["Redactor", "made_key", "without_secrets"]
 
 _SHORTEST = 4
 
@@ -85,6 +86,17 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.json(one) for one in value]
         return value
+
+
+def without_secrets(target: Target) -> dict[str, Any]:
+    """Return a target as plain values whose key texts are their labels."""
+    plain = to_plain(target)
+    for row, label in zip(plain.get("keys", ()), target.key_labels, strict=True):
+        if "value" in row:
+            row["value"] = f"<{label}>"
+    for name in ("profile", "limits", "tls"):
+        plain.pop(name, None)
+    return plain
 
 
 def _union(words: Iterable[str]) -> str:

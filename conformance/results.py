@@ -15,7 +15,7 @@ from typing import Final
 from conformance.verdicts import Finding, Verdict, worst
 from engine.clauses import Clause
 
-__all__ = ["ClauseResult", "assemble", "is_partial", "last_line", "sums"]
+__all__ = ["ClauseResult", "assemble", "is_partial", "last_line", "sums", "unrun_notes"]
 
 _UNSAID: Final = (Verdict.SKIPPED, Verdict.INCONCLUSIVE)
 _BAD: Final = (Verdict.FAIL, Verdict.ERROR)
@@ -92,19 +92,30 @@ def sums(results: Iterable[ClauseResult]) -> dict[str, int]:
     return {verdict.word: counted[verdict] for verdict in sorted(counted, reverse=True)}
 
 
-def last_line(results: Sequence[ClauseResult], *, total: int) -> str:
-    """Return what the run says in one line; `total` clauses exist."""
+def unrun_notes(unrun: Sequence[str]) -> list[str]:
+    """Return what a report says of checks that its kind of run leaves out."""
+    return [f"{', '.join(unrun)}: generated requests are sent over HTTP only"] if unrun else []
+
+
+def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[str] = ()) -> str:
+    """Return what the run says in one line; `total` clauses exist.
+
+    unrun: checks of these clauses that this kind of run leaves out.
+    """
     bad = [one for one in results if one.is_finding]
     of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
-    partial = is_partial(results)
+    partial = is_partial(results) or bool(unrun)
     missing = sum(one.verdict in _UNSAID for one in results)
-    tail = f"; partial: {missing} skipped or inconclusive" if partial else ""
+    lacks = f"{missing} skipped or inconclusive" + (
+        f"; not run: {', '.join(unrun)}" if unrun else ""
+    )
+    tail = f"; partial: {lacks}" if partial else ""
     if bad:
         names = ", ".join(one.clause.id for one in bad[:8]) + (" …" if len(bad) > 8 else "")
         return f"does not conform: {names}{tail}"
     passed = sum(one.verdict is Verdict.PASS for one in results)
     if partial:
-        return f"partial: {passed} passed{of}, {missing} skipped or inconclusive; no failure"
+        return f"partial: {passed} passed{of}, {lacks}; no failure"
     if len(results) < total:
         return f"no failure{of}: {passed} passed; says nothing about the other clauses"
     return f"conformant: {passed} passed, no failure"

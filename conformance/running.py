@@ -22,16 +22,16 @@ from conformance.over_http import HttpTransport
 from conformance.planning import Dealt, Plan, leave_out, make_plan
 from conformance.preflight import Preflight, fly
 from conformance.progress import Progress, Silence
+from conformance.redacting import without_secrets
 from conformance.registry import Check, all_checks
 from conformance.report.report import Report
-from conformance.results import assemble
+from conformance.results import assemble, unrun_notes
 from conformance.scheduling import loads_after_ns, starts_ns
 from conformance.session import Session
 from conformance.target import Target
 from conformance.transport import Transport
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import select
-from engine.files import to_plain
 from engine.limits import LimitTable
 from engine.profile import Profile
 
@@ -114,10 +114,22 @@ class Run:
             check
             for check in all_checks().values()
             if (not options.checks or check.id in options.checks)
-            and (not options.schema_only or check.id.startswith("schema."))
+            and (not options.schema_only or _is_generated(check))
             # Generated requests take too long to be worth it where nothing is on the wire.
-            and (self._is_live or not check.id.startswith("schema."))
+            and (self._is_live or not _is_generated(check))
         ]
+
+    def _unrun(self) -> tuple[str, ...]:
+        """Return the checks of these clauses that virtual time leaves out, unless named."""
+        wanted = {clause.id for clause in self.clauses}
+        return tuple(
+            check.id
+            for check in all_checks().values()
+            if not self._is_live
+            and not self.options.checks
+            and _is_generated(check)
+            and wanted.intersection(check.clauses)
+        )
 
     def execute(self) -> Report:
         """Run everything and return the report. Raises `Unreachable` when nobody answers."""
@@ -269,6 +281,7 @@ class Run:
                 "command": list(self.command),
                 "floor_ns": plan.floor_ns,
                 "unseen": self._unseen(),
+                "unrun": list(self._unrun()),
                 "target": without_secrets(self.target),
                 "profile": session.profile.to_toml(),
                 "known": sorted(session.known),
@@ -314,7 +327,7 @@ class Run:
             target=self.target,
             profile=session.profile,
             known=frozenset(session.known),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *unrun_notes(self._unrun())),
             preflight=self.preflight.plain(),
             seed=self.seed,
             started_at=started_at.isoformat(timespec="seconds"),
@@ -325,7 +338,12 @@ class Run:
             strict=self.options.strict,
             aborted=self.preflight.fatal,
             command=self.command,
+            unrun=self._unrun(),
         )
+
+
+def _is_generated(check: Check) -> bool:
+    return check.id.startswith("schema.")
 
 
 def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
@@ -337,17 +355,6 @@ def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
             if wrong is not None:
                 found.append(f"{finding.check}: {wrong}")
     return found
-
-
-def without_secrets(target: Target) -> dict[str, Any]:
-    """Return a target as plain values whose key texts are their labels."""
-    plain = to_plain(target)
-    for row, label in zip(plain.get("keys", ()), target.key_labels, strict=True):
-        if "value" in row:
-            row["value"] = f"<{label}>"
-    for name in ("profile", "limits", "tls"):
-        plain.pop(name, None)
-    return plain
 
 
 def run(  # noqa: PLR0913 # reason: the options of a run, all by name

@@ -41,6 +41,7 @@ class Report:
     other, and checks that a history could not be played back for.
     took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
     cleaned: how many created things are gone, and left. aborted: why nothing was checked.
+    unrun: ids of checks that can only be run over HTTP, where this run was not.
     """
 
     results: Sequence[ClauseResult]
@@ -60,11 +61,12 @@ class Report:
     strict: bool = False
     aborted: str | None = None
     command: tuple[str, ...] = ()
+    unrun: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
-        """Whether a specified clause was skipped or inconclusive."""
-        return is_partial(self.results)
+        """Whether a specified clause was skipped or inconclusive, or a check was left out."""
+        return is_partial(self.results) or bool(self.unrun)
 
     @property
     def exit_code(self) -> int:
@@ -78,7 +80,7 @@ class Report:
         """What the run says in one line."""
         if self.aborted is not None:
             return f"nothing can be said: {self.aborted}"
-        return last_line(self.results, total=len(CLAUSES))
+        return last_line(self.results, total=len(CLAUSES), unrun=self.unrun)
 
     def result(self, clause_id: str) -> ClauseResult:
         """Return the result of one clause; raises `KeyError`."""
@@ -121,6 +123,7 @@ class Report:
             "preflight": self.redactor.json(dict(self.preflight)),
             "aborted": self.aborted,
             "partial": self.partial,
+            "unrun": list(self.unrun),
             "verdict": self.verdict_line,
             "sums": sums(self.results),
             "exit_code": self.exit_code,

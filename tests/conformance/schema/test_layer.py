@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from conformance.faults import fault_of
 from conformance.faults.serving import served
 from conformance.in_process import deploy
+from conformance.judging import judge
 from conformance.running import Options, Run
 from conformance.verdicts import Finding, Verdict
 from engine import Engine
@@ -80,3 +82,18 @@ def test_in_virtual_time_it_is_left_out() -> None:
     deployment = deploy()
     run = Run(deployment.target, Options(seed=7), transport=deployment.transport)
     assert not any(dealt.check.id.startswith("schema.") for dealt in run.plan().dealt)
+
+
+def test_a_run_in_virtual_time_says_so_and_is_partial(tmp_path: Path) -> None:
+    deployment = deploy()
+    asked = Options(select=("TOK-OBJECT", "TOK-JSON"), seed=7)
+    report = Run(deployment.target, asked, transport=deployment.transport, out=tmp_path).execute()
+    assert {one.verdict for one in report.results} == {Verdict.PASS}
+    assert report.notes == ("schema.floor: generated requests are sent over HTTP only",)
+    assert report.verdict_line.startswith("partial: 2 passed")
+    assert "not run: schema.floor" in report.verdict_line
+    judged = judge(tmp_path)
+    assert (judged.verdict_line, judged.notes) == (report.verdict_line, report.notes)
+    without = Options(select=("TOK-JSON",), seed=7)
+    alone = Run(deployment.target, without, transport=deploy().transport).execute()
+    assert (alone.notes, alone.partial) == ((), False)

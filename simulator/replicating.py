@@ -26,7 +26,7 @@ from scipy import stats
 from engine.errors import InputError
 from simulator.backends import Fidelity, simulate
 from simulator.results import Result
-from simulator.results.measuring import measure, measure_condition, subject_of
+from simulator.results.measuring import measure_condition, subject_of
 from simulator.scenario import METRICS, Scenario, dump, loads
 
 __all__ = [
@@ -102,10 +102,9 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
         else float("nan")
         for name, metric in METRICS.items()
     }
+    shares = dict(result.metrics("group")["refused_share"]) if result.groups else {}
     for group in result.groups:
-        line[f"refused_share{{client='{group}'}}"] = measure(
-            result, "refused_share", {"client": group}
-        )
+        line[f"refused_share{{client='{group}'}}"] = float(shares.get(group, float("nan")))
     for clause in result.summary["clauses"]:
         if clause["offered"]:
             line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])

@@ -7,6 +7,7 @@ Whoever decides (a simulation, a replay, a compiled loop) writes rows to `book.r
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
@@ -147,7 +148,7 @@ class RunBook:
         totals = self.tally.totals()
         return {
             "format": SUMMARY_FORMAT,
-            "version": importlib.metadata.version("tollgate"),
+            "version": _version(),
             "scenario": header.name,
             "fidelity": header.fidelity,
             "seed": header.seed,
@@ -176,6 +177,11 @@ class RunBook:
                 + sum(v.invariant in {"sum", "tokens"} for v in violations),
             },
         }
+
+
+@functools.cache
+def _version() -> str:
+    return importlib.metadata.version("tollgate")
 
 
 def _iso(instant_ns: int) -> str:

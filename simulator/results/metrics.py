@@ -19,6 +19,7 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
+from simulator.results.metric_rows import BatchRows
 
 __all__ = ["DIMENSIONS", "EXACT_ROWS", "metrics_of"]
 
@@ -38,6 +39,7 @@ DIMENSIONS: Final = (
 EXACT_ROWS: Final = 1 << 20
 QUANTILES: Final = (0.5, 0.9, 0.99)
 _ALL: Final = "all"
+_BAD_STATUS: Final = 400
 
 
 @dataclass(slots=True)
@@ -86,22 +88,32 @@ def metrics_of(
             raise InputError(f"by = {name!r} must be a dimension{did_you_mean(name, DIMENSIONS)}")
     if "time" in names and (bin_ns is None or bin_ns <= 0):
         raise InputError("bin_ns is missing; by = 'time' needs the width of a bin")
-    found: dict[tuple[Any, ...], _Group] = {}
+    found: dict[Any, _Group] = {}
+    nulls = "clause" not in names and "rule" not in names
     for batch in batches:
-        frame = _frame(batch, start_ns, bin_ns, groups or {})
+        rows = BatchRows(batch, bin_ns, groups or {})
+        if start_ns:
+            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
         for name, value in (where or {}).items():
-            frame = frame[(frame[name] == value).to_numpy(dtype=bool, na_value=False)]
-        if not names:
-            frame = frame.assign(**{_ALL: _ALL})
-        if len(frame):
-            _take(found, frame, names or [_ALL], end_ns, exact=exact)
+            rows = rows.take(np.flatnonzero(rows.holds(name, value)))
+        if len(rows):
+            for key, part in rows.split(names, nulls=nulls):
+                _take(found.setdefault(key or (_ALL,), _Group()), part, end_ns, exact=exact)
     lines = [_line(group, end_ns - start_ns, start_ns, bin_ns) for group in found.values()]
-    index = pd.MultiIndex.from_tuples(list(found), names=names or [_ALL]) if found else None
-    answer = pd.DataFrame(lines, index=index, columns=_COLUMNS)
-    if found and len(names) <= 1:
-        answer.index = answer.index.get_level_values(0)
+    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=_COLUMNS)
     answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
     return answer.sort_index()
+
+
+def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | None:
+    if not keys:
+        return None
+    found: pd.Index[Any]
+    if len(names) > 1:
+        found = pd.MultiIndex.from_tuples(keys, names=names)
+    else:
+        found = pd.Index([key[0] for key in keys], name=names[0] if names else _ALL)
+    return found
 
 
 _COLUMNS: Final = (
@@ -120,92 +132,47 @@ _COLUMNS: Final = (
 )
 
 
-def _frame(
-    batch: pa.RecordBatch, start_ns: int, bin_ns: int | None, groups: Mapping[str, range]
-) -> pd.DataFrame:
-    frame: pd.DataFrame = batch.to_pandas()
-    if start_ns:
-        frame = frame[frame["t_ns"] >= start_ns].copy()
-    frame["clause"] = frame["rule"].astype(object).map(_clause, na_action="ignore")
-    frame["time"] = (frame["t_ns"] // bin_ns) * bin_ns if bin_ns else 0
-    names = pd.Series(index=range(max((r.stop for r in groups.values()), default=0)), dtype=object)
-    for name, numbers in groups.items():
-        names.iloc[numbers.start : numbers.stop] = name
-    if len(names):
-        frame["group"] = names.reindex(frame["client"].to_numpy()).to_numpy()
-    else:
-        frame["group"] = None
-    return frame
-
-
-def _clause(rule: str) -> str:
-    return rule.partition(".")[0]
-
-
-def _take(
-    found: dict[tuple[Any, ...], _Group],
-    frame: pd.DataFrame,
-    names: list[str],
-    end_ns: int,
-    *,
-    exact: bool,
-) -> None:
-    keys = [frame[name].astype(object) for name in names]
-    dropna = "clause" in names or "rule" in names
-    for key, part in frame.groupby(keys, sort=False, dropna=dropna):
-        group = found.setdefault(key, _Group())
-        outcome = part["outcome"].astype(object)
-        for name, count in outcome.value_counts().items():
-            group.counts[str(name)] = group.counts.get(str(name), 0) + int(count)
-        passed = outcome.isin(("admitted", "delayed"))
-        turned = part[~passed]
-        served = part[passed]
-        status = served["status"]
-        group.good += int((status.isna() | (status < 400)).sum())
-        if len(turned):
-            first_ns = int(turned["t_ns"].iloc[0])
-            if group.first_refusal_ns is None:
-                group.first_refusal_ns = first_ns
-        for client in np.unique(part["client"].to_numpy()).tolist():
-            group.admitted_of.setdefault(client, 0)
-        for client, count in zip(*_counted(served["client"]), strict=True):
-            group.admitted_of[client] += count
+def _take(group: _Group, rows: BatchRows, end_ns: int, *, exact: bool) -> None:
+    outcome, names = rows.coded("outcome")
+    for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
+        group.counts[name] = group.counts.get(name, 0) + int(count)
+    passed = np.array([name in {"admitted", "delayed"} for name in names])[outcome]
+    client = rows.ints("client")
+    for number in np.unique(client).tolist():
+        group.admitted_of.setdefault(number, 0)
+    for number, count in zip(*np.unique(client[passed], return_counts=True), strict=True):
+        group.admitted_of[int(number)] += int(count)
+    if passed.any():
+        served = rows.take(np.flatnonzero(passed))
+        group.good += int((served.ints("status") < _BAD_STATUS).sum())  # null, −1, is good
         _take_times(group, served, exact=exact)
-        _take_blocks(group, turned, end_ns)
+    if not passed.all():
+        turned = rows.take(np.flatnonzero(~passed))
+        if group.first_refusal_ns is None:
+            group.first_refusal_ns = int(turned.ints("t_ns")[0])
+        _take_blocks(group, turned.take(np.flatnonzero(turned.holds("outcome", "blocked"))), end_ns)
 
 
-def _counted(values: pd.Series[int]) -> tuple[list[int], list[int]]:
-    distinct, counts = np.unique(values.to_numpy(), return_counts=True)
-    return distinct.tolist(), counts.tolist()
-
-
-def _take_times(group: _Group, served: pd.DataFrame, *, exact: bool) -> None:
-    if not len(served):
-        return
+def _take_times(group: _Group, served: BatchRows, *, exact: bool) -> None:
+    latency_ns, wait_ns = served.ints("latency_ns"), served.ints("wait_ns")
     if exact:
-        group.latency.append(served["latency_ns"].to_numpy())
-        group.wait.append(served["wait_ns"].to_numpy())
+        group.latency.append(latency_ns)
+        group.wait.append(wait_ns)
     else:
-        group.latency_digest.batch_update(served["latency_ns"].tolist())
-        group.wait_digest.batch_update(served["wait_ns"].tolist())
+        group.latency_digest.batch_update(np.sort(latency_ns).tolist())
+        group.wait_digest.batch_update(np.sort(wait_ns).tolist())
 
 
-def _take_blocks(group: _Group, turned: pd.DataFrame, end_ns: int) -> None:
-    blocked = turned[turned["outcome"].astype(object) == "blocked"]
-    for rule, key, ip, t_ns, wait_ns in zip(
-        blocked["rule"].astype(object),
-        blocked["key"].astype(object),
-        blocked["ip"].astype(object),
-        blocked["t_ns"].tolist(),
-        blocked["wait_ns"].tolist(),
-        strict=True,
-    ):
-        counter = (rule, key, ip)
-        until_ns = min(t_ns + wait_ns, end_ns)
-        from_ns = max(t_ns, group.blocks.get(counter, 0))
-        if until_ns > from_ns:
-            group.blocked_ns += until_ns - from_ns
-            group.blocks[counter] = until_ns
+def _take_blocks(group: _Group, blocked: BatchRows, end_ns: int) -> None:
+    for counter, rows in blocked.split(("rule", "key", "ip"), nulls=True):
+        start_ns = rows.ints("t_ns")
+        until_ns = np.minimum(start_ns + rows.ints("wait_ns"), end_ns)
+        known_ns = group.blocks.get(counter, 0)
+        # Whoever is told to wait 5 s and a second later 4 s is blocked for 5 s, not for 9.
+        before_ns = np.maximum.accumulate(np.r_[known_ns, until_ns])
+        fresh_ns = until_ns - np.maximum(start_ns, before_ns[:-1])
+        group.blocked_ns += int(np.maximum(fresh_ns, 0).sum())
+        group.blocks[counter] = int(before_ns[-1])
 
 
 def _line(group: _Group, whole_ns: int, start_ns: int, bin_ns: int | None) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from engine.errors import InputError
 from simulator.results import Result, out_folder
 from simulator.results.measuring import measure
+from simulator.results.metrics import metrics_of
 from simulator.running import run
 
 S = 1_000_000_000
@@ -81,6 +83,15 @@ def test_metrics_in_time_bins_and_by_two_dimensions(result: Result) -> None:
     assert both["refused"].sum() == result.summary["totals"]["refused"]
     reads = both.query("group == 'reports' and clause == 'LIM-READ'").iloc[0]
     assert reads["offered"] == reads["refused"] > 0
+
+
+@pytest.mark.parametrize("by", [(), "key", "clause", ("group", "time"), ("client", "ip", "path")])
+def test_how_rows_are_batched_changes_no_metric(result: Result, by: str | tuple[str, ...]) -> None:
+    def metrics(batch_rows: int) -> pd.DataFrame:
+        batches = result.table.to_batches(max_chunksize=batch_rows)
+        return metrics_of(batches, by, end_ns=600 * S, bin_ns=60 * S, groups=result.groups)
+
+    pd.testing.assert_frame_equal(metrics(997), metrics(1 << 20))
 
 
 def test_percentiles_are_those_of_the_rows(result: Result) -> None:

@@ -12,12 +12,13 @@ answer's head is there: the deployment's decision lies between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from conformance.exchanges import Ask, KeyLabel
 from conformance.target import Source, Target, Tls
 from conformance.transport import Answer, Place, with_keys
 from engine import InputError
+from engine.files import Include
 from engine.tokens import dumps
 
 __all__ = ["HttpTransport"]
@@ -239,26 +241,42 @@ class HttpTransport:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
+        wrong = error.verify_message.rstrip(".")
+        return f"its certificate is not trusted: {wrong}; name its authority in tls.ca_file"
     if isinstance(error, ssl.SSLError):
-        return "it speaks no TLS that we speak"
+        reason = (error.reason or "no reason given").replace("_", " ").lower()
+        return f"TLS: {reason}"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    try:
-        found = ssl.create_default_context(
-            cafile=None if tls.ca_file is None else str(tls.ca_file.file)
-        )
-        if tls.certificate is not None:
-            key = None if tls.private_key is None else str(tls.private_key.file)
-            found.load_cert_chain(str(tls.certificate.file), key)
-    except (OSError, ssl.SSLError) as error:
-        reason = str(error.args[-1] if error.args else error).lower()
-        raise InputError(f"tls must name certificates and keys in PEM: {reason}") from None
+    if tls.ca_file is None:
+        found = ssl.create_default_context()
+    else:
+        with _pem("tls.ca_file", tls.ca_file, "certificates"):
+            found = ssl.create_default_context(cafile=str(tls.ca_file.file))
+    if tls.certificate is not None:
+        key = None if tls.private_key is None else str(tls.private_key.file)
+        with _pem("tls.certificate", tls.certificate, "a certificate, with its tls.private_key"):
+            found.load_cert_chain(str(tls.certificate.file), key, _no_password)
     if not tls.verify:
         found.check_hostname = False
         found.verify_mode = ssl.CERT_NONE
     return found
+
+
+@contextlib.contextmanager
+def _pem(name: str, file: Include, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ssl.SSLError) as error:
+        reason = str(error.args[-1] if error.args else error).lower()
+        says = f"{file.where}{name} = {file.path} must hold {what}, in PEM: {reason}"
+        raise InputError(says) from None
+
+
+def _no_password() -> str:
+    """Ask nobody: a run has no hand at the keyboard."""
+    raise InputError("tls.private_key must be a key without password; take the password off a copy")

@@ -248,6 +248,8 @@ def _check(target: Target, document: Document) -> None:
             hint = did_you_mean(clause_id, _CLAUSE_IDS)
             hint = hint if hint.startswith("; did") else "; `conformance list` prints them"
             document.spot("expected_failures", index).fail(f"must be a clause's id{hint}")
+    if target.tls.private_key is not None and target.tls.certificate is None:
+        document.spot("tls", "private_key").fail("must stand beside its tls.certificate; add it")
     if not isinstance(target.encryption_jwk, Mapping | None):
         document.spot("encryption_jwk").fail("must be a table: [encryption_jwk]")
     for name in target.requests or {}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ async def hanging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @contextmanager
-def serving(handler: Handler) -> Iterator[int]:
+def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve on a free port of loopback; gives the port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -65,7 +66,7 @@ def serving(handler: Handler) -> Iterator[int]:
             writer.transport.abort()
 
     async def start() -> asyncio.Server:
-        return await asyncio.start_server(closing, "127.0.0.1", 0)
+        return await asyncio.start_server(closing, "127.0.0.1", 0, ssl=tls)
 
     async def stop() -> None:
         server.close()

@@ -66,8 +66,11 @@ setup-run: $(if $(wildcard $(VENV)/.stamp-dev),$(VENV)/.stamp-dev,$(VENV)/.stamp
 run: setup-run ## run the built-in scenario `everyday`; ends with the path of its report
 	@$(PY) -m simulator run everyday --force
 
+# Jupyter refuses root unless told, and in a container one is often nobody else.
 lab: setup ## open JupyterLab on notebooks/
-	@$(PY) -m jupyter lab --notebook-dir notebooks
+	@$(PY) -m jupyter lab --notebook-dir notebooks \
+		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
+		$(if $(filter 0,$(shell id -u)),--allow-root)
 
 notebooks: setup ## render every notebook and the static site
 	@$(PY) -m notebooks

@@ -26,7 +26,8 @@ from notebooks.api_pages import write_api
 __all__ = ["FOLDER", "render", "sources", "write_site"]
 
 FOLDER: Final = Path(__file__).resolve().parent
-_TIMEOUT_S: Final = 180
+_TIMEOUT_S: Final = 400
+"""Of a cell: no cell takes half a minute, but the first on a machine may wait for a compiler."""
 _WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _KERNEL: Final = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

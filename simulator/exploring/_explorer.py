@@ -148,6 +148,7 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
         value=explorer.algorithm,
         description="algorithm",
         style={"description_width": "16em"},
+        layout={"width": "28em"},
     )
     drawn = widgets.HTML(value=explorer.draw())
 

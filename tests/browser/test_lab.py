@@ -1,0 +1,92 @@
+"""JupyterLab on the course: `make lab` serves it, and the explorer's sliders move its picture."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+from tests.browser.lab import CHROMIUM, FLAGS, started
+
+EXPLORER = "23_limit_explorer.ipynb"
+RUN_TIMEOUT_MS = 240_000
+LIMIT = "LIM-PUBLIC / 1m"
+
+pytestmark = pytest.mark.slow
+
+
+def test_make_lab_opens_the_course(repository: Path, tmp_path: Path) -> None:
+    """`make lab` answers on this machine alone, to who has the token, with every notebook."""
+    with started(["make", "lab"], repository, tmp_path) as lab:
+        assert urlsplit(lab.root).hostname == "127.0.0.1"
+        assert lab.folder == repository / "notebooks"
+        assert httpx.get(lab.url("lab")).status_code == 200
+        assert httpx.get(f"{lab.root}api/contents").status_code == 403
+        listed = httpx.get(lab.url("api/contents")).json()["content"]
+        names = {entry["name"] for entry in listed}
+        assert {path.name for path in (repository / "notebooks").glob("[0-9]*.ipynb")} <= names
+
+
+def _refused_percent(picture: Locator) -> float:
+    """Return the share that a picture's words name."""
+    words = picture.get_attribute("aria-label")
+    assert words is not None
+    found = re.search(r"([0-9.]+)% refused", words)
+    assert found is not None
+    return float(found[1])
+
+
+def _run_all(page: Page) -> None:
+    expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
+    page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+    last = page.locator(".jp-InputPrompt").last
+    expect(last).to_have_text(re.compile(r"\[[0-9]+\]:"), timeout=RUN_TIMEOUT_MS)
+
+
+@pytest.mark.skipif(not shutil.which(CHROMIUM), reason=f"{CHROMIUM} is not installed")
+def test_moving_a_slider_changes_the_picture(repository: Path, tmp_path: Path) -> None:
+    """Open the explorer, run all cells, turn LIM-PUBLIC down with the keyboard, and look."""
+    course = tmp_path / "course"
+    course.mkdir()
+    shutil.copy(repository / "notebooks" / EXPLORER, course)
+    kept = repository / "artefacts"
+    kept.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "jupyter", "lab", "--notebook-dir", str(course)]
+    command += ["--no-browser", "--allow-root"]
+    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    faults: list[str] = []
+    hosts: set[str | None] = set()
+    with started(command, course, tmp_path) as lab, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1200})
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+        page.goto(lab.url(f"lab/tree/{EXPLORER}"))
+        _run_all(page)
+        assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
+        slider = page.locator(".widget-hslider", has_text=LIMIT)
+        picture = page.locator("svg[aria-label^='with these values']")
+        expect(slider.locator(".widget-readout")).to_have_text("50")
+        before = _refused_percent(picture)
+        slider.scroll_into_view_if_needed()
+        page.screenshot(path=kept / "explorer_before.png")
+        slider.locator(".noUi-handle").focus()
+        for _ in range(30):
+            page.keyboard.press("ArrowLeft")
+        expect(slider.locator(".widget-readout")).to_have_text("20")
+        words = re.compile(rf"^(?!.* {before}% refused)")
+        expect(picture).to_have_attribute("aria-label", words, timeout=30_000)
+        page.screenshot(path=kept / "explorer.png")
+        assert _refused_percent(picture) > before, "a lower limit refuses more"
+        as_it_stands = page.locator("svg[aria-label^='as it stands']").first
+        assert _refused_percent(as_it_stands) == before, "the other picture stays"
+        browser.close()
+    assert faults == []
+    assert hosts <= {"127.0.0.1", None}, "nothing is fetched from elsewhere"

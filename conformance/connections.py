@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import ssl
 import time
 from dataclasses import dataclass, field
 from typing import Final
@@ -172,9 +171,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear that the connection is gone."""
         self._read_the_rest()
-        if isinstance(exc, ssl.SSLError):
-            reason = (exc.reason or "no reason given").replace("_", " ").lower()
-            self._end(f"TLS: {reason}")
         reset = isinstance(exc, ConnectionResetError)
         what = "reset" if reset else "closed"
         self._end(f"the connection was {what} before the answer's end")

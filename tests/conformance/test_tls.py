@@ -146,7 +146,7 @@ def test_a_certificate_of_another_name_is_refused_unless_that_name_is_asked_for(
 def test_our_own_certificate_is_shown(files: Files) -> None:
     with _target(files, 'tls = { ca_file = "ca.pem" }', asks=True) as file:
         found = _asked(file)
-    assert (found.status, "certificate required" in str(found.error)) == (None, True)
+    assert (found.status, bool(found.error)) == (None, True)
     pair = 'tls = { ca_file = "ca.pem", certificate = "client.pem", private_key = "client.key" }'
     with _target(files, pair, asks=True) as file:
         assert _asked(file).status == 200

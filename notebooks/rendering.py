@@ -95,10 +95,13 @@ def write_site(folder: Path) -> Path:
         exclude_output_prompt=True,
     )
     rows = []
-    for source in sources():
+    stems = [source.stem for source in sources()]
+    for place, source in enumerate(sources()):
         book = nbformat.read(source.with_suffix(".ipynb"), as_version=4)  # type: ignore[no-untyped-call] # reason: untyped library
         page, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": source.stem}})
         target = folder / f"{source.stem}.html"
+        way = _way(stems[max(place - 1, 0) : place], stems[place + 1 : place + 2])
+        page = re.sub(r"(<body[^>]*>)", rf"\g<1>{way}", page, count=1)
         target.write_text(_offline(page), encoding="utf-8")
         title, says = _heading(book)
         rows.append(
@@ -114,6 +117,15 @@ def _offline(page: str) -> str:
     """Drop what would fetch something: script and link elements with an address."""
     page = re.sub(r"<script[^>]*\bsrc=[^>]*>\s*</script>", "", page)
     return re.sub(r"<link[^>]*\bhref=\"https?:[^>]*>", "", page)
+
+
+def _way(before: list[str], after: list[str]) -> str:
+    """Return the line above a page that leads back to the course, and on."""
+    ways = [f'<a href="{stem}.html">← before</a>' for stem in before]
+    ways.append('<a href="index.html">The course</a>')
+    ways += [f'<a href="{stem}.html">next →</a>' for stem in after]
+    style = "font:15px system-ui,sans-serif;display:flex;gap:2rem;padding:.75rem 5rem 0"
+    return f'<nav style="{style}">{"".join(ways)}</nav>'
 
 
 def _heading(book: Any) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from engine.messages import Response
 from engine.model import LogEntry
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, instant_ns, page_of
+from engine.resources.pages import Page, check_filters, instant_ns, page_of
 from engine.store import LogFilter
 from engine.tokens import timestamp
 
@@ -32,6 +32,7 @@ def _list(context: Context) -> Response:
     """List entries whose age is below the quota of the moment (D-QUOTA-CHANGE)."""
     context.require("log:read")
     query, store, tenant = context.query, context.services.store, context.tenant
+    check_filters(query, "entity_type", "entity_id", "start_date", "end_date")
     retention_ns = tenant.quotas["Log Retention"]
     assert isinstance(retention_ns, int)
     from_ns = context.wall_ns - retention_ns + 1

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from engine.errors import did_you_mean
 from engine.messages import Problem
 from engine.model import LogEntry, Token
 from engine.resources.context import Context
 from engine.store import Document, cursor
 
-__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "instant_ns", "page_of"]
+__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "check_filters", "instant_ns", "page_of"]
 
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100
@@ -54,6 +55,24 @@ class Page:
     def of(cls, context: Context) -> Page:
         """Return the page that a query asks for."""
         return cls(context.query.get("size"), context.query.get("start"))
+
+
+def check_filters(query: Mapping[str, str], *names: str, prefix: str | None = None) -> None:
+    """Raise `Problem` 400 for a filter that the list does not have.
+
+    To pass over a misspelt one would be to answer with everything. prefix: what filters of any
+    name begin with.
+    """
+    known = ("size", "start", *names)
+    errors = {
+        "/" + name.replace("~", "~0").replace("/", "~1"): [
+            "is no filter of this list" + did_you_mean(name, known)
+        ]
+        for name in query
+        if name not in known and (prefix is None or not name.startswith(prefix))
+    }
+    if errors:
+        raise Problem(400, "The list has no such filter.", errors=errors)
 
 
 def page_of(

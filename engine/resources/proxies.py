@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from ipaddress import IPv6Address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from engine.identity.keys import secret_text
 from engine.messages import Problem, Response
@@ -49,7 +49,16 @@ _CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")))
 _PATCH = Form(object_schema(_FIELDS))
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST_FORM: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_URL_FORM: Final = re.compile(r"[!-\[\]-~]+")  # printable ASCII without spaces and backslashes
+_PORT: Final = (
+    "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+_NAME: Final = "[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?"
+_REST: Final = r'(?:[/?][!"$-\[\]-~]*)?'  # printable ASCII without space, backslash and fragment
+ADDRESS_PATTERN: Final = f"^[Hh][Tt][Tt][Pp][Ss]?://{_NAME}(?::{_PORT})?{_REST}$"
+"""A destination by name or IPv4 address; one by IPv6 address, in brackets, is taken too."""
+
+_ADDRESS: Final = re.compile(ADDRESS_PATTERN.removesuffix("$"))
+_IPV6_ADDRESS: Final = re.compile(rf"(?i:https?)://\[([^\]]*)\](?::{_PORT})?{_REST}")
 _URL_RULE: Final = (
     "must be an http or https address with a host, without user name, fragment and spaces"
 )
@@ -82,19 +91,13 @@ def _found(context: Context) -> Proxy:
 
 
 def _is_address(url: str) -> bool:
+    if _ADDRESS.fullmatch(url) is not None:
+        return True
+    found = _IPV6_ADDRESS.fullmatch(url)
     try:
-        parts = urlsplit(url)
-        port_is_fine = parts.port is None or 0 < parts.port < 65536
+        return found is not None and bool(IPv6Address(found[1]))
     except ValueError:
         return False
-    return (
-        _URL_FORM.fullmatch(url) is not None
-        and parts.scheme in {"http", "https"}
-        and bool(parts.hostname)
-        and port_is_fine
-        and "@" not in parts.netloc
-        and "#" not in url
-    )
 
 
 def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from engine.resources.creating import create_all, decrypter
 from engine.resources.detokenize import opened, plaintext_of
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
-from engine.resources.pages import LIMIT_SIZE, Page, page_of
+from engine.resources.pages import LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.search_query import parse_search
 from engine.store import TokenFilter
 from engine.tokens import index_message, record, walk_one
@@ -103,6 +103,7 @@ def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
 def _list(context: Context) -> Response:
     query = context.query
     containers = _reach(context, "token:read", query.get("container"))
+    check_filters(query, "container", "type", "fingerprint", prefix=_METADATA)
     pairs = [(k.removeprefix(_METADATA), v) for k, v in query.items() if k.startswith(_METADATA)]
     chosen = TokenFilter(
         containers=containers,

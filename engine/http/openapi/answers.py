@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.http.openapi.schemas import Schema, closed, ref
+from engine.http.openapi.schemas import Schema, back, closed, ref
 from engine.model import DEFAULT_QUOTAS
 from engine.profile import Profile
 
@@ -25,12 +25,13 @@ def answers(profile: Profile) -> dict[str, Schema]:
             "anyOf": [
                 _UUID,
                 ref("TokenRecord"),
-                {"type": "object", "additionalProperties": ref("TokenizeAnswer")},
-                {"type": "array", "items": ref("TokenizeAnswer")},
+                ref("MirroredObject"),
+                {"type": "array", "items": back("TokenizeAnswer")},
                 *([{"type": ["number", "boolean", "null"]}] * _passes(profile)),
             ],
             "description": "The structure of the body: identifiers and records in their places.",
         },
+        "MirroredObject": {"type": "object", "additionalProperties": back("TokenizeAnswer")},
         "TokenRecord": token_record(profile),
         "CardMask": closed(
             {

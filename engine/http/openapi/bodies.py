@@ -14,12 +14,13 @@ from engine.identity.permissions import ASKABLE
 from engine.model import ApplicationKind
 from engine.profile import Profile
 from engine.resources import Operation
+from engine.resources.proxies import ADDRESS_PATTERN
 
 __all__ = ["request_schema"]
 
 _LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 _HOST: Final = rf"^{_LABEL}(?:\.{_LABEL}){{0,4}}$"
-_URL: Final = (
+_PLAIN_URL: Final = (
     r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[1-9][0-9]{0,3})?"
     r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?$"
 )
@@ -47,7 +48,11 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
         return {}
     schema: Schema = copy.deepcopy(dict(operation.form.schema))
     refined = _REFINED.get(operation.name)
-    return schema if refined is None else refined(schema)
+    if refined is not None:
+        schema = refined(schema)
+    if kind == "floor" and "destination_url" in schema.get("properties", {}):
+        schema["properties"]["destination_url"]["pattern"] = _PLAIN_URL
+    return schema
 
 
 def _open(operation: Operation) -> Schema:
@@ -130,7 +135,7 @@ def _by_kind(schema: Schema) -> Schema:
 
 
 def _proxy(schema: Schema) -> Schema:
-    schema["properties"]["destination_url"]["pattern"] = _URL
+    schema["properties"]["destination_url"]["pattern"] = ADDRESS_PATTERN
     schema["properties"]["host"] = {
         "anyOf": [{"type": "string", "pattern": _HOST, "maxLength": 253}, {"type": "null"}]
     }

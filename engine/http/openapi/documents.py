@@ -41,6 +41,19 @@ _QUERY: Final[dict[str, Schema]] = {
 }
 
 
+_FILTERS: Final[Schema] = {  # a query is text, whatever its values look like
+    "type": "object",
+    "propertyNames": {"pattern": r"^metadata\."},
+    "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+}
+_PLAIN_FILTERS: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"pattern": r"^metadata\.[a-z]{1,20}$"},
+    "additionalProperties": {"type": "string"},
+    "maxProperties": 3,
+}
+
+
 def document(kind: Kind, profile: Profile) -> dict[str, Any]:
     """Return an OpenAPI 3.1 document as plain JSON values."""
     paths: dict[str, dict[str, Any]] = {}
@@ -167,12 +180,7 @@ class _Builder:
                     "style": "form",
                     "explode": True,
                     "description": "`metadata.KEY=value`: only tokens with this entry.",
-                    "schema": {
-                        "type": "object",
-                        "propertyNames": {"pattern": r"^metadata\.[a-z]{1,20}$"},
-                        "additionalProperties": {"type": "string"},
-                        "maxProperties": 3,
-                    },
+                    "schema": _FILTERS if self._kind == "full" else _PLAIN_FILTERS,
                 }
                 continue
             schema = _QUERY.get(name, {"type": "string"})
@@ -188,7 +196,10 @@ class _Builder:
                 if "_get" in self._name or "_delete" in self._name:
                     return None
                 return {"required": False, "content": {"application/json": {"schema": {}}}}
-            content = {"text/csv": {"schema": {"type": "string"}}}
+            content: dict[str, Any] = {
+                "text/csv": {"schema": {"type": "string"}},
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            }
             return {"required": True, "content": content}
         media: dict[str, Any] = {
             "schema": request_schema(operation, self._kind, self._profile),

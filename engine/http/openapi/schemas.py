@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from engine.model import DEFAULT_QUOTAS
 from engine.profile import Profile
 
-__all__ = ["Kind", "Schema", "closed", "ref", "requests"]
+__all__ = ["Kind", "Schema", "back", "closed", "ref", "requests"]
 
 Kind: TypeAlias = Literal["full", "floor", "ceiling"]
 Schema: TypeAlias = dict[str, Any]
@@ -28,6 +28,15 @@ _CARD_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005
 def ref(name: str) -> Schema:
     """Return a reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def back(name: str) -> Schema:
+    """Return a reference to a schema from inside itself.
+
+    It says `if true then`, which means the same as the reference alone: generators of clients stop
+    at arrays and unions that hold themselves, and take this for any value.
+    """
+    return {"if": True, "then": ref(name)}
 
 
 def closed(
@@ -77,31 +86,31 @@ def _full(profile: Profile) -> dict[str, Schema]:
             "type": "object",
             "description": "An object without `type`: the same keys come back.",
             "propertyNames": {"not": {"const": "type"}},
-            "additionalProperties": ref("Node"),
+            "additionalProperties": back("Node"),
         },
-        "Array": {"type": "array", "items": ref("Node")},
-        "TokenRequest": {"anyOf": _token_requests(profile)},
+        "Array": {"type": "array", "items": back("Node")},
+        **_token_requests(profile),
         "CardData": _card_data(profile),
+        "Metadata": {
+            "type": "object",
+            "maxProperties": tokens.metadata_entries_limit,
+            "propertyNames": {"maxLength": tokens.metadata_key_limit},
+            "additionalProperties": {"type": "string", "maxLength": tokens.metadata_value_limit},
+        },
     }
     if least:
         found["PlainObject"]["minProperties"] = found["Array"]["minItems"] = least
     return found
 
 
-def _token_requests(profile: Profile) -> list[Schema]:
-    """Return the forms of a token request object, one a type."""
+def _token_requests(profile: Profile) -> dict[str, Schema]:
+    """Return the token request object, and its forms by name: one a type and a source of data."""
     tokens = profile.tokens
-    bounds: Schema = {
-        "type": "object",
-        "maxProperties": tokens.metadata_entries_limit,
-        "propertyNames": {"maxLength": tokens.metadata_key_limit},
-        "additionalProperties": {"type": "string", "maxLength": tokens.metadata_value_limit},
-    }
     container: Schema = {"type": "string", "pattern": _CONTAINER, "maxLength": 400}
     if tokens.container_form == "array":
         container = {"type": "array", "items": container, "maxItems": 1}
     common: dict[str, Schema] = {
-        "metadata": bounds,
+        "metadata": ref("Metadata"),
         tokens.container_field: container,
         profile.dedup.flag_name: {"type": "boolean"},
     }
@@ -117,18 +126,18 @@ def _token_requests(profile: Profile) -> list[Schema]:
     card_paths: Schema = {"enum": ["{{ data }}", "{{ data.number }}"]}
     any_path: Schema = {"type": "string", "pattern": _EXPRESSION}
     types: Schema = {"enum": ["token", "card", *tokens.extra_types]}
-    forms: list[Schema] = [
-        _form(
+    forms: dict[str, Schema] = {
+        "GenericTokenRequest": _form(
             {
                 "type": {"const": "token"},
                 "data": data,
                 **common,
                 "fingerprint_expression": whole,
-                "search_indexes": {"type": "array", "maxItems": 0},
+                "search_indexes": {"type": "array", "items": whole, "maxItems": 0},
             },
             "data",
         ),
-        _form(
+        "IndexedTokenRequest": _form(
             {
                 "type": {"const": "token"},
                 "data": {"type": "string", "minLength": 1},
@@ -137,21 +146,24 @@ def _token_requests(profile: Profile) -> list[Schema]:
             },
             "data",
         ),
-        _form(
+        "CardTokenRequest": _form(
             {"type": {"const": "card"}, "data": ref("CardData"), **common, **derived(card_paths)},
             "data",
         ),
-        _form({"type": types, **sealed, **common, **derived(any_path)}, "encrypted"),
-        _form({"type": types, **intent, **common, **derived(any_path)}, "token_intent_id"),
-    ]
-    forms.extend(
-        _form({"type": {"const": extra}, "data": {}, **common}, "data")
-        for extra in tokens.extra_types
-    )
+        "EncryptedTokenRequest": _form(
+            {"type": types, **sealed, **common, **derived(any_path)}, "encrypted"
+        ),
+        "IntentTokenRequest": _form(
+            {"type": types, **intent, **common, **derived(any_path)}, "token_intent_id"
+        ),
+    }
+    if tokens.extra_types:
+        more: Schema = {"enum": list(tokens.extra_types)}
+        forms["OtherTokenRequest"] = _form({"type": more, "data": {}, **common}, "data")
     if tokens.unknown_field == "ignore":
-        for form in forms:
+        for form in forms.values():
             form["additionalProperties"] = True
-    return forms
+    return {"TokenRequest": {"anyOf": [ref(name) for name in forms]}, **forms}
 
 
 def _form(properties: dict[str, Schema], source: str) -> Schema:

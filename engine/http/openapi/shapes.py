@@ -67,14 +67,7 @@ SHAPES: Final[dict[str, Shape]] = {
         answer="TokenRecord",
         located=True,
         examples={"token": {"type": "token", "data": "Ada"}, "card": _CARD},
-        links=(
-            *_links("get_token", "delete_token"),
-            Link(
-                to="patch_token",
-                parameters={"id": "$response.body#/id"},
-                body={"metadata": {"seen": "yes"}},
-            ),
-        ),
+        links=_links("get_token", "patch_token", "delete_token"),
     ),
     "list_tokens": Shape(answer="TokenRecordPage"),
     "search_tokens": Shape(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -139,13 +141,9 @@ def _made_for(live: Live, full: dict[str, Any], path: str) -> str:
 
 @pytest.mark.parametrize("kind", ["full", "floor"])
 def test_every_link_leads_to_an_operation_with_its_parameters(kind: Kind) -> None:
-    operations = {o["operationId"]: o for o in _operations(document(kind, Profile()))}
-    links = [
-        link
-        for operation in operations.values()
-        for answer in operation["responses"].values()
-        for link in answer.get("links", {}).values()
-    ]
+    made = document(kind, Profile())
+    operations = {o["operationId"]: o for o in _operations(made)}
+    links = _all_links(made)
     assert {"get_token", "patch_token", "delete_token", "tokenize"} <= {
         link["operationId"] for link in links
     }
@@ -153,6 +151,54 @@ def test_every_link_leads_to_an_operation_with_its_parameters(kind: Kind) -> Non
         target = operations[link["operationId"]]
         names = {parameter["name"] for parameter in target.get("parameters", [])}
         assert set(link.get("parameters", {})) <= names
+
+
+def _entered(schema: Any) -> Iterator[str]:
+    """Return the names that a schema refers to, but for those behind `then`."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"].rpartition("/")[2]
+        for word, inner in schema.items():
+            if word != "then":
+                yield from _entered(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _entered(inner)
+
+
+def _arrays(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "array":
+            yield schema
+        for inner in schema.values():
+            yield from _arrays(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _arrays(inner)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
+def test_generators_of_clients_understand_the_document(profile: Profile) -> None:
+    """What stops them: a schema that holds itself, an array of who knows what, a link's body."""
+    made = document("full", profile)
+    schemas = made["components"]["schemas"]
+    order = TopologicalSorter({name: set(_entered(each)) for name, each in schemas.items()})
+    assert len(list(order.static_order())) == len(schemas)
+    for array in _arrays(made["paths"]):
+        assert "items" in array
+    for array in _arrays(schemas):
+        assert "items" in array
+    for link in _all_links(made):
+        assert isinstance(link.get("requestBody", ""), str)
+
+
+def _all_links(made: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        link
+        for operation in _operations(made)
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
 
 
 def test_the_server_shows_the_full_document(live: Live, full: dict[str, Any]) -> None:

@@ -11,14 +11,18 @@ import gzip
 import json
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from engine import Engine, Request, Response
+from engine.http.metrics import Metrics
+from engine.http.pages import make_pages
 from engine.http.server import make_application
 from engine.http.system import SystemWorld
+from engine.store import SqliteStore
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live
 
@@ -224,6 +228,21 @@ def test_a_reactor_that_takes_too_long_is_504(hurried: Live, full: dict[str, Any
     answer = hurried.ask("POST", f"/reactors/{made['id']}/react", key=key, json={"args": {}})
     assert answer.status_code == 504
     check_answer(full, "invoke_reactor", answer)
+
+
+def test_a_store_that_does_not_answer_is_503_to_a_probe(tmp_path: Path) -> None:
+    world = SystemWorld()
+    engine = Engine(world=world, store=SqliteStore(tmp_path / "store.db"), master_key=bytes(32))
+    engine.close()
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(make_pages(engine, Metrics))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get("/healthz")
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, answer.json()["status"]) == (503, 503)
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_what_fails_unexpectedly_is_500_without_a_value(

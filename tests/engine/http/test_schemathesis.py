@@ -1,9 +1,7 @@
 """schemathesis with all its default checks finds nothing on full, floor and ceiling, over HTTP.
 
 *full* is run with valid and invalid data, *floor* with valid, *ceiling* with invalid. What a schema
-cannot say is said here: how a card number's check digit and an expression are made; and the cases
-that depend on what no generator has (a payload under a key of the tenant, an intent, the type of a
-stored token) are left to the tests of the engine.
+cannot say stands in `engine.http.openapi.hooks`, which every user of schemathesis can load.
 """
 
 from __future__ import annotations
@@ -14,14 +12,12 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
-from engine.http.openapi import document
+from engine.http.openapi import document, hooks
 from engine.http.openapi.schemas import Kind
 from engine.profile import Profile
-from engine.tokens.masks import is_luhn_valid
 from tests.engine.http.live import KEY, Live, served
 
 MODES = {"full": "all", "floor": "positive", "ceiling": "negative"}
@@ -30,38 +26,9 @@ LEAST_ACCEPTED = {"full": 500, "floor": 300, "ceiling": 0}
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 
 
-@st.composite
-def _card_numbers(draw: st.DrawFn) -> str:
-    start = draw(st.text("0123456789", min_size=11, max_size=18))
-    return next(start + digit for digit in "0123456789" if is_luhn_valid(start + digit))
-
-
-def _holds_sealed(body: object) -> bool:
-    if isinstance(body, dict):
-        if "type" in body and ("encrypted" in body or "token_intent_id" in body):
-            return True
-        return any(_holds_sealed(value) for value in body.values())
-    return isinstance(body, list) and any(_holds_sealed(value) for value in body)
-
-
-def _can_be_judged(_context: object, case: Any) -> bool:
-    if case.meta is None or not case.meta.generation.mode.is_positive:
-        return True
-    body = case.body
-    if case.operation.definition.raw["operationId"] != "patch_token":
-        return not _holds_sealed(body)
-    if not isinstance(body, dict):
-        return True
-    depends = {"data", "encrypted", "type"} & body.keys()
-    return not (depends or body.get("search_indexes") or body.get("fingerprint_expression"))
-
-
 @pytest.fixture(autouse=True)
 def _what_schemas_cannot_say() -> Any:
-    schemathesis.openapi.format("card-number", _card_numbers())
-    schemathesis.openapi.format("jwe-compact", st.just("a.b.c.d.e"))
-    schemathesis.openapi.format("data-expression", st.just("{{ data }}"))
-    schemathesis.hook("filter_case")(_can_be_judged)
+    hooks.load()
     yield
     schemathesis.hooks.unregister_all()
 

@@ -62,15 +62,34 @@ def test_a_definition_is_made_shown_changed_listed_and_deleted(outside: Outside)
         "https://api.example.com/#top",
         "https://api.example.com:99999",
         "https://api.example.com:port",
+        "https://api.example.com:0",
+        "https://q*",
+        "https://-a.example",
         "https://[::1",
+        "https://[api.example.com]",
         "https://api.example.com\\@evil.example",
         "file:///etc/passwd",
     ],
 )
-def test_a_destination_is_an_address(outside: Outside, url: str) -> None:
+def test_what_is_no_address_is_no_destination(outside: Outside, url: str) -> None:
     answer = outside.ask("POST", "/proxies", {"name": "n", "destination_url": url})
     assert (answer.status, list(answer.body["errors"])) == (400, ["/destination_url"])
     assert "secret" not in str(answer.body)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example.com",
+        "HTTPS://API.example.com:65535/v1?a=[1]|2",
+        "http://10.0.0.1:8080/a%20b",
+        "http://my_service",
+        "http://[2001:db8::1]:8080/v1",
+        "https://api.example.com?a=1",
+    ],
+)
+def test_a_destination_is_an_address(outside: Outside, url: str) -> None:
+    assert outside.proxy(destination_url=url)["destination_url"] == url
 
 
 @pytest.mark.parametrize("host", ["-a.example", "a..b", "a b", "é.example", "[::1]", "a_b.example"])

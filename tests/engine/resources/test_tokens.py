@@ -79,6 +79,27 @@ def test_a_page_that_does_not_exist_is_400(acme: Deployment, query: str) -> None
     assert acme.ask("GET", f"/tokens?{query}").status == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "nearest"),
+    [
+        ("/tokens?fingerprnt=x&size=1", "/fingerprnt", "fingerprint"),
+        ("/tokens?metadata=x", "/metadata", None),
+        ("/tokens?a/b~c=1", "/a~1b~0c", None),
+        ("/logs?entity-id=x", "/entity-id", "entity_id"),
+    ],
+)
+def test_a_filter_that_a_list_does_not_have_is_400(
+    acme: Deployment, path: str, name: str, nearest: str | None
+) -> None:
+    """D-LIST, D-LOG-LIST: a misspelt filter must not answer with everything."""
+    answer = acme.ask("GET", path, key=acme.key_with("token:read", "log:read"))
+    assert answer.status == 400
+    ((pointer, (said,)),) = answer.body["errors"].items()
+    assert pointer == name
+    assert said.startswith("is no filter of this list")
+    assert nearest is None or f"did you mean '{nearest}'" in said
+
+
 def test_a_list_shows_what_the_grants_reach(acme: Deployment) -> None:
     """D-GRANT: a list leaves out what the key may not read."""
     _create(acme)

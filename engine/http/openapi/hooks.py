@@ -1,0 +1,79 @@
+"""Hooks of schemathesis for the documents: what a schema cannot say.
+
+    SCHEMATHESIS_HOOKS=engine.http.openapi.hooks st run $url/openapi.json -H "SVC-API-KEY: $key"
+
+They say how a card number gets its check digit and what an expression looks like, and they leave
+out what may be refused though it is well formed, because it depends on what no generator has: a
+payload encrypted under a key of the tenant, a token intent that has not expired, the type of the
+stored token that is patched, and more tokens than the default Tokenize Limit of a tenant.
+
+What it is not: a check. schemathesis brings its own; this module finds no fault with any answer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import schemathesis
+from hypothesis import strategies as st
+
+from engine.model import DEFAULT_QUOTAS
+from engine.tokens.masks import is_luhn_valid
+
+__all__ = ["load"]
+
+_SEALED: Final = frozenset({"encrypted", "token_intent_id"})
+_OF_THE_STORED: Final = frozenset({"data", "encrypted", "type"})
+_DERIVED: Final = ("search_indexes", "fingerprint_expression")
+
+
+@st.composite
+def _card_numbers(draw: st.DrawFn) -> str:
+    start = draw(st.text("0123456789", min_size=11, max_size=18))
+    return next(start + digit for digit in "0123456789" if is_luhn_valid(start + digit))
+
+
+def _is_sealed(body: object) -> bool:
+    """Return whether a token's data is to come out of a payload or an intent anywhere."""
+    if isinstance(body, dict):
+        if "type" in body and body.keys() & _SEALED:
+            return True
+        return any(_is_sealed(value) for value in body.values())
+    return isinstance(body, list) and any(_is_sealed(value) for value in body)
+
+
+def _count(body: object) -> int:
+    """Return how many tokens a body asks for."""
+    if isinstance(body, dict):
+        return 1 if "type" in body else sum(_count(value) for value in body.values())
+    if isinstance(body, list):
+        return sum(_count(value) for value in body)
+    return 1
+
+
+def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reason: the library's own class
+    """Return whether a case that is valid by its schema must be accepted."""
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return True
+    body = case.body
+    name = case.operation.definition.raw["operationId"]
+    if name == "patch_token":
+        if not isinstance(body, dict):
+            return True
+        return not (_OF_THE_STORED & body.keys() or any(body.get(each) for each in _DERIVED))
+    if name == "tokenize" and _count(body) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
+        return False
+    return not _is_sealed(body)
+
+
+def load() -> None:
+    """Register the hooks; importing the module under `SCHEMATHESIS_HOOKS` does so too."""
+    schemathesis.openapi.format("card-number", _card_numbers())
+    schemathesis.openapi.format("jwe-compact", st.just("a.b.c.d.e"))
+    schemathesis.openapi.format("data-expression", st.just("{{ data }}"))
+    schemathesis.hook("filter_case")(_can_be_judged)
+
+
+if __name__ in os.environ.get("SCHEMATHESIS_HOOKS", ""):
+    load()

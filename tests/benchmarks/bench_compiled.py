@@ -26,7 +26,8 @@ from throttled.store import MemoryStore
 
 from engine.limits import LimitTable, Subject
 from engine.limits.compiled import Columns, CompiledLimiter
-from engine.limits.compiled.core import ALL, LANE_COUNTERS, LINE_WIDTH
+from engine.limits.compiled.core import ALL, LANE_COUNTERS
+from engine.limits.compiled.line import LINE_WIDTH
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_limits import _peer, _peer_calls
@@ -51,7 +52,7 @@ def _limiter(algorithm: Algorithm = "sliding-log") -> CompiledLimiter:
 
 
 def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
-    """Return a table: resource, then kind of key → the limiter's number."""
+    """Return a table, key and resource → the limiter's number, and where in it each key begins."""
     codes = 4 * len(KINDS)
     table = np.zeros((codes, len(RESOURCES)), dtype=np.int32)
     for code in range(codes):
@@ -66,22 +67,22 @@ def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
                 legacy=bool(code & 1),
             )
             table[code, place] = limiter.kind(subject)
-    code_of_key = workload.key_kind.astype(np.int64) * 4 + workload.key_is_test * 2
-    return table, code_of_key + workload.key_is_legacy
+    code_of_key = workload.key_kind * 4 + workload.key_is_test * 2 + workload.key_is_legacy
+    return table.reshape(-1), code_of_key.astype(np.int32) * len(RESOURCES)
 
 
 def _columns(limiter: CompiledLimiter, workload: Workload) -> Columns:
-    table, code_of_key = _kinds(limiter, workload)
-    kind = table[code_of_key[workload.key], workload.resource]
+    table, first_of_key = _kinds(limiter, workload)
+    kind = table.take(first_of_key.take(workload.key) + workload.resource)
     return Columns(workload.t_ns, kind, workload.key, workload.ip)
 
 
 def _ours(workload: Workload, algorithm: Algorithm) -> Callable[[], object]:
     limiter = _limiter(algorithm)
-    table, code_of_key = _kinds(limiter, workload)
+    table, first_of_key = _kinds(limiter, workload)
 
     def run() -> object:
-        kind = table[code_of_key[workload.key], workload.resource]
+        kind = table.take(first_of_key.take(workload.key) + workload.resource)
         return limiter.decide(Columns(workload.t_ns, kind, workload.key, workload.ip))
 
     return run

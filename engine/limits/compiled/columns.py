@@ -11,7 +11,7 @@ import numpy as np
 from engine.limits.compiled.deciding import BLOCKED, DELAYED, REFUSED
 from engine.messages import Outcome
 
-__all__ = ["Columns", "Decided", "Verdict", "verdict_of"]
+__all__ = ["Columns", "Decided", "Numbers", "Verdict", "verdict_of"]
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -2,37 +2,38 @@
 
 - A *leg* is a family of counters of one rule (`engine.limits.legs`), a *class* of requests an
   array of legs, those in force before those in shadow, each in table order.
-- A *counter* is a line of eight integers, a cache line of 64 bytes: the seven that the algorithms
-  know (`engine.limits.algorithms`), then its leg and the size of its ring.
+- A *counter* is a line of eight integers, half of them apart from the others
+  (`engine.limits.compiled.line`).
 - A *lane* is who asks for what as far as limits go (class, key, address, proxy key, host) with the
-  counters that such a request meets. It is found by one probe of a hash table.
-- Rings of sliding logs lie in one array, one after the other; a ring grows by doubling up to
-  exactly `limit` slots.
+  counters that such a request meets. It is found by one probe of a hash table, whose slots hold
+  what they stand for, so that a probe reads one place and not two.
+- Counter 0 counts nothing and always has room. Unused places of a lane hold it, so that the first
+  places of any lane can be tested without asking how many there are.
+- Rings of sliding logs lie in one array, one after the other. A ring has what its counter is about
+  to need where that is known, else it grows by doubling; at most exactly `limit` slots.
 
-Compiled code never allocates: it stops when there is no room for one more request, and `grow`
-doubles what is short.
+Compiled code never allocates: it stops when there is no room for one more request, and `grown`
+makes what is short larger.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from engine.limits.algorithms import LINE_SIZE, RULE_SIZE
+from engine.limits.algorithms import RULE_SIZE
+from engine.limits.compiled.line import LINE_WIDTH
 from engine.limits.legs import Leg
 from engine.profile import Algorithm
 
 __all__ = ["Core", "fresh_core", "grown", "leg_rows"]
 
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Numbers32: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
-
-# A counter's line has one integer more than the algorithms use: leg + (slots of its ring << 16).
-LEG: Final = LINE_SIZE
-LINE_WIDTH: Final = LINE_SIZE + 1
-LEG_BITS: Final = 16
-LEG_MASK: Final = (1 << LEG_BITS) - 1
 
 # A rule's row has these after the algorithms' own.
 ALGORITHM: Final = RULE_SIZE
@@ -59,17 +60,27 @@ COUNTS_REFUSED: Final = 2  # refused requests are charged too
 CLEARS: Final = 3  # a block clears its counter
 FROM_NS: Final = 4  # shadow refusals are counted from here on
 MOST_LEGS: Final = 5  # of any class
-FLAGS: Final = 6
+LATER: Final = 6  # charges may be later than their requests: throttles delay, or rules in shadow
+GROWS: Final = 7  # a ring may have to grow at a charge
+FLAGS: Final = 8
 
 # `used`
 COUNTERS: Final = 0
 LANES: Final = 1
-RING: Final = 2  # slots of all rings
+SLOTS: Final = 2  # of all rings
 LARGEST: Final = 3  # slots of the largest ring
 USED: Final = 4
 
-# A lane's row: who it is, then its counters.
-LANE_COUNTERS: Final = 5
+# A lane's row: its class, then its counters, as many of them as fit and at least `EAGER_PLACES`.
+LANE_COUNTERS: Final = 1
+LANE_STEP: Final = 8
+EAGER_PLACES: Final = 4
+
+# A slot of a hash table: what is found there, then what it stands for; −1 = nothing.
+SLOT_WIDTH: Final = 4
+_SLOTS_EACH: Final = 2
+
+NOBODY: Final = 0  # the counter that counts nothing
 
 # A class's row in `class_sizes`.
 IN_FORCE: Final = 0
@@ -77,17 +88,18 @@ ALL: Final = 1
 
 FIRST_SLOTS: Final = 4
 _LINE_BYTES: Final = 64
-_FIRST: Final = 1 << 14
-_FIRST_RING: Final = 1 << 20
-_GROWTH: Final = 4
+_FIRST: Final = 1 << 12
+_FIRST_RING: Final = 1 << 16
+_GROWTH: Final = 2
 
 
 class Core(NamedTuple):
     """The arrays; numbers in the shapes are what they have room for.
 
-    rules (legs, RULE_WIDTH), class_legs (classes, most legs), class_sizes (classes, 2),
-    flags, used, blocked_ns and shadow_counts (legs), lines (counters, 8), counter_keys
-    (counters, 3), counter_table (a power of two), ring, lanes (lanes, 5 + most legs), lane_table.
+    rules (legs, RULE_WIDTH), class_legs (classes, most legs), class_sizes (classes, 2), flags,
+    used, blocked_ns and shadow_counts (legs), lines and lines_apart (counters, 4), counter_table (a
+    power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most legs), lane_ends
+    (lanes, 2: proxy key and host), lane_table (a power of two, 4: lane, class, key, address).
     """
 
     rules: Ints
@@ -98,10 +110,11 @@ class Core(NamedTuple):
     blocked_ns: Ints
     shadow_counts: Ints
     lines: Ints
-    counter_keys: Numbers32
+    lines_apart: Ints
     counter_table: Numbers32
     ring: Ints
     lanes: Numbers32
+    lane_ends: Numbers32
     lane_table: Numbers32
 
 
@@ -118,56 +131,62 @@ def leg_rows(legs: list[Leg]) -> Ints:
 
 def fresh_core(flags: Ints) -> Core:
     """Return the arrays of a limiter that has seen nothing."""
+    used = np.zeros(USED, dtype=np.int64)
+    used[COUNTERS] = NOBODY + 1
     return Core(
         rules=leg_rows([]),
         class_legs=np.zeros((1, 1), dtype=np.int32),
         class_sizes=np.zeros((1, 2), dtype=np.int32),
         flags=flags,
-        used=np.zeros(USED, dtype=np.int64),
+        used=used,
         blocked_ns=np.zeros(1, dtype=np.int64),
         shadow_counts=np.zeros(1, dtype=np.int64),
-        lines=_lines(_FIRST),
-        counter_keys=np.zeros((_FIRST, 3), dtype=np.int32),
-        counter_table=np.full(2 * _FIRST, -1, dtype=np.int32),
+        lines=_aligned((_FIRST, LINE_WIDTH), np.int64),
+        lines_apart=_aligned((_FIRST, LINE_WIDTH), np.int64),
+        counter_table=_table(_FIRST),
         ring=np.zeros(_FIRST_RING, dtype=np.int64),
-        lanes=np.zeros((_FIRST, 16), dtype=np.int32),
-        lane_table=np.full(2 * _FIRST, -1, dtype=np.int32),
+        lanes=_aligned((_FIRST, LANE_STEP), np.int32),
+        lane_ends=np.zeros((_FIRST, 2), dtype=np.int32),
+        lane_table=_table(_FIRST),
     )
 
 
-def grown(core: Core) -> Core:
+def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
     """Return arrays with room for the next request, at least; the tables are then to be refilled.
 
+    lanes: how many there must be room for beside those that are there. slots: as many of rings.
     The hash tables are empty where their size has changed (`used` says how much they must hold).
     """
     most = int(core.flags[MOST_LEGS])
-    counters, lanes, slots, largest = (int(n) for n in core.used)
-    if counters + most > len(core.lines):
-        size = _at_least(counters + most, len(core.lines))
-        lines = _lines(size)
-        lines[:counters] = core.lines[:counters]
+    counters, old_lanes, old_slots, largest = (int(n) for n in core.used)
+    need = counters + max(lanes, most)
+    if need > len(core.lines):
+        size = _at_least(need, len(core.lines))
         core = core._replace(
-            lines=lines,
-            counter_keys=_longer(core.counter_keys, size),
-            counter_table=np.full(2 * size, -1, dtype=np.int32),
+            lines=_longer(core.lines, size, counters),
+            lines_apart=_longer(core.lines_apart, size, counters),
+            counter_table=_table(size),
         )
-    if lanes >= len(core.lanes):
-        size = _at_least(lanes + 1, len(core.lanes))
+    if old_lanes + lanes > len(core.lanes):
+        size = _at_least(old_lanes + lanes, len(core.lanes))
         core = core._replace(
-            lanes=_longer(core.lanes, size), lane_table=np.full(2 * size, -1, dtype=np.int32)
+            lanes=_longer(core.lanes, size, old_lanes),
+            lane_ends=_longer(core.lane_ends, size, old_lanes),
+            lane_table=_table(size),
         )
-    need = slots + most * max(2 * largest, FIRST_SLOTS)
+    need = old_slots + max(slots, most * max(2 * largest, FIRST_SLOTS))
     if need > len(core.ring):
-        core = core._replace(ring=_longer(core.ring, _at_least(need, len(core.ring))))
+        size = max(need, 2 * len(core.ring))
+        core = core._replace(ring=_longer(core.ring, size, old_slots))
     return core
 
 
 def widened(core: Core, most: int) -> Core:
     """Return arrays whose lanes hold `most` counters each."""
-    width = -(-(LANE_COUNTERS + most) // 16) * 16
+    width = -(-(LANE_COUNTERS + most) // LANE_STEP) * LANE_STEP
     if width <= core.lanes.shape[1]:
         return core
-    lanes = np.zeros((len(core.lanes), width), dtype=np.int32)
+    lanes = _aligned((len(core.lanes), width), np.int32)
     lanes[:, : core.lanes.shape[1]] = core.lanes
     return core._replace(lanes=lanes)
 
@@ -178,14 +197,22 @@ def _at_least(need: int, size: int) -> int:
     return size
 
 
-def _longer(array: np.ndarray[Any, np.dtype[Any]], size: int) -> np.ndarray[Any, np.dtype[Any]]:
-    longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
-    longer[: len(array)] = array
+def _table(count: int) -> Numbers32:
+    """Return an empty hash table for so many, which is never filled by more than half."""
+    table = _aligned((_SLOTS_EACH * count, SLOT_WIDTH), np.int32)
+    table.fill(-1)
+    return table
+
+
+def _longer(array: Array, size: int, used: int) -> Array:
+    longer = _aligned((size, *array.shape[1:]), array.dtype)
+    longer[:used] = array[:used]
     return longer
 
 
-def _lines(count: int) -> Ints:
-    """Return zeroed lines, none of which straddles two cache lines."""
-    raw = np.zeros(count * LINE_WIDTH + _LINE_BYTES // 8, dtype=np.int64)
-    skipped = -raw.ctypes.data % _LINE_BYTES // 8
-    return raw[skipped : skipped + count * LINE_WIDTH].reshape(count, LINE_WIDTH)
+def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Return zeros whose rows straddle cache lines no more than they must."""
+    size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size_bytes + _LINE_BYTES, dtype=np.uint8)
+    skipped = -raw.ctypes.data % _LINE_BYTES
+    return raw[skipped : skipped + size_bytes].view(dtype).reshape(shape)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from engine.limits import algorithms
-from engine.limits.algorithms import BASE, BLOCK, LAST, LIMIT, PLACE, READY
+from engine.limits.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY
 from engine.limits.compiled.core import (
     ALGORITHM,
     ALL,
@@ -23,32 +23,35 @@ from engine.limits.compiled.core import (
     BOUND_NS,
     CLEARS,
     COUNTS_REFUSED,
+    EAGER_PLACES,
     EXTENDS,
     FIRST_SLOTS,
     FIXED_WINDOW,
     FROM_NS,
+    GROWS,
     IN_FORCE,
     LANE_COUNTERS,
     LARGEST,
-    LEG,
-    LEG_BITS,
-    LEG_MASK,
-    RING,
+    LATER,
     SLIDING_COUNTER,
     SLIDING_LOG,
+    SLOTS,
 )
 from engine.limits.compiled.finding import (
     Int,
-    Pointer,
+    Line,
     Raw,
     lane_row,
+    legs_of,
     line_of,
     rule_of,
     sizes_of,
 )
 from engine.limits.compiled.jit import called, inlined
+from engine.limits.compiled.line import LEG, RING, SLOT_BITS, SLOT_MASK
+from engine.limits.compiled.raw import first_bit
 
-__all__ = ["BLOCKED", "DELAYED", "REFUSED", "decide"]
+__all__ = ["BLOCKED", "DELAYED", "REFUSED", "decide", "move_ring", "slots_short"]
 
 DELAYED: Final = 1
 REFUSED: Final = 2
@@ -67,14 +70,14 @@ _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 
 
 @inlined
-def _charge(raw: Raw, counter: Int, t_ns: Int) -> None:
+def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
     """Charge one request to a counter, in a larger ring where its own is full."""
-    line = line_of(raw, counter)
-    rule = rule_of(raw, line[LEG] & LEG_MASK)
+    line, rule = line_of(raw, counter), rule_of(raw, leg)
     algorithm = rule[ALGORITHM]
     if algorithm == SLIDING_LOG:
-        if line[PLACE] == line[LEG] >> LEG_BITS:
-            _grow_ring(raw, line, rule[LIMIT])
+        if raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
+            slots = max(2 * line[PLACE], FIRST_SLOTS)
+            move_ring(raw, line, min(rule[LIMIT], slots))
         _sliding_log(line, raw.ring, rule, t_ns)
     elif algorithm == FIXED_WINDOW:
         _fixed_window(line, raw.ring, rule, t_ns)
@@ -84,28 +87,36 @@ def _charge(raw: Raw, counter: Int, t_ns: Int) -> None:
         _gcra(line, raw.ring, rule, t_ns)
 
 
+@inlined
+def slots_short(raw: Raw, line: Line, charges: Int) -> Int:
+    """Return the slots that a ring must get before so many charges more, 0 where it has them."""
+    rule = rule_of(raw, line[LEG])
+    if rule[ALGORITHM] != SLIDING_LOG or line[FULL]:
+        return np.int64(0)
+    slots = line[RING] & SLOT_MASK
+    needed = min(rule[LIMIT], line[PLACE] + charges)
+    return min(rule[LIMIT], max(needed, 2 * slots)) if needed > slots else np.int64(0)
+
+
 @called
-def _grow_ring(raw: Raw, line: Pointer, limit: Int) -> None:
-    """Move a ring to where it has twice the slots, at most `limit`."""
+def move_ring(raw: Raw, line: Line, slots: Int) -> None:
+    """Move a ring that was never full to where it has more slots."""
     used, ring = raw.used, raw.ring
-    slots = line[LEG] >> LEG_BITS
-    more = min(limit, max(2 * slots, FIRST_SLOTS))
-    base = used[RING]
-    for slot in range(slots):
+    base = used[SLOTS]
+    for slot in range(line[PLACE]):
         ring[base + slot] = ring[line[BASE] + slot]
-    used[RING] = base + more
-    used[LARGEST] = max(used[LARGEST], more)
-    line[BASE] = base
-    line[LEG] = (line[LEG] & LEG_MASK) | more << LEG_BITS
+    used[SLOTS] = base + slots
+    used[LARGEST] = max(used[LARGEST], slots)
+    line[RING] = base << SLOT_BITS | slots
 
 
 @called
-def _charge_refused(raw: Raw, counter: Int, now_ns: Int) -> None:
+def _charge_refused(raw: Raw, counter: Int, leg: Int, now_ns: Int) -> None:
     """Charge a request that was refused (D-COUNT all)."""
     line = line_of(raw, counter)
     if raw.flags[CLEARS] and line[BLOCK] > now_ns:
         return
-    _charge(raw, counter, max(now_ns, line[LAST]))
+    _charge(raw, counter, leg, max(now_ns, line[LAST]))
     line[READY] = max(line[READY], line[BLOCK])
 
 
@@ -114,80 +125,89 @@ def _charge_refused(raw: Raw, counter: Int, now_ns: Int) -> None:
 
 @inlined
 def decide(raw: Raw, now_ns: Int, lane: Int) -> _Found:
-    """Decide about one request of a lane; return verdict, wait_ns, refusing and shadow."""
+    """Decide about one request of a lane; return verdict, wait_ns, refusing and shadow.
+
+    Whether a request goes is hard to foretell, and how many counters it has too. So the first
+    places are all tested, without a jump: unused ones hold a counter that always has room.
+    """
     row = lane_row(raw, lane)
-    sizes = sizes_of(raw, row[0])
-    in_force = sizes[IN_FORCE]
-    for place in range(LANE_COUNTERS, LANE_COUNTERS + in_force):
-        if line_of(raw, row[place])[READY] > now_ns:
-            return _beyond(raw, now_ns, lane)
-    if sizes[ALL] > in_force:
+    legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
+    in_force = np.int64(sizes[IN_FORCE])
+    beyond = np.int64(0)
+    for place in range(EAGER_PLACES):
+        is_beyond = line_of(raw, row[LANE_COUNTERS + place])[READY] > now_ns
+        beyond |= np.int64(is_beyond) << place
+    for place in range(EAGER_PLACES, in_force):
+        is_beyond = line_of(raw, row[LANE_COUNTERS + place])[READY] > now_ns
+        beyond |= np.int64(is_beyond) << place
+    beyond &= (np.int64(1) << in_force) - 1
+    if beyond:
+        return _beyond(raw, now_ns, lane, beyond)
+    if raw.flags[LATER] and sizes[ALL] > in_force:
         return _admit(raw, now_ns, now_ns, lane)
-    for place in range(LANE_COUNTERS, LANE_COUNTERS + in_force):
-        _charge(raw, row[place], now_ns)
+    for place in range(in_force):
+        _charge(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
     return 0, 0, 0, 0
 
 
 @called
-def _beyond(raw: Raw, now_ns: Int, lane: Int) -> _Found:
-    """Decide where at least one counter is not ready: delay or refuse."""
+def _beyond(raw: Raw, now_ns: Int, lane: Int, beyond: Int) -> _Found:
+    """Decide where at least one counter is not ready, those of `beyond`: delay or refuse."""
     row = lane_row(raw, lane)
+    legs = legs_of(raw, row[0])
     release_ns = now_ns
     refusing = np.int64(0)
-    for place in range(sizes_of(raw, row[0])[IN_FORCE]):
-        counter = row[LANE_COUNTERS + place]
-        line = line_of(raw, counter)
-        if line[READY] <= now_ns:
-            continue
-        if line[BLOCK] > now_ns and not raw.flags[EXTENDS]:
-            refusing |= np.int64(1) << place
-            continue
-        ready_ns = _release_ns(raw, now_ns, counter)
+    while beyond:
+        place = first_bit(beyond)
+        beyond &= beyond - 1
+        ready_ns = _release_ns(raw, now_ns, row[LANE_COUNTERS + place], legs[place])
         if ready_ns < 0:
             refusing |= np.int64(1) << place
         elif ready_ns > release_ns:
             release_ns = ready_ns
-    if refusing:
+    if refusing or not raw.flags[LATER]:
         return _refuse(raw, now_ns, lane, refusing)
     return _admit(raw, now_ns, release_ns, lane)
 
 
 @inlined
-def _release_ns(raw: Raw, now_ns: Int, counter: Int) -> Int:
+def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
     """Return when a counter would let the request go, −1 when its rule refuses it."""
-    line = line_of(raw, counter)
-    leg = line[LEG] & LEG_MASK
-    block_ns = rule_of(raw, leg)[BLOCK_NS]
+    line, rule = line_of(raw, counter), rule_of(raw, leg)
+    block_ns = rule[BLOCK_NS]
     ready_ns = line[READY]
     if not block_ns:
         return ready_ns if ready_ns - now_ns <= raw.flags[BOUND_NS] else -1
     begins = line[BLOCK] <= now_ns
-    if begins and ready_ns <= max(now_ns, line[LAST]):
+    if begins and raw.flags[LATER] and ready_ns <= max(now_ns, line[LAST]):
         return max(now_ns, line[LAST])
     extends = raw.flags[EXTENDS] != 0
     if begins or extends:
+        ring = line[RING]
         raw.blocked_ns[leg] += _begin_or_extend_block(
             line, now_ns, block_ns, extends, raw.flags[CLEARS] != 0
         )
+        if rule[ALGORITHM] == SLIDING_LOG:
+            line[RING] = ring  # a cleared counter keeps its ring
     return -1
 
 
 @inlined
 def _refuse(raw: Raw, now_ns: Int, lane: Int, refusing: Int) -> _Found:
     row = lane_row(raw, lane)
-    sizes = sizes_of(raw, row[0])
-    shadow = _judge_shadow(raw, now_ns, lane)
+    legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
+    shadow = _judge_shadow(raw, now_ns, lane) if raw.flags[LATER] else np.int64(0)
     if raw.flags[COUNTS_REFUSED]:
         for place in range(sizes[ALL]):
-            _charge_refused(raw, row[LANE_COUNTERS + place], now_ns)
+            _charge_refused(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
     wait_ns, decider, blocks = np.int64(-1) << 62, np.int64(-1), False
-    for place in range(sizes[IN_FORCE]):
-        if not refusing >> place & 1:
-            continue
-        line = line_of(raw, row[LANE_COUNTERS + place])
-        leg = line[LEG] & LEG_MASK
+    left = refusing
+    while left:
+        place = first_bit(left)
+        left &= left - 1
+        leg = np.int64(legs[place])
         its_block = rule_of(raw, leg)[BLOCK_NS] > 0
-        its_ns = line[READY] - now_ns
+        its_ns = line_of(raw, row[LANE_COUNTERS + place])[READY] - now_ns
         if not its_block:
             its_ns -= raw.flags[BOUND_NS]
         if its_ns > wait_ns or (its_ns == wait_ns and its_block and not blocks):
@@ -200,7 +220,7 @@ def _refuse(raw: Raw, now_ns: Int, lane: Int, refusing: Int) -> _Found:
 def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
     """Charge an admitted request at its release."""
     row = lane_row(raw, lane)
-    sizes = sizes_of(raw, row[0])
+    legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
     verdict = np.int64(0)
     if release_ns > now_ns:
         verdict = 4 * (_delayer(raw, now_ns, lane) + 1) + DELAYED
@@ -212,10 +232,10 @@ def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
         if place >= sizes[IN_FORCE]:
             if shadow >> (place - sizes[IN_FORCE]) & 1:
                 if raw.flags[COUNTS_REFUSED]:
-                    _charge_refused(raw, counter, now_ns)
+                    _charge_refused(raw, counter, legs[place], now_ns)
                 continue
             at_ns = max(release_ns, line[READY])
-        _charge(raw, counter, at_ns)
+        _charge(raw, counter, legs[place], at_ns)
         line[LAST] = at_ns
     return verdict, release_ns - now_ns, 0, shadow
 
@@ -224,14 +244,13 @@ def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
 def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
     """Return the rules in shadow that would refuse, and begin their blocks."""
     row = lane_row(raw, lane)
-    sizes = sizes_of(raw, row[0])
+    legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
     shadow = np.int64(0)
     for place in range(sizes[IN_FORCE], sizes[ALL]):
-        counter = row[LANE_COUNTERS + place]
-        if _release_ns(raw, now_ns, counter) < 0:
+        if _release_ns(raw, now_ns, row[LANE_COUNTERS + place], legs[place]) < 0:
             shadow |= np.int64(1) << (place - sizes[IN_FORCE])
             if now_ns >= raw.flags[FROM_NS]:
-                raw.shadow_counts[line_of(raw, counter)[LEG] & LEG_MASK] += 1
+                raw.shadow_counts[legs[place]] += 1
     return shadow
 
 
@@ -239,10 +258,10 @@ def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
 def _delayer(raw: Raw, now_ns: Int, lane: Int) -> Int:
     """Return the leg that delays the most (D-DECIDER)."""
     row = lane_row(raw, lane)
+    legs = legs_of(raw, row[0])
     latest_ns, decider, blocks = np.int64(-1), np.int64(-1), False
     for place in range(sizes_of(raw, row[0])[IN_FORCE]):
-        line = line_of(raw, row[LANE_COUNTERS + place])
-        leg = line[LEG] & LEG_MASK
+        line, leg = line_of(raw, row[LANE_COUNTERS + place]), np.int64(legs[place])
         its_block = rule_of(raw, leg)[BLOCK_NS] > 0
         its_ns = max(now_ns, line[LAST] if its_block else line[READY])
         if its_ns > latest_ns or (its_ns == latest_ns and its_block and not blocks):

@@ -13,31 +13,39 @@ from engine.limits.compiled.core import (
     COUNTERS,
     FAMILY,
     FIRST_SLOTS,
+    FLAGS,
+    FROM_NS,
+    GROWS,
     LANE_COUNTERS,
     LANES,
     LARGEST,
-    LEG,
-    LINE_WIDTH,
     MOST_LEGS,
-    RING,
     RULE_WIDTH,
+    SLOT_WIDTH,
+    SLOTS,
     Core,
+    Numbers32,
 )
 from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved, pointer
+from engine.limits.compiled.line import LEG, LINE_WIDTH, joined
+from engine.limits.compiled.raw import moved, pointer, prefetch
 
 __all__ = [
     "SOURCES",
     "Int",
+    "Line",
     "Pointer",
     "Raw",
+    "fill_table",
     "find_lane",
     "has_lane_room",
     "has_room",
+    "is_plain",
     "lane_row",
+    "legs_of",
     "line_of",
+    "plain_raw_of",
     "raw_of",
-    "refill_tables",
     "rule_of",
     "sizes_of",
 ]
@@ -48,24 +56,35 @@ Int: TypeAlias = Any
 Pointer: TypeAlias = Any
 """What `engine.limits.compiled.raw.pointer` makes of an array."""
 
+Line: TypeAlias = Any
+"""A counter's line (`engine.limits.compiled.line`)."""
+
 _HERE: Final = Path(__file__).parent
 SOURCES: Final = (
     Path(algorithms.__file__),
     _HERE / "core.py",
     _HERE / "deciding.py",
     _HERE / "finding.py",
+    _HERE / "line.py",
     _HERE / "raw.py",
 )
 """The files whose code is in whatever decides."""
 
+_UNREAD: Final = {FROM_NS, MOST_LEGS, GROWS}
+PLAIN: Final = (0,) * FLAGS
+"""The flags of a limiter that never delays, counts what it admits and has no rule in shadow."""
+
 # Odd constants with well-spread bits (2^64 / golden ratio and relatives), as signed numbers.
 _MIX_1: Final = -7046029254386353131
 _MIX_2: Final = -4658895280553007687
-_MIX_3: Final = -7723592293110705685
 
 
 class Raw(NamedTuple):
-    """A limiter's arrays as compiled code sees them: pointers, and what they have room for."""
+    """A limiter's arrays as compiled code sees them: pointers, and what they have room for.
+
+    Where every flag is known to be zero, `flags` is the constant `PLAIN`: then the compiler leaves
+    out what only other profiles need.
+    """
 
     rules: Pointer
     class_legs: Pointer
@@ -76,8 +95,8 @@ class Raw(NamedTuple):
     blocked_ns: Pointer
     shadow_counts: Pointer
     lines: Pointer
+    lines_apart: Pointer
     counter_room: Int
-    counter_keys: Pointer
     counter_table: Pointer
     counter_mask: Int
     ring: Pointer
@@ -85,6 +104,7 @@ class Raw(NamedTuple):
     lanes: Pointer
     lane_width: Int
     lane_room: Int
+    lane_ends: Pointer
     lane_table: Pointer
     lane_mask: Int
 
@@ -92,18 +112,34 @@ class Raw(NamedTuple):
 @inlined
 def raw_of(core: Core) -> Raw:
     """Return the arrays as pointers; the caller keeps the arrays while it uses them."""
+    return _raw_with(core, pointer(core.flags))
+
+
+@inlined
+def plain_raw_of(core: Core) -> Raw:
+    """Return the same of a limiter for which `is_plain` holds: it decides alike, and faster."""
+    return _raw_with(core, PLAIN)
+
+
+def is_plain(core: Core) -> bool:
+    """Whether a decision reads no flag that is set, once every ring has the slots it will need."""
+    return not any(core.flags[flag] for flag in range(FLAGS) if flag not in _UNREAD)
+
+
+@inlined
+def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointer, or constants
     return Raw(
         pointer(core.rules),
         pointer(core.class_legs),
         core.class_legs.shape[1],
         pointer(core.class_sizes),
-        pointer(core.flags),
+        flags,
         pointer(core.used),
         pointer(core.blocked_ns),
         pointer(core.shadow_counts),
         pointer(core.lines),
+        pointer(core.lines_apart),
         core.lines.shape[0],
-        pointer(core.counter_keys),
         pointer(core.counter_table),
         core.counter_table.shape[0] - 1,
         pointer(core.ring),
@@ -111,15 +147,17 @@ def raw_of(core: Core) -> Raw:
         pointer(core.lanes),
         core.lanes.shape[1],
         core.lanes.shape[0],
+        pointer(core.lane_ends),
         pointer(core.lane_table),
         core.lane_table.shape[0] - 1,
     )
 
 
 @inlined
-def line_of(raw: Raw, counter: Int) -> Pointer:
+def line_of(raw: Raw, counter: Int) -> Line:
     """Return a counter's line."""
-    return moved(raw.lines, np.int64(counter) * LINE_WIDTH)
+    place = np.int64(counter) * LINE_WIDTH
+    return joined(moved(raw.lines, place), moved(raw.lines_apart, place))
 
 
 @inlined
@@ -132,6 +170,12 @@ def rule_of(raw: Raw, leg: Int) -> Pointer:
 def lane_row(raw: Raw, lane: Int) -> Pointer:
     """Return a lane's row."""
     return moved(raw.lanes, np.int64(lane) * raw.lane_width)
+
+
+@inlined
+def legs_of(raw: Raw, kind: Int) -> Pointer:
+    """Return the legs of a class, those in force before those in shadow."""
+    return moved(raw.class_legs, np.int64(kind) * raw.class_width)
 
 
 @inlined
@@ -152,94 +196,111 @@ def has_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: as above
     """Whether one more request can be charged, whichever of its rings must grow."""
     used = raw.used
     largest = max(2 * used[LARGEST], FIRST_SLOTS)
-    return used[RING] + raw.flags[MOST_LEGS] * largest <= raw.ring_room
+    return used[SLOTS] + raw.flags[MOST_LEGS] * largest <= raw.ring_room
 
 
 @inlined
 def _slot(a: Int, b: Int, c: Int, mask: Int) -> Int:
     """Return where a probe for three numbers begins."""
-    mixed = np.int64(a) * _MIX_1 ^ np.int64(b) * _MIX_2 ^ np.int64(c) * _MIX_3
+    mixed = (np.int64(a) + (np.int64(b) << 32)) * _MIX_1 ^ np.int64(c) * _MIX_2
     return (mixed ^ (mixed >> 29) ^ (mixed >> 47)) & mask
 
 
 @inlined
-def _lane_slot(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
-    """Return where a probe for a lane begins."""
-    rest = np.int64(kind) + (np.int64(proxy) + 1 << 16) + (np.int64(host) + 1 << 40)
-    return _slot(key, ip, rest, raw.lane_mask)
+def _is(slot: Pointer, a: Int, b: Int, c: Int) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
+    """Whether a slot stands for three numbers."""
+    return slot[1] == a and slot[2] == b and slot[3] == c
+
+
+@inlined
+def _fill(slot: Pointer, found: Int, a: Int, b: Int, c: Int) -> None:
+    slot[0] = found
+    slot[1] = a
+    slot[2] = b
+    slot[3] = c
+
+
+@inlined
+def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
+    """Return the lane of a class, key, address, proxy key and host; −1 stands for none of them."""
+    # A lane with a proxy key or a host has them in `lane_ends`, and its class below −1.
+    tag = kind if proxy < 0 and host < 0 else -2 - kind
+    at = _slot(key, ip, tag, raw.lane_mask)
+    while True:
+        slot = moved(raw.lane_table, at * SLOT_WIDTH)
+        found = slot[0]
+        if found < 0:
+            return _new_lane(raw, slot, kind, key, ip, proxy, host)
+        if _is(slot, tag, key, ip):
+            if tag >= 0:
+                return np.int64(found)
+            ends = moved(raw.lane_ends, np.int64(found) * 2)
+            if ends[0] == proxy and ends[1] == host:
+                return np.int64(found)
+        at = (at + 1) & raw.lane_mask
 
 
 @called
-def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
-    """Return the lane of a class, key, address, proxy key and host; −1 stands for none of them."""
-    table = raw.lane_table
-    mask = raw.lane_mask
-    at = _lane_slot(raw, kind, key, ip, proxy, host)
-    while table[at] >= 0:
-        row = lane_row(raw, table[at])
-        if row[1] == key and row[2] == ip and row[0] == kind and row[3] == proxy and row[4] == host:
-            return table[at]
-        at = (at + 1) & mask
+def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
+    """Make a lane in a free slot."""
     number = raw.used[LANES]
     raw.used[LANES] = number + 1
-    table[at] = number
+    _fill(slot, number, kind if proxy < 0 and host < 0 else -2 - kind, key, ip)
+    ends = moved(raw.lane_ends, number * 2)
+    ends[0] = proxy
+    ends[1] = host
     row = lane_row(raw, number)
     row[0] = kind
-    row[1] = key
-    row[2] = ip
-    row[3] = proxy
-    row[4] = host
-    for place in range(sizes_of(raw, kind)[ALL]):
-        leg = raw.class_legs[kind * raw.class_width + place]
-        row[LANE_COUNTERS + place] = _find_counter(raw, leg, key, ip, proxy, host)
+    legs = legs_of(raw, kind)
+    count = sizes_of(raw, kind)[ALL]
+    for place in range(count):
+        leg = legs[place]
+        first, second = _counted_by(raw, leg, key, ip, proxy, host)
+        prefetch(moved(raw.counter_table, _slot(first, second, leg, raw.counter_mask) * SLOT_WIDTH))
+    for place in range(count):
+        leg = legs[place]
+        first, second = _counted_by(raw, leg, key, ip, proxy, host)
+        row[LANE_COUNTERS + place] = _find_counter(raw, leg, first, second)
     return number
 
 
 @inlined
-def _find_counter(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
-    """Return the counter of a leg that such a request meets, a fresh one where there is none."""
+def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) -> tuple[Int, Int]:
+    """Return the two numbers that a leg's counters are told apart by."""
     family = rule_of(raw, leg)[FAMILY]
-    first, second = ip, key  # as `counter_keys` orders them
-    if family == 1:
-        first, second = -1, key
-    elif family == 2:
-        first, second = ip, -1
-    elif family == 3:
-        first, second = ip, proxy
-    elif family == 4:
-        first, second = ip, host
-    table, keys = raw.counter_table, raw.counter_keys
-    mask = raw.counter_mask
-    at = _slot(first, second, leg, mask)
-    while table[at] >= 0:
-        found = table[at]
-        known = moved(keys, np.int64(found) * 3)
-        if known[0] == leg and known[1] == first and known[2] == second:
-            return found
-        at = (at + 1) & mask
+    first = -1 if family == 1 else ip
+    second = key if family <= 1 else -1
+    second = proxy if family == 3 else second
+    second = host if family == 4 else second
+    return first, second
+
+
+@inlined
+def _find_counter(raw: Raw, leg: Int, first: Int, second: Int) -> Int:
+    """Return a leg's counter of two numbers, a fresh one where there is none."""
+    at = _slot(first, second, leg, raw.counter_mask)
+    while True:
+        slot = moved(raw.counter_table, at * SLOT_WIDTH)
+        if slot[0] < 0:
+            break
+        if _is(slot, leg, first, second):
+            return np.int64(slot[0])
+        at = (at + 1) & raw.counter_mask
     number = raw.used[COUNTERS]
     raw.used[COUNTERS] = number + 1
-    table[at] = number
-    known = moved(keys, number * 3)
-    known[0] = leg
-    known[1] = first
-    known[2] = second
+    _fill(slot, number, leg, first, second)
     line_of(raw, number)[LEG] = leg
     return number
 
 
 @called
-def refill_tables(raw: Raw) -> None:
-    """Fill both hash tables, which are empty, with what is there."""
-    for number in range(raw.used[LANES]):
-        row = lane_row(raw, number)
-        at = _lane_slot(raw, row[0], row[1], row[2], row[3], row[4])
-        while raw.lane_table[at] >= 0:
-            at = (at + 1) & raw.lane_mask
-        raw.lane_table[at] = number
-    for number in range(raw.used[COUNTERS]):
-        known = moved(raw.counter_keys, number * 3)
-        at = _slot(known[1], known[2], known[0], raw.counter_mask)
-        while raw.counter_table[at] >= 0:
-            at = (at + 1) & raw.counter_mask
-        raw.counter_table[at] = number
+def fill_table(old: Numbers32, new: Numbers32) -> None:
+    """Put the slots of a hash table into a larger one, which is empty."""
+    table, mask = pointer(new), new.shape[0] - 1
+    for place in range(old.shape[0]):
+        if old[place, 0] >= 0:
+            at = _slot(old[place, 2], old[place, 3], old[place, 1], mask)
+            while moved(table, at * SLOT_WIDTH)[0] >= 0:
+                at = (at + 1) & mask
+            slot = moved(table, at * SLOT_WIDTH)
+            _fill(slot, old[place, 0], old[place, 1], old[place, 2], old[place, 3])

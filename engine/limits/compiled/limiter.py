@@ -1,7 +1,9 @@
 """The limiter over columns: whole arrays of requests in, whole arrays of decisions out.
 
-Two passes over the rows: the first finds each row's lane, by one probe of a hash table; the second
-decides. Rows of the first do not depend on one another, so its look-ups overlap in the machine.
+Three passes over the rows: the first finds each row's lane, by one probe of a hash table; the
+second counts, so that every ring gets the slots that it will need; the third decides. Rows of the
+first do not depend on one another, so its look-ups overlap in the machine; those of the third do,
+so it asks for the memory of later rows while it decides about one.
 Counters stay from call to call, so a long log can be handed over piece by piece, and memory
 follows the counters and not the requests.
 """
@@ -9,13 +11,12 @@ follows the counters and not the requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from engine.errors import InputError
-from engine.limits.compiled.columns import Columns, Decided
+from engine.limits.compiled.columns import Columns, Decided, Numbers
 from engine.limits.compiled.core import (
     ALL,
     BOUND_NS,
@@ -25,9 +26,13 @@ from engine.limits.compiled.core import (
     EXTENDS,
     FLAGS,
     FROM_NS,
+    GROWS,
     IN_FORCE,
     LANES,
+    LATER,
     MOST_LEGS,
+    NOBODY,
+    SLOTS,
     Core,
     Ints,
     fresh_core,
@@ -35,16 +40,16 @@ from engine.limits.compiled.core import (
     leg_rows,
     widened,
 )
-from engine.limits.compiled.deciding import decide
-from engine.limits.compiled.finding import (
-    SOURCES,
-    find_lane,
-    has_lane_room,
-    has_room,
-    raw_of,
-    refill_tables,
+from engine.limits.compiled.finding import is_plain
+from engine.limits.compiled.passes import (
+    JIT,
+    copy_table,
+    count_rows,
+    decide_plain_rows,
+    decide_rows,
+    find_rows,
+    reserve_slots,
 )
-from engine.limits.compiled.jit import Jit
 from engine.limits.legs import Leg, Legs, class_of
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable
@@ -52,67 +57,12 @@ from engine.profile import LimitsProfile
 
 __all__ = ["CompiledLimiter"]
 
-Array: TypeAlias = np.ndarray[Any, Any]
+Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 _MOST_RULES: Final = 63
 _NARROW_BITS: Final = 16
 _NARROW_LEGS: Final = 8_000
-_JIT: Final = Jit("compiled limiter", (*SOURCES, Path(__file__)))
-
-
-@_JIT.compiled
-def _find_lanes(
-    core: Core,
-    first: int,
-    kind: Array,
-    key: Array,
-    ip: Array,
-    proxy: Array,
-    host: Array,
-    lane: Array,
-) -> int:
-    """Find the lanes of rows from `first` on; return the first row that there is no room for."""
-    raw = raw_of(core)
-    for row in range(first, len(kind)):
-        if not has_lane_room(raw):
-            return row
-        lane[row] = find_lane(
-            raw,
-            int(kind[row]),
-            int(key[row]),
-            int(ip[row]),
-            int(proxy[row]) if len(proxy) else -1,
-            int(host[row]) if len(host) else -1,
-        )
-    return len(kind)
-
-
-@_JIT.compiled
-def _decide_rows(
-    core: Core,
-    first: int,
-    t_ns: Array,
-    lane: Array,
-    verdict: Array,
-    wait_ns: Array,
-    refusing: Array,
-    shadow: Array,
-) -> int:
-    """Decide about rows from `first` on; return the first row that there is no room for."""
-    raw = raw_of(core)
-    for row in range(first, len(t_ns)):
-        if not has_room(raw):
-            return row
-        found = decide(raw, t_ns[row], lane[row])
-        verdict[row], wait_ns[row], refusing[row] = found[:3]
-        if len(shadow):
-            shadow[row] = found[3]
-    return len(t_ns)
-
-
-@_JIT.compiled
-def _refill(core: Core) -> None:
-    refill_tables(raw_of(core))
+_MOST_AT_ONCE: Final = 1 << 16
 
 
 class CompiledLimiter:
@@ -158,9 +108,11 @@ class CompiledLimiter:
         flags[COUNTS_REFUSED] = profile.count_refused
         flags[CLEARS] = profile.block_reset == "clear"
         flags[FROM_NS] = from_ns
+        flags[GROWS] = True
         self.core = fresh_core(flags)
         self._stale = True
-        _JIT.warm_up(_compile_all, tell)
+        self._roomy: Lanes | None = None
+        JIT.warm_up(_compile_all, tell)
 
     # --- kinds of requests -------------------------------------------------------------------
 
@@ -223,6 +175,7 @@ class CompiledLimiter:
             sizes[number, IN_FORCE], sizes[number, ALL] = len(force), len(force) + len(shadow)
         core = self.core
         core.flags[MOST_LEGS] = max(most, 1)
+        core.flags[LATER] = core.flags[BOUND_NS] > 0 or any(shadow for _, shadow in self._rows)
         core = core._replace(
             rules=leg_rows(self._all),
             class_legs=class_legs,
@@ -232,37 +185,61 @@ class CompiledLimiter:
         )
         return widened(core, most)
 
-    def grow(self) -> Core:
-        """Make room where there is none for one more request; return the arrays."""
+    def grow(self, *, lanes: int = 1, slots: int = 0) -> Core:
+        """Make room where there is none, for one more request at least; return the arrays.
+
+        lanes, slots: how many lanes and slots of rings there must be room for beside what is there.
+        """
         before = self.core
-        core = self.core = grown(before)
-        tables = _tables(core)
-        if any(now is not was for now, was in zip(tables, _tables(before), strict=True)):
-            for table in tables:
-                table.fill(-1)
-            _refill(core)
+        core = self.core = grown(before, lanes=lanes, slots=slots)
+        for old, new in (
+            (before.lane_table, core.lane_table),
+            (before.counter_table, core.counter_table),
+        ):
+            if new is not old:
+                copy_table(old, new)
         return core
 
     # --- deciding ----------------------------------------------------------------------------
 
-    def lanes(self, columns: Columns) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Return each row's lane: who asks for what, as far as limits go."""
+    def lanes(self, columns: Columns) -> Lanes:
+        """Return each row's lane, who asks for what as far as limits go; not to be written to."""
         core = self.ready_core()
-        lane = np.empty(len(columns), dtype=np.int32)
+        rows = len(columns)
+        lane = np.empty(rows, dtype=np.int32)
         none = np.zeros(0, dtype=np.int32)
         proxy = none if columns.proxy_key is None else columns.proxy_key
         host = none if columns.host is None else columns.host
+        kind, key, ip, proxy, host = _alike(columns.kind, columns.key, columns.ip, proxy, host)
+        if len(core.lanes) < rows:
+            core = self.grow(lanes=min(rows, _MOST_AT_ONCE) - self.lane_count)
         row = 0
         while True:
-            row = _find_lanes(core, row, columns.kind, columns.key, columns.ip, proxy, host, lane)
-            if row == len(columns):
-                return lane
+            row = int(find_rows(core, row, kind, key, ip, proxy, host, lane))
+            if row == rows:
+                break
             core = self.grow()
+        self._make_room(lane)
+        return lane
 
-    def decide_lanes(
-        self, t_ns: np.ndarray[Any, np.dtype[np.int64]], lane: np.ndarray[Any, np.dtype[np.int32]]
-    ) -> Decided:
-        """Decide about rows whose lanes are found."""
+    def _make_room(self, lane: Lanes) -> None:
+        """Give every ring the slots for what these rows may charge to it."""
+        core = self.ready_core()
+        need = np.zeros(core.used[COUNTERS], dtype=np.int64)
+        asked = np.zeros(self.lane_count, dtype=np.int32)
+        short = int(count_rows(core, lane, asked, need))
+        if short:
+            if core.used[SLOTS] + short > len(core.ring):
+                core = self.grow(slots=short)
+            reserve_slots(core, need)
+        self._roomy = lane
+
+    def decide_lanes(self, t_ns: Ints, lane: Lanes) -> Decided:
+        """Decide about rows whose lanes `lanes` found."""
+        assert len(t_ns) == len(lane), "columns are of one length"
+        if lane is not self._roomy:
+            self._make_room(lane)
+        self._roomy = None  # the room is for one time
         core = self.ready_core()
         rows = len(t_ns)
         # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
@@ -272,14 +249,12 @@ class CompiledLimiter:
         refusing = np.empty(rows, dtype=small)
         has_shadows = any(shadow for _, shadow in self._rows)
         shadow = np.empty(rows if has_shadows else 0, dtype=small)
-        row = 0
-        while True:
-            row = _decide_rows(core, row, t_ns, lane, verdict, wait_ns, refusing, shadow)
-            if row == rows:
-                if not has_shadows:
-                    shadow = np.broadcast_to(small(0), rows)
-                return Decided(verdict, wait_ns, refusing, shadow, self.legs)
-            core = self.grow()
+        decide = decide_plain_rows if is_plain(core) else decide_rows
+        (t_ns,) = _alike(t_ns)
+        decide(core, t_ns, lane, verdict, wait_ns, refusing, shadow)
+        if not has_shadows:
+            shadow = np.broadcast_to(small(0), rows)
+        return Decided(verdict, wait_ns, refusing, shadow, self.legs)
 
     def decide(self, columns: Columns) -> Decided:
         """Decide about all rows, in order, and charge them where they count."""
@@ -290,7 +265,7 @@ class CompiledLimiter:
     @property
     def counter_count(self) -> int:
         """How many counters are held."""
-        return int(self.core.used[COUNTERS])
+        return int(self.core.used[COUNTERS]) - NOBODY - 1
 
     @property
     def lane_count(self) -> int:
@@ -323,8 +298,10 @@ def _at_least_as_long(counts: Ints, size: int) -> Ints:
     return np.pad(counts, (0, max(0, size - len(counts))))
 
 
-def _tables(core: Core) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return core.lane_table, core.counter_table
+def _alike(*columns: Numbers) -> list[Numbers]:
+    """Return columns as compiled code takes them: all of 32 bits or all of 64, in one piece."""
+    dtype = np.int32 if all(column.dtype == np.int32 for column in columns) else np.int64
+    return [np.require(column, dtype, ["C", "W"]) for column in columns]
 
 
 def _compile_all() -> None:
@@ -333,8 +310,12 @@ def _compile_all() -> None:
     core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
     core.flags[MOST_LEGS] = 1
     limiter.core, limiter._all, limiter._rows, limiter._stale = core, [], [], False  # noqa: SLF001 # reason: a fresh one of its own
+    limiter._roomy = None  # noqa: SLF001 # reason: as above
+    times = np.zeros(0, dtype=np.int64)
     for dtype in (np.int32, np.int64):
         column = np.zeros(0, dtype=dtype)
-        lane = limiter.lanes(Columns(np.zeros(0, np.int64), column, column, column))
-        limiter.decide_lanes(np.zeros(0, np.int64), lane)
-    _refill(core)
+        lane = limiter.lanes(Columns(times, column, column, column))
+    for core.flags[LATER] in (0, 1):
+        limiter.decide_lanes(times, lane)
+    reserve_slots(core, np.zeros(0, dtype=np.int64))
+    copy_table(core.lane_table, core.lane_table)

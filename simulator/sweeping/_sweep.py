@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -17,10 +18,12 @@ from simulator.running import ScenarioLike, resolve
 from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
 from simulator.sweeping._space import Point, Span, points_of, read_axis, read_sample
-from simulator.sweeping._tasks import Task
+from simulator.sweeping._tasks import Task, play_task
 from simulator.sweeping._workers import play_all, workers_of
 
 __all__ = ["sweep", "tasks_of"]
+
+_WRITTEN: Final = "written"
 
 
 def sweep(  # noqa: PLR0913 # reason: what the command has as flags
@@ -77,10 +80,22 @@ def _play(  # reason: the parts of a sweep under way
 
         warm_up(_tell)  # here, so that workers find it compiled
     with closing(workers_of(scheduler, workers)) as hands:
-        for number, row in enumerate(play_all(hands, left), count - len(left) + 1):
-            write_row(folder, row)
+        play = partial(_play_into, folder.absolute()) if hands.here else play_task
+        for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
+            if not row.pop(_WRITTEN, False):
+                write_row(folder, row)
             if progress is not None:
                 progress(number, count)
+
+
+def _play_into(folder: Path, task: Task) -> dict[str, Any]:
+    """Play a task and write its row, where the worker has the sweep's own disk."""
+    row = play_task(task)
+    # What it cannot write, whoever started the sweep tries again and hears why.
+    with suppress(OSError):
+        write_row(folder, row)
+        row[_WRITTEN] = True
+    return row
 
 
 def tasks_of(

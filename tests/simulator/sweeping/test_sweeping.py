@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ import simulator
 from engine.errors import InputError
 from simulator.scenario import loads
 from simulator.sweeping import _space
-from simulator.sweeping._sweep import tasks_of
+from simulator.sweeping._sweep import _play_into, tasks_of
 from simulator.sweeping._tasks import Task, play_task
-from simulator.sweeping._workers import Cluster, LocalPool, play_all
+from simulator.sweeping._workers import Cluster, LocalPool, _batch_size, play_all
 
 SCENARIO = """
 duration = "20s"
@@ -129,6 +131,76 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in times} == times
     with pytest.raises(InputError, match="it holds another"):
         simulator.sweep(loads(SCENARIO), axes, out=out, replications=3)
+
+
+def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
+    task = tasks(1)[0]
+    row = _play_into(tmp_path / "gone", task)
+    assert row == play_task(task)
+    (tmp_path / "there").mkdir()
+    assert _play_into(tmp_path / "there", task) == {**row, "written": True}
+    assert list((tmp_path / "there").glob("point=*/run-*.parquet"))
+
+
+# --- how tasks travel ----------------------------------------------------------------------------
+
+
+class _Here:
+    """A worker in this process, which notes how many tasks come together."""
+
+    def __init__(self) -> None:
+        self.count, self.here, self.sizes = 2, True, list[int]()
+
+    def executor(self) -> Executor:
+        return _Noting(self.sizes)
+
+    def broken(self) -> None:
+        raise AssertionError("nothing breaks here")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Noting(ThreadPoolExecutor):
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(1)
+        self._sizes = sizes
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # reason: the base's
+        self._sizes.append(len(args[1]))
+        return super().submit(fn, *args, **kwargs)
+
+
+def _quick(task: Task) -> dict[str, Any]:
+    return {"point": task.point}
+
+
+def test_short_tasks_travel_together_and_few_at_the_end() -> None:
+    one = tasks(1)[0]
+    many = [dataclasses.replace(one, point=number) for number in range(500)]
+    workers = _Here()
+    rows = list(play_all(workers, many, _quick))
+    assert sorted(row["point"] for row in rows) == list(range(500))
+    assert workers.sizes[0] == 1
+    assert max(workers.sizes) > 20
+    assert workers.sizes[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("each_s", "waiting", "size"),
+    [
+        (0.1, 1_000, 1),
+        (5.0, 1_000, 1),
+        (0.01, 1_000, 10),
+        (0.01, 12, 3),
+        (0.01, 1, 1),
+        (0.0, 10, 2),
+    ],
+)
+def test_a_batch_lasts_a_tenth_of_a_second_and_leaves_work_for_others(
+    each_s: float, waiting: int, size: int
+) -> None:
+    assert _batch_size(each_s, waiting, 2) == size
 
 
 # --- workers that die ----------------------------------------------------------------------------

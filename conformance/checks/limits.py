@@ -110,6 +110,7 @@ async def _block_row(bench: Bench, rule_id: str) -> list[Finding]:
         played = await bench.gather(
             [play_block(counter, rate, probes, own), play_window(quiet, rate)]
         )
+    await _check_failures_count(bench, row, key, counter)
     return await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, played)))
 
 

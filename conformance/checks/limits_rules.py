@@ -12,7 +12,7 @@ from conformance.probes.exceeding import Beyond, go_beyond, refused_in
 from conformance.probes.measuring import evidence, histories_of, measure
 from conformance.probes.playing import play_block
 from conformance.probes.rows import counter_of, rate_of, spare_sources
-from conformance.probes.saying import check_alike, readings_of, told_algorithm
+from conformance.probes.saying import check_alike, is_counted_each, readings_of, told_algorithm
 from conformance.probes.sightings import odd_statuses
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding, Verdict
@@ -83,6 +83,8 @@ async def throttle(bench: Bench) -> list[Finding]:
     again_ns = sent.last_received_ns + 2 * rate.window_ns + _MARGIN_NS
     again = await counter.send("room", 2, at_ns=again_ns)
     if len(refused_in(again.exchanges)) == again.size:
+        if sent.size - len(refused) <= 1:
+            raise Inconclusive("refused from the second request on: LIM-IP may block the address")
         says = "refused long after the window had passed: a throttle does not block"
         return [bench.fails("LIM-THROTTLE", says, *refused[:1], *again.exchanges)]
     says = f"{len(refused)} refused and {len(slowed)} slowed of {sent.size}; answered again later"
@@ -119,10 +121,14 @@ async def block(bench: Bench) -> list[Finding]:
             "the key is refused before it has met its rate: other keys seem to count in its "
             "counter (D-AND-COUNTER each), which needs more addresses"
         )
-    measured = measure(histories, rate, told=told_algorithm(bench, rule))
+    limits = bench.profile.limits
+    known = limits.algorithm if bench.knows("limits.algorithm") else None
+    measured = measure(histories, rate, told=told_algorithm(bench, rule), known=known)
     shown = evidence(played)
     if not measured.refused and measured.fault is None:
         raise Inconclusive("the rate was never exceeded: the requests came too slowly")
+    if measured.fault is not None and is_counted_each(bench):
+        raise Inconclusive("addresses count alone, and others ask from these: see LIM-PUBLIC")
     if measured.fault is not None:
         return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
     check_alike(bench, "LIM-BLOCK's rule", measured)

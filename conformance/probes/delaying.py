@@ -20,12 +20,15 @@ from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
 from engine.profile import LimitsProfile
 
-__all__ = ["delays", "delays_that_fit"]
+__all__ = ["bound_between", "delays", "delays_that_fit", "longest_wait_ns"]
 
-_FAMILIES: Final = tuple(
-    dataclasses.replace(family, counts_refused=counts_refused)
-    for counts_refused in (False, True)
-    for family in BASIC
+_FAMILIES: Final = (
+    *(
+        dataclasses.replace(family, counts_refused=counts_refused)
+        for counts_refused in (False, True)
+        for family in BASIC
+    ),
+    Family("gcra", burst_requests=1),
 )
 _GUARD_NS: Final = 50_000_000
 
@@ -33,6 +36,32 @@ _GUARD_NS: Final = 50_000_000
 def delays(lanes: Sequence[Sequence[Cluster]]) -> bool:
     """Whether anything was held back."""
     return any(one.is_late for lane in lanes for cluster in lane for one in cluster)
+
+
+def longest_wait_ns(lanes: Sequence[Sequence[Cluster]]) -> int:
+    """Return how long anything was held back at most: the bound is no shorter."""
+    late = [one for lane in lanes for cluster in lane for one in cluster if one.is_late]
+    return max((one.sent_ns - one.asked_ns for one in late), default=0)
+
+
+def bound_between(
+    lanes: Sequence[Sequence[Cluster]], rate: Rate, families: Sequence[Family]
+) -> tuple[int, int] | None:
+    """Return between which waits the bound lies, however it is counted; None where nothing tells.
+
+    The one was granted, the other would have been asked of a request that was refused.
+    """
+    longest_ns = longest_wait_ns(lanes)
+    refused: list[int] = []
+    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
+    for family in families:
+        if family.is_aligned:
+            return None
+        for lane in lanes:
+            replay = _Replay(rate, family, -first_ns, 0, longest_ns)
+            replay.fits(lane)
+            refused += replay.refused_waits
+    return (longest_ns, min(refused)) if refused else None
 
 
 def delays_that_fit(lanes: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int) -> list[Family]:
@@ -62,10 +91,12 @@ class _Replay:
         self._shift_ns = shift_ns
         self._unsure_ns = unsure_ns
         self._bound_ns = bound_ns
+        self.refused_waits: list[int] = []
         rule = Rule(id="OWN-ROW", counter="key", rate=RateOf(rate.limit_requests, rate.window_ns))
         profile = LimitsProfile(
             algorithm=family.algorithm,
             fixed_anchor="first" if family.anchored else "aligned",
+            burst_requests=family.burst_requests,
             count_refused=family.counts_refused,
             throttle="delay",
             delay_bound_ns=bound_ns,
@@ -87,6 +118,8 @@ class _Replay:
             wait_ns = decision.wait_ns + (0 if decision.admitted else self._bound_ns)
             if abs(wait_ns - self._bound_ns) <= 3 * self._unsure_ns + _GUARD_NS:
                 unclear[place] += 1
+            if not decision.admitted:
+                self.refused_waits.append(wait_ns)
             if decision.admitted:
                 predicted[place].append(arrived_ns + decision.wait_ns)
         return all(
@@ -98,7 +131,7 @@ class _Replay:
         admitted = sorted(_admitted_at(one) for one in cluster if one.outcome == "admitted")
         lost = sum(one.outcome == "lost" for one in cluster)
         slack = unclear + lost
-        gaining = self._family.algorithm in {"token-bucket", "sliding-counter"}
+        gaining = self._family.algorithm in {"token-bucket", "gcra", "sliding-counter"}
         if gaining:
             gained = -(-self._rate.limit_requests * 2 * self._unsure_ns // self._rate.window_ns)
             slack += gained + (3 if self._family.algorithm == "sliding-counter" else 0)

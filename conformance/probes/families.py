@@ -116,20 +116,23 @@ def families(rate: Rate) -> Iterator[Family]:
                         yield dataclasses.replace(
                             one, counts_refused=counts_refused, extends=extends, clears=clears
                         )
-    if not rate.block_ns:
-        yield Family("gcra", burst_requests=1)
+    yield Family("gcra", burst_requests=1)
 
 
-def families_that_fit(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> list[Family]:
+def families_that_fit(
+    lanes: Sequence[Sequence[Cluster]], rate: Rate, told: Algorithm | None = None
+) -> list[Family]:
     """Return the families that could have made the histories of several counters of one row.
 
-    Where windows are aligned, one alignment must do for all of them.
+    Where windows are aligned, one alignment must do for all of them. told: the algorithm that is
+    known, which is tried in all its ways; of others a heavy rate's history is not asked so much.
     """
     heavy = rate.limit_requests >= HEAVY_REQUESTS
     found: list[Family] = []
     for family in families(rate):
-        if heavy and found and family not in BASIC:
-            break  # the lighter rows say it as well
+        is_plain = family in BASIC or family.algorithm == told
+        if heavy and found and not is_plain:
+            continue  # the lighter rows say it as well
         if fits(lanes, rate, family):
             found.append(family)
     return found

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conformance.exchanges import Exchange
-from conformance.probes.delaying import delays, delays_that_fit
+from conformance.probes.delaying import delays, delays_that_fit, longest_wait_ns
 from conformance.probes.families import Cluster, Family, Rate, families_that_fit, fits
 from conformance.probes.playing import Played
 from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
@@ -79,20 +79,22 @@ def measure(
     *,
     bound_ns: int = 10 * _SECOND_NS,
     told: Algorithm | None = None,
+    known: Algorithm | None = None,
 ) -> Measured:
     """Return what the histories of a row's counters (one each) show.
 
     bound_ns: the longest delay of a throttle that slows, as far as it is known. told: the only
-    algorithm that may fit, where it is known; a bucket is a gcra whose burst is the limit.
+    algorithm that may fit, where the operator said so; a bucket is a gcra whose burst is the limit.
+    known: the one that other rows have shown.
     """
     histories = [history for history in histories if history]
-    found = _measured(histories, rate, bound_ns, told)
+    found = _measured(histories, rate, bound_ns, told, known)
     plain = [[plainly(cluster) for cluster in history] for history in histories]
     if delays(histories):
         if found.families:
             return found
         # What looks held back may be a server that stalled: then the plain history fits.
-        stalled = _measured(plain, rate, bound_ns, told)
+        stalled = _measured(plain, rate, bound_ns, told, known)
         found = stalled if stalled.families else found
     is_clear = found.delays or not any(_is_stalled(history) for history in plain)
     return dataclasses.replace(found, is_clear=is_clear)
@@ -109,14 +111,18 @@ def _is_stalled(history: Sequence[Cluster]) -> bool:
 
 
 def _measured(
-    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, told: Algorithm | None
+    histories: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    bound_ns: int,
+    told: Algorithm | None,
+    known: Algorithm | None,
 ) -> Measured:
     flat = [[one for cluster in history for one in cluster] for history in histories]
     held_back = delays(histories) and not rate.block_ns
     families: list[Family] = (
-        delays_that_fit(histories, rate, bound_ns)
+        _held_families(histories, rate, bound_ns)
         if held_back
-        else families_that_fit(histories, rate)
+        else families_that_fit(histories, rate, told or known)
     )
     if told is not None:
         same = "token-bucket" if told == "gcra" else told
@@ -143,6 +149,23 @@ def _measured(
         admitted,
         span_ns + unsure_ns,
     )
+
+
+def _held_families(
+    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int
+) -> list[Family]:
+    """Return the families that fit with the bound that is known, or with the wait that was seen.
+
+    Whatever the bound is, nothing here was held back for longer than what was seen.
+    """
+    is_refused = any(x.outcome == "refused" for lane in histories for part in lane for x in part)
+    seen_ns = longest_wait_ns(histories)
+    bounds = (seen_ns, bound_ns) if is_refused else (max(seen_ns, bound_ns),)
+    for each_ns in bounds:
+        found = delays_that_fit(histories, rate, each_ns)
+        if found:
+            return found
+    return []
 
 
 def _is_paced(history: Sequence[Cluster], rate: Rate) -> bool:

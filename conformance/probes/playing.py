@@ -202,9 +202,14 @@ async def _ask_around_end(
         played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
     after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
     played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
-    if len(_refusals(counter, [played.after_end])) == played.after_end.size:
+    limit = played.rate.limit_requests
+    if len(_refusals(counter, [played.after_end])) < played.after_end.size:
+        if limit < HEAVY_REQUESTS:
+            # Half of the rate may still lie in the window, unless the block has cleared it.
+            await counter.send("room after the end", limit // 2 + _EXTRA)
+    else:
         # Too long by a little, or extended by what was asked inside it: that lasts much longer.
-        some = max(3, min(played.rate.limit_requests // 4, _HEAVY_MORE))
+        some = max(3, min(limit // 4, _HEAVY_MORE))
         well = await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
         if block_ns < LONG_NS and len(_refusals(counter, [well])) == well.size:
             await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conformance.bench import Bench
-from conformance.probes.families import HEAVY_REQUESTS, Rate
+from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measuring import Measured, evidence, explain, histories_of, measure
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
@@ -17,7 +18,14 @@ from engine.clauses import clause
 from engine.limits import SEED_SECTIONS, Rule
 from engine.profile import Algorithm
 
-__all__ = ["check_alike", "own_probes", "readings_of", "row_findings", "told_algorithm"]
+__all__ = [
+    "check_alike",
+    "is_counted_each",
+    "own_probes",
+    "readings_of",
+    "row_findings",
+    "told_algorithm",
+]
 
 _BY: Final = {
     "ip+key": "API key and IP address",
@@ -87,9 +95,12 @@ def row_findings(
     if shown and all(one.outcome == "lost" for each in histories for part in each for one in part):
         raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
     limits = bench.profile.limits
-    measured = measure(
-        histories, rate, bound_ns=limits.delay_bound_ns, told=told_algorithm(bench, rule)
-    )
+    known = limits.algorithm if bench.knows("limits.algorithm") else None
+    told = told_algorithm(bench, rule)
+    measured = measure(histories, rate, bound_ns=limits.delay_bound_ns, told=told, known=known)
+    if measured.fault is not None and len(histories) > 1 and is_counted_each(bench):
+        # A second counter stands on an address that others ask from as well.
+        measured = measure(histories[:1], rate, told=told, known=known)
     if not measured.refused and measured.fault is None:
         raise Inconclusive(
             f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
@@ -100,6 +111,7 @@ def row_findings(
     check_alike(bench, row.rule_id, measured)
     signature = next((each.signature for each in played if each.signature.bursts), Signature())
     if measured.fault is not None:
+        _check_not_spaced(bench, row, rate, histories)
         yield bench.fails(clause_id, _fault(measured, rate, histories), *shown)
     fault = signature_fault(rule, signature)
     if fault is not None:
@@ -109,6 +121,36 @@ def row_findings(
         yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
     yield from _untold(bench, clause_id, row, signature)
     yield from readings_of(bench, clause_id, rule, measured, signature)
+
+
+def is_counted_each(bench: Bench) -> bool:
+    """Whether addresses and keys are known to have counters of their own (D-AND-COUNTER each)."""
+    return bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "each"
+
+
+def _check_not_spaced(
+    bench: Bench, row: Row, rate: Rate, histories: Sequence[Sequence[Cluster]]
+) -> None:
+    """Raise `Inconclusive` where another row that spaces requests strictly may have refused.
+
+    Where rows do (D-ALGORITHM gcra of burst 1) whatever comes at once meets the one of the widest
+    space. And any two at once exceed LIM-IP if it does too: its block then refuses everything.
+    """
+    block_ns = next((rule.block_ns or 0 for rule in bench.limits if rule.id == "LIM-IP"), 0)
+    seen = [one for cluster in histories[0] for one in cluster]
+    refused_ns = min((one.sent_ns for one in seen if one.outcome == "refused"), default=0)
+    admitted = [one.sent_ns for one in seen if one.outcome == "admitted"]
+    early = sum(sent_ns <= refused_ns for sent_ns in admitted)
+    inside = sum(0 < sent_ns - refused_ns < block_ns * 9 // 10 for sent_ns in admitted)
+    if row.rule_id != "LIM-IP" and max(early, inside) <= len(bench.sources):
+        raise Inconclusive(
+            f"{row.rule_id}: refused from the second request on, for as long as LIM-IP blocks: "
+            "requests must be spaced, and those at once shut out the address"
+        )
+    is_spaced = bench.knows("limits.burst_requests") and bench.profile.limits.burst_requests == 1
+    first = [one.outcome for history in histories for one in history[0]]
+    if is_spaced and rate.block_ns and "refused" in first:
+        raise Inconclusive(f"{row.rule_id} is masked: its resource's row spaces requests")
 
 
 def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
@@ -174,6 +216,11 @@ def readings_of(
     """Yield the choices that are certain from what was seen: readings, never faults."""
     if measured.fault is not None:
         return
+    if bench.knows("limits.algorithm"):
+        # What other rows have shown may be taken for granted where this one leaves it open.
+        algorithm = bench.profile.limits.algorithm
+        alike = tuple(one for one in measured.families if one.algorithm == algorithm)
+        measured = dataclasses.replace(measured, families=alike or measured.families)
     for field, value in _choices(rule, measured, signature or Signature()):
         says = f"reading: {field} = {value!r}"
         yield bench.finding(clause_id, Verdict.PASS, says, reading=(f"limits.{field}", value))

@@ -24,6 +24,8 @@ READINGS: Final = ("one token", "with an API key")
 """Probes that are counted in the row or not, as the deployment chooses."""
 _AGAIN: Final = "control again"
 _MOST: Final = 40
+_OTHERS_ROOM: Final = 4800
+"""Below what the counter of another resource holds: LIM-SEARCH has room for 50."""
 _MOST_HEAVY: Final = 300
 _PAUSE_NS: Final = 40_000_000
 _TURNS: Final = 3
@@ -102,6 +104,8 @@ async def take_signature(
     lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
     # A probe of another counter must not fill it.
     room = rate.limit_requests - 2
+    if rate.limit_requests < HEAVY_REQUESTS:
+        room = min(room, _OTHERS_ROOM)
     while True:
         began_ns = counter.now_ns
         size = min(_size(rate, lasts_ns), room)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from conformance.verdicts import Verdict
-from engine import Profile
+from engine import LimitTable, Profile
 from engine.clauses import CLAUSES
+from engine.profile import Algorithm
 from tests.conformance.probes.measured import SECOND_NS, Stalling, jittery, play, tenth
 
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
@@ -42,6 +43,8 @@ def test_a_throttle_that_slows_is_understood() -> None:
     ("checks", "choice", "value"),
     [
         (("LIM-SEARCH",), "count_refused", True),
+        (("LIM-SEARCH", "LIM-PUBLIC"), "block_reset", "clear"),
+        (("LIM-SEARCH", "LIM-PUBLIC"), "block_extends", True),
         (("LIM-READ",), "get_tokens", "prefix"),
         (("LIM-PROXY-KEY",), "proxy_rules", "unkeyed"),
         (("LIM-TEST-TENANT", "LIM-PUBLIC"), "and_counter", "each"),
@@ -55,6 +58,59 @@ def test_a_reading_is_reported_and_never_failed(
     assert found.bad == []
     assert f"limits.{choice}" in found.known
     assert getattr(found.profile.limits, choice) == value
+
+
+def spaced_throttles() -> LimitTable:
+    """Return the seed's table with throttles that space requests, and blocks that do not."""
+    table = LimitTable.default()
+    for rule in table:
+        algorithm: Algorithm = "gcra" if rule.action == "throttle" else "sliding-log"
+        table = table.replace_rule(rule.id, algorithm=algorithm)
+    return table
+
+
+def test_strict_spacing_is_a_reading() -> None:
+    """D-ALGORITHM: one request each fifth of a second is 50 in 10 s too."""
+    found = play("LIM-SEARCH", "LIM-READ", table=spaced_throttles(), burst_requests=1)
+    assert found.bad == []
+    assert (found.profile.limits.algorithm, found.profile.limits.burst_requests) == ("gcra", 1)
+
+
+@pytest.mark.slow
+def test_strict_spacing_of_every_row_fails_none() -> None:
+    """Two requests at once exceed LIM-IP then, and what its block hides cannot be told."""
+    assert play(algorithm="gcra", burst_requests=1).failed == set()
+    assert play(table=spaced_throttles(), burst_requests=1).failed == set()
+
+
+@pytest.mark.parametrize("bound_s", [3, 30])
+def test_another_bound_of_delays_fails_nothing_and_misleads_nobody(bound_s: int) -> None:
+    """D-THROTTLE: what was held back for longer, or less, than is usual."""
+    found = play("LIM-SEARCH", "LIM-READ", throttle="delay", delay_bound_ns=bound_s * SECOND_NS)
+    assert found.failed == set()
+    limits = found.profile.limits
+    assert "limits.algorithm" not in found.known or limits.algorithm == "sliding-log"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"and_counter": "each"},
+        {"counted_statuses": "success"},
+        {"count_refused": True, "algorithm": "sliding-counter"},
+        {"count_refused": True, "algorithm": "token-bucket"},
+        {"legacy_class": "exclusive"},
+        {"or_counter": "key-else-ip"},
+        {"edges": "closed"},
+        {"block_extends": True},
+        {"fixed_anchor": "first", "algorithm": "fixed-window"},
+    ],
+    ids=str,
+)
+def test_no_reading_fails_any_clause(choices: dict[str, Any]) -> None:
+    found = play(**choices)
+    assert found.failed == set(), [one.says for one in found.bad]
 
 
 def test_headers_that_are_left_out_are_a_reading() -> None:

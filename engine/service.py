@@ -49,8 +49,15 @@ _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
 _BATCH_IDS: Final = 64
 _UUID_PARTS: Final = struct.Struct("8s4s4s4s12s")
-_CHANCE_BITS: Final = int("ffffffffffff0fff3fffffffffffffff" * _BATCH_IDS, 16)
-_UUID_BITS: Final = int("00000000000040008000000000000000" * _BATCH_IDS, 16)
+_EACH: Final = sum(1 << 128 * place for place in range(_BATCH_IDS))
+_MOVES: Final = (  # bits of chance to where a UUID has bits to spare, in each of a batch
+    (_EACH * (((1 << 12) - 1) << 60), 4),
+    (_EACH * (((1 << 24) - 1) << 72), 8),
+    (_EACH * (((1 << 24) - 1) << 102), 2),
+)
+_STAYING: Final = _EACH * ((1 << 60) - 1)
+_VARIANT: Final = _EACH * (3 << 126)
+_FIXED: Final = _EACH * (4 << 76 | 8 << 60)
 """Version 4 and its variant, in each of a batch; the other 122 bits of each are chance."""
 
 
@@ -283,9 +290,15 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
 
 
 def _uuids(chance: random.Random) -> list[str]:
-    """Return a batch of UUID version 4 texts from the world's chance (RFC 9562)."""
-    drawn = chance.getrandbits(128 * _BATCH_IDS) & _CHANCE_BITS | _UUID_BITS
-    digits = f"{drawn:0{32 * _BATCH_IDS}x}".encode()
+    """Return a batch of UUID version 4 texts from the world's chance (RFC 9562).
+
+    All are put together at once, as one long number: that costs a fifth of one after the other.
+    """
+    drawn = chance.getrandbits(128 * _BATCH_IDS)
+    made = _FIXED | drawn & _STAYING | (drawn & _VARIANT) >> 66
+    for bits, by in _MOVES:
+        made |= (drawn & bits) << by
+    digits = f"{made:0{32 * _BATCH_IDS}x}".encode()
     return [b"-".join(parts).decode() for parts in _UUID_PARTS.iter_unpack(digits)]
 
 

@@ -22,9 +22,18 @@ import traceback
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from engine.errors import StoreError
 from engine.http.addresses import Clients, Network
-from engine.http.arriving import Body, Disconnected, Fields, Receive, Watch
+from engine.http.arriving import (
+    KEPT_UNREAD_BYTES,
+    Body,
+    Disconnected,
+    Fields,
+    Receive,
+    Watch,
+)
 from engine.http.metrics import Metrics
+from engine.http.protocol import EXCHANGE, Exchange
 from engine.messages import Problem, Request, Response
 from engine.resources.proxy_names import host_name
 from engine.service import Engine
@@ -49,6 +58,14 @@ _NAMES: Final = {
     name: name.lower().encode()
     for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
 }
+_LINES: Final = {
+    name: b"\r\n%b: " % name.lower().encode()
+    for name in ("RateLimit", "RateLimit-Policy", "Retry-After")
+}
+_ID_LINE: Final = b"x-request-id: "
+_JSON_LINES: Final = (
+    b"\r\ncache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+)
 _EMPTY: Final = frozenset({204, 304})
 _TOO_LONG: Final = Problem(414, f"The target must hold at most {_TARGET_LIMIT} characters.")
 _FAILED: Final = Problem(500, "The service has failed; the request id finds this in its log.")
@@ -87,17 +104,18 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        if scope["path"] in self._page_paths and self._pages is not None:
-            host = next((v for n, v in scope["headers"] if n == b"host"), None)
-            if not self._is_custom(host):
-                await self._pages(scope, receive, self._with_id(scope, send))
-                return
+        if scope["path"] in self._page_paths and not self._is_custom(scope):
+            assert self._pages is not None, "paths of pages come with pages"
+            await self._pages(scope, receive, self._with_id(scope, send))
+            return
         started_ns = time.perf_counter_ns()
         metrics = self.metrics
         metrics.in_flight += 1
         body = None
+        extensions = scope.get("extensions")
+        exchange = None if extensions is None else extensions.get(EXCHANGE)
         try:
-            request, body, request_id = self._read(scope, receive)
+            request, body, request_id = self._read(scope, receive, exchange)
             if len(request.path) > _TARGET_LIMIT:
                 response = _TOO_LONG.response()
             else:
@@ -111,12 +129,11 @@ class Application:
             latency_ns = time.perf_counter_ns() - started_ns
             operation = request.operation or self._operation(request)
             metrics.count(operation, response.status, response.decision, latency_ns)
-            headers, content = _outgoing(response, request_id, request.method == "HEAD")
-            if body is not None and body.ends_connection:
-                headers.append(_CLOSE)
-            status = response.status
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": content})
+            if body is not None or not _answer(exchange, request, response, request_id):
+                headers, content = _outgoing(response, request_id, request.method == "HEAD")
+                if body is not None and body.ends_connection:
+                    headers.append(_CLOSE)
+                await _send(send, response.status, headers, content)
         except Disconnected:
             return
         finally:
@@ -124,19 +141,23 @@ class Application:
             if body is not None:
                 body.release()
 
-    def _read(self, scope: Scope, receive: Receive) -> tuple[Request, Body | None, bytes]:
-        """Return the request, its body where it has one, and its id."""
+    def _read(
+        self, scope: Scope, receive: Receive, exchange: Exchange | None
+    ) -> tuple[Request, Body | None, bytes]:
+        """Return the request, its body where one is still to come, and its id."""
         raw = scope["headers"]
         found: dict[bytes, bytes] = dict(raw)
         key, proxy_key = found.get(self._key_header), found.get(self._proxy_key_header)
         if len(found) != len(raw):  # some field comes more than once
             key, proxy_key = _once(raw, self._key_header), _once(raw, self._proxy_key_header)
-        size = found.get(b"content-length")
+        content = b"" if exchange is None else exchange.body(KEPT_UNREAD_BYTES)
         body = None
-        if b"transfer-encoding" in found:
-            body = Body(receive, None, self.watch)
-        elif size is not None and size != b"0":
-            body = Body(receive, int(size), self.watch)
+        if not content:
+            size = found.get(b"content-length")
+            if b"transfer-encoding" in found:
+                body = Body(receive, None, self.watch)
+            elif size is not None and size != b"0":
+                body = Body(receive, int(size), self.watch)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))
@@ -151,7 +172,7 @@ class Application:
             ip=self.clients.of(client[0] if client else "", forwarded),
             key=None if key is None else key.decode("latin-1"),
             headers=Fields(raw, found),
-            body=b"" if body is None else body,
+            body=(content or b"") if body is None else body,
             host=None if host is None else host.decode("latin-1"),
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),
         )
@@ -183,13 +204,17 @@ class Application:
         except Problem as problem:
             return "unknown" if problem.status == 404 else "not_allowed"
 
-    def _is_custom(self, host: bytes | None) -> bool:
-        """Return whether a Host header names a proxy (D-PROXY-RULES)."""
+    def _is_custom(self, scope: Scope) -> bool:
+        """Return whether the Host header names a proxy (D-PROXY-RULES)."""
+        host = next((v for n, v in scope["headers"] if n == b"host"), None)
         if host is None:
             return False
         store = self.engine.services.store
-        with store.transaction(write=False):
-            return store.proxy_by_host(host_name(host.decode("latin-1"))) is not None
+        try:
+            with store.transaction(write=False):
+                return store.proxy_by_host(host_name(host.decode("latin-1"))) is not None
+        except StoreError:
+            return False  # the page of health says so
 
 
 def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
@@ -198,6 +223,33 @@ def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     if not values:
         return None
     return values[0] if len(values) == 1 else _TWICE
+
+
+async def _send(
+    send: Send, status: int, headers: list[tuple[bytes, bytes]], content: bytes
+) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _answer(
+    exchange: Exchange | None, request: Request, response: Response, request_id: bytes
+) -> bool:
+    """Send an answer that is JSON with no fields but the limits'; False where it is another."""
+    status, content = response.status, response.body
+    if exchange is None or content is None or type(content) is bytes:
+        return False
+    if status in _EMPTY or request.method == "HEAD":
+        return False
+    lines = [_ID_LINE, request_id]
+    for name, value in response.headers.items():
+        start = _LINES.get(name)
+        if start is None:
+            return False
+        lines += (start, value.encode("latin-1"))
+    body = dumps(content)
+    lines.append(_JSON_LINES % len(body))
+    return exchange.answer(status, b"".join(lines), body)
 
 
 def _outgoing(

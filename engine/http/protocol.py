@@ -17,7 +17,9 @@ A body that nobody reads is let pass for a moment after the answer, 16 MB of it 
 the client finds the answer and not a reset connection. A method that the parser does not know is a
 method all the same: the service answers it, with 405.
 
-There is no timer for each request: `Connections.tick`, called every half second, looks at all.
+There is no timer for each request: `Connections.tick`, called every half second, looks at all, and
+closes what has been idle for too long. A request whose body is there already, and an answer that
+is there whole, need none of ASGI's messages: an application finds `Exchange` in the scope.
 """
 
 from __future__ import annotations
@@ -26,12 +28,19 @@ import asyncio
 import re
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from engine.messages import Problem
 from engine.tokens import dumps
 
-__all__ = ["Connections", "HttpProtocol"]
+__all__ = ["EXCHANGE", "Connections", "Exchange", "HttpProtocol"]
+
+EXCHANGE: Final = "tollgate.exchange"
+"""The name of `Exchange` among the extensions of an ASGI scope."""
 
 _HEAD_S: Final = 10.0
 _TAIL_S: Final = 10.0
@@ -97,12 +106,60 @@ class _Lingering:
             self._transport.close()
 
 
+class Exchange:
+    """One request and its answer without the messages between: half of what a small one costs."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: HttpProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def body(self, limit_bytes: int) -> bytes | None:
+        """Return the body where all of it is there and within the limit; else it is to be received.
+
+        What is returned here must not be received too.
+        """
+        cycle = self._cycle
+        if cycle.more_body or len(cycle.body) > limit_bytes or cycle.disconnected:
+            return None
+        return bytes(cycle.body)
+
+    def answer(self, status: int, head: bytes, body: bytes) -> bool:
+        """Send a whole answer; False, and nothing is sent, where it must go through `send`.
+
+        head: the header fields, each ended by CR LF, a content-length among them.
+        """
+        cycle, protocol = self._cycle, self._protocol
+        if cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        assert not cycle.response_started, "a request has one answer"
+        cycle.response_started = cycle.response_complete = True
+        start = protocol.connections_of_server.start_of(status, cycle.default_headers)
+        protocol.write(b"".join((start, head, b"\r\n", body)))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+
 class Connections:
     """What all connections of one server share: their number's limit, and their clock."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.open: set[HttpProtocol] = set()
+        self._starts: dict[int, bytes] = {}
+        self._starts_with: list[tuple[bytes, bytes]] | None = None
+
+    def start_of(self, status: int, fields: list[tuple[bytes, bytes]]) -> bytes:
+        """Return how an answer starts: status line and the server's fields, which hold a second."""
+        if fields is not self._starts_with:
+            self._starts, self._starts_with = {}, fields
+        start = self._starts.get(status)
+        if start is None:
+            lines = (b"%b: %b\r\n" % field for field in fields)
+            start = self._starts[status] = STATUS_LINE[status] + b"".join(lines)
+        return start
 
     def tick(self, now_s: float) -> None:
         """End what takes too long at `now_s`, on the event loop's clock."""
@@ -127,6 +184,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._discarded_bytes = 0
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
+        self._idle_since_s = 0.0
         self._method: bytes | None = None
         self._direct: asyncio.Transport
         self._transport: _Lingering
@@ -178,12 +236,23 @@ class HttpProtocol(HttpToolsProtocol):
         if self.lingers:
             if waited_s > _LINGER_S:
                 self._direct.close()
-        elif not self._since_s or self._direct.is_closing():
+        elif self._direct.is_closing():
             return
+        elif not self._since_s:
+            self._tick_idle(now_s)
         elif self._in_head:
             if waited_s > _HEAD_S:
                 self._end(408, "The head of the request came too slowly.")
         elif waited_s > _TAIL_S and self._is_answered:
+            self.transport.close()
+
+    def _tick_idle(self, now_s: float) -> None:
+        """Close a connection on which nothing was asked for a long time since its last answer."""
+        if not self._is_answered:
+            return
+        if not self._idle_since_s:
+            self._idle_since_s = now_s
+        elif now_s - self._idle_since_s > self.timeout_keep_alive:
             self.transport.close()
 
     def _is_stuck(self, now_s: float) -> bool:
@@ -240,6 +309,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         self._since_s = self.loop.time()
+        self._idle_since_s = 0.0
 
     def on_headers_complete(self) -> None:
         """Take a whole head: refuse what is too much, else start to answer."""
@@ -250,6 +320,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._end(431, "The head of the request holds too much.")
             return
         HttpToolsProtocol.on_headers_complete(self)
+        self.scope["extensions"] = {EXCHANGE: Exchange(self, self.cycle)}  # type: ignore[dict-item] # reason: an object of ours, no dictionary
         if self._method is not None:
             self.scope["method"] = self._method.decode("ascii")
             self._method = None
@@ -267,9 +338,18 @@ class HttpProtocol(HttpToolsProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """Take the end of an answer."""
+        """Take the end of an answer as uvicorn does, but with no timer until the next request."""
         self._transport.flush()
-        HttpToolsProtocol.on_response_complete(self)
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def write(self, data: bytes) -> None:
+        """Send a whole answer."""
+        self._direct.write(data)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer a request for another protocol in this one, and end the connection with it."""

@@ -1,0 +1,160 @@
+"""One connection, fed by hand: the short way of small requests, and connections that are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from engine import Engine
+from engine.http.app import Application
+from engine.http.protocol import Connections, HttpProtocol
+
+IDLE_S = 75
+
+
+class _Wire:
+    """A transport that keeps what was written."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self.sent += b"".join(parts)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("192.0.2.1", 5000), "sockname": ("192.0.2.2", 80)}.get(name, default)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    resume_reading = pause_reading
+
+
+class _Peer:
+    """A client at one end of a connection, and the service, with one key, at the other."""
+
+    def __init__(self, kind: type[HttpToolsProtocol], **engine: Any) -> None:
+        service = Engine(seed=7, **engine)
+        tenant = service.create_tenant("Acme")
+        app = service.create_application(tenant, "shop", grants=[("/", {"token:create"})])
+        self.key = str(service.create_key(app))
+        config = uvicorn.Config(
+            Application(service),
+            http=kind,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_S,
+        )
+        config.load()
+        state = ServerState()
+        state.default_headers = [(b"date", b"now")]
+        self.wire = _Wire()
+        self.protocol = kind(config, state, {})
+        self.protocol.connection_made(self.wire)  # type: ignore[arg-type] # reason: what is used of one
+
+    async def ask(self, *pieces: bytes) -> bytes:
+        """Send a request in pieces, each after the one before was looked at; return the answer."""
+        self.wire.sent = b""
+        for piece in pieces:
+            self.protocol.data_received(piece)
+            await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return self.wire.sent
+
+    def post(self, body: object, *more: str, method: str = "POST") -> bytes:
+        content = json.dumps(body).encode()
+        lines = (
+            f"{method} /tokenize HTTP/1.1",
+            "host: service",
+            f"svc-api-key: {self.key}",
+            "x-request-id: mine",
+            "content-type: application/json",
+            f"content-length: {len(content)}",
+            *more,
+        )
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def _ours(connections: Connections) -> type[HttpProtocol]:
+    return type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
+
+
+def _parts(answer: bytes) -> tuple[bytes, list[bytes], bytes]:
+    head, _, content = answer.partition(b"\r\n\r\n")
+    status, *fields = head.split(b"\r\n")
+    return status, sorted(fields), content
+
+
+ASKED: dict[str, Callable[[_Peer], bytes]] = {
+    "created": lambda peer: peer.post({"name": "Ada"}),
+    "a scalar": lambda peer: peer.post("Ada"),
+    "a fault": lambda peer: peer.post({"name": 1}),
+    "no such method": lambda peer: peer.post({}, method="PUT"),
+    "closing": lambda peer: peer.post({"name": "Ada"}, "connection: close"),
+    "head": lambda peer: b"HEAD /tokens HTTP/1.1\r\nhost: service\r\nx-request-id: mine\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_the_short_way_sends_what_the_long_way_sends(what: str) -> None:
+    """AUTH-HEADER, TOK-JSON: with uvicorn's own protocol there is only the long way."""
+
+    async def both() -> tuple[bytes, bytes]:
+        short, long = _Peer(_ours(Connections(9))), _Peer(HttpToolsProtocol)
+        return await short.ask(ASKED[what](short)), await long.ask(ASKED[what](long))
+
+    short, long = asyncio.run(both())
+    assert _parts(short)[0::2] == _parts(long)[0::2]
+    assert _parts(short)[1] == _parts(long)[1]
+
+
+def test_a_body_in_pieces_is_received_and_two_requests_in_one_piece_are_answered_in_order() -> None:
+    async def talk() -> tuple[bytes, bytes]:
+        peer = _Peer(_ours(Connections(9)))
+        whole = peer.post({"name": "Ada"})
+        pieces = await peer.ask(whole[:-9], whole[-9:-3], whole[-3:])
+        return pieces, await peer.ask(whole + peer.post(["Bob"]))
+
+    pieces, two = asyncio.run(talk())
+    assert pieces.startswith(b"HTTP/1.1 200 ")
+    assert two.count(b"HTTP/1.1 200 ") == 2
+    assert two.index(b'{"name":') < two.index(b'["')
+
+
+def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:
+    async def talk() -> list[bool]:
+        connections = Connections(9)
+        peer = _Peer(_ours(connections))
+        closed = []
+        for at_s in (1, 2, 2 + IDLE_S, 3 + IDLE_S, 4 + 2 * IDLE_S):
+            if at_s != 4 + 2 * IDLE_S:
+                await peer.ask(peer.post({"name": "Ada"}))
+            connections.tick(at_s)
+            closed.append(peer.wire.closed)
+        return closed
+
+    assert asyncio.run(talk()) == [False, False, False, False, True]

@@ -106,9 +106,8 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
     partial = is_partial(results) or bool(unrun)
     missing = sum(one.verdict in _UNSAID for one in results)
-    lacks = f"{missing} skipped or inconclusive" + (
-        f"; not run: {', '.join(unrun)}" if unrun else ""
-    )
+    said = f"{missing} skipped or inconclusive" if missing or not unrun else ""
+    lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
     tail = f"; partial: {lacks}" if partial else ""
     if bad:
         names = ", ".join(one.clause.id for one in bad[:8]) + (" …" if len(bad) > 8 else "")

@@ -1,0 +1,71 @@
+"""The report page in a real browser: it opens without an error, asks nobody, and hides no text."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from conformance.faults import fault_of
+from conformance.in_process import deploy
+from conformance.running import Options, Run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run that has found something."""
+    out = tmp_path_factory.mktemp("run")
+    bad = deploy(engine=fault_of("mask-first-four").engine)
+    asked = Options(seed=1, select=("REC-CARD-MASK", "TOK-PLAIN", "QUO-RATE"))
+    report = Run(bad.target, asked, transport=bad.transport, out=out).execute()
+    report.save(out)
+    text = (out / "report.html").read_text("utf-8")
+    assert not [key.value for key in bad.target.keys if key.value and key.value in text]
+    return out / "report.html"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_opens_it_without_an_error_or_a_request(
+    page: Path, width: int, scheme: str
+) -> None:
+    complaints: list[str] = []
+    requests: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            tab = browser.new_page(
+                viewport={"width": width, "height": 900},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            tab.on("console", lambda message: complaints.append(message.text))
+            tab.on("pageerror", lambda error: complaints.append(str(error)))
+            tab.on("request", lambda request: requests.append(request.url))
+            tab.goto(page.as_uri())
+            assert tab.locator("h1").inner_text() == "http://in-process.example"
+            assert "does not conform: REC-CARD-MASK" in tab.locator(".answer").inner_text()
+            assert tab.locator("#REC-CARD-MASK pre").first.is_visible(), "a finding lies open"
+            closed = tab.locator("#TOK-PLAIN pre").first
+            assert not closed.is_visible()
+            tab.locator("#TOK-PLAIN summary").click()
+            assert closed.is_visible()
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+            ink = tab.evaluate("getComputedStyle(document.body).color")
+            assert (_light(paper) > _light(ink)) == (scheme == "light")
+        finally:
+            browser.close()
+    assert complaints == []
+    assert requests == [page.as_uri()]
+
+
+def _light(colour: str) -> int:
+    """Return how light a colour is, of `rgb(16, 19, 26)`."""
+    return sum(int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])

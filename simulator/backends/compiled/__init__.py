@@ -4,7 +4,12 @@
 fidelity, bit for bit. Importing this package imports numba.
 """
 
-from simulator.backends.compiled.backend import CompiledRun, simulate_compiled, warm_up
+from simulator.backends.compiled.backend import (
+    CompiledRun,
+    simulate_compiled,
+    warm_up,
+    write_rows,
+)
 from simulator.backends.compiled.planning import cannot_play
 
-__all__ = ["CompiledRun", "cannot_play", "simulate_compiled", "warm_up"]
+__all__ = ["CompiledRun", "cannot_play", "simulate_compiled", "warm_up", "write_rows"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from engine.limits import LimitTable
+from engine.limits import Subject as LimitsSubject
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.columns import verdict_of
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
@@ -16,16 +18,19 @@ from engine.profile import LimitsProfile, Profile
 from simulator.backends.asking import _asked
 from simulator.backends.compiled import drawing
 from simulator.backends.compiled import layout as at
+from simulator.backends.compiled.block import words_of
 from simulator.backends.compiled.layout import Sim, linked, longer
 from simulator.backends.compiled.loop import JIT, play
 from simulator.backends.compiled.planning import Plan
+from simulator.backends.compiled.planning_outside import is_job, proxy_of, upload_subject
 from simulator.results import RunBook
 from simulator.results.recorder import CHUNK_ROWS
 from simulator.results.rows import Subject
 from simulator.scenario import Scenario
-from simulator.traffic.population import Population
+from simulator.scenario.model import Proxy
+from simulator.traffic.population import Client, KeyHolder, Population
 
-__all__ = ["CompiledRun", "simulate_compiled", "warm_up"]
+__all__ = ["CompiledRun", "simulate_compiled", "warm_up", "write_rows"]
 
 _ROW_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
 
@@ -39,7 +44,7 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 def _compile_all() -> None:
     core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
     core.flags[MOST_LEGS] = 1
-    play(_nothing(), core, 0)
+    play(words_of(_nothing()), core, 0)
 
 
 def _nothing() -> Sim:
@@ -63,16 +68,22 @@ def _nothing() -> Sim:
         tables=np.zeros(0),
         values=np.zeros(0, dtype=np.int64),
         pieces=np.zeros((0, 3)),
+        entries=ints(at.ENTRY_WIDTH),
+        behind=ints(at.BEHIND_WIDTH),
+        pools=ints(at.POOL_WIDTH),
+        calls=ints(at.CALL_WIDTH),
         kinds=small,
         keys=small,
         addresses=small,
         requests=ints(at.REQUEST_WIDTH),
         events=ints(at.EVENT_WIDTH),
+        wheel=small,
         heap=ints(2),
         combos=np.zeros((1, at.COMBO_WIDTH), dtype=np.int32),
         combo_table=small,
         ended=ints(2),
         rows=ints(1),
+        late=ints(3),
     )
 
 
@@ -93,13 +104,13 @@ class CompiledRun:
         from_ns: int = 0,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
+        self.scenario = scenario
         self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
-        self._plan = Plan(
-            scenario, population, self.limiter, seed, told_to_wait=profile.http.retry_after
-        )
+        self._plan = Plan(scenario, population, self.limiter, seed, profile)
         self._core = self.limiter.ready_core()
         self.sim = self._plan.sim._replace(rows=np.zeros((at.COLUMNS, chunk_rows), dtype=np.int64))
         self.sim.clock[at.WARM_UP] = from_ns
+        self._late: list[at.Ints] = []
 
     @property
     def now_ns(self) -> int:
@@ -109,45 +120,87 @@ class CompiledRun:
     def step(self) -> int | None:
         """Play on; return how many rows there are, None once there will be no more.
 
-        The rows are in `self.sim.rows`, and gone at the next step.
+        The rows are in `self.sim.rows`, and gone at the next step. A latency of −1 is not known
+        yet; `late` says it later.
         """
-        self.sim.clock[at.ROWS] = 0
+        clock = self.sim.clock
+        clock[at.ROWS_BEFORE] += clock[at.ROWS]
+        clock[at.ROWS] = 0
         while True:
-            stopped = play(self.sim, self._core, self._plan.loops)
+            stopped = play(words_of(self.sim), self._core, self._plan.loops)
             if stopped == at.FULL:
                 return int(self.sim.clock[at.ROWS])
             if stopped == at.DONE:
                 return int(self.sim.clock[at.ROWS]) or None
             if stopped in {at.NO_LANES, at.NO_RINGS}:
                 self._core = self.limiter.grow()
+            elif stopped == at.NO_COMBOS:
+                self._more_combos()
+            elif stopped == at.NO_CALLS:
+                self._more_calls()
             else:
-                self._make_room(stopped)
+                self._more_places()
 
-    def _make_room(self, stopped: int) -> None:
+    def late(self) -> at.Ints:
+        """Return, once, what has become known of earlier steps' rows: number, latency, status."""
+        count = int(self.sim.clock[at.LATE_COUNT])
+        self.sim.clock[at.LATE_COUNT] = 0
+        found = np.concatenate([*self._late, self.sim.late[:count]])
+        self._late = []
+        return found
+
+    def _more_combos(self) -> None:
+        sim = self.sim
+        size, count = 2 * len(sim.combos), int(sim.clock[at.COMBO_COUNT])
+        combos = longer(sim.combos, size)
+        self.sim = sim._replace(
+            combos=combos, ended=longer(sim.ended, size), combo_table=_hashed(combos, count)
+        )
+
+    def _more_places(self) -> None:
         sim, clock = self.sim, self.sim.clock
-        if stopped == at.NO_COMBOS:
-            size, count = 2 * len(sim.combos), int(clock[at.COMBO_COUNT])
-            combos = longer(sim.combos, size)
-            self.sim = sim._replace(
-                combos=combos, ended=longer(sim.ended, size), combo_table=_hashed(combos, count)
-            )
-            return
         if clock[at.FREE_REQUEST] < 0:
             taken = len(sim.requests)
             requests = linked(sim.requests, taken, 2 * taken, at.R_NEXT)
             clock[at.FREE_REQUEST] = taken
             sim = sim._replace(requests=requests)
         if clock[at.PENDING] + 16 >= len(sim.events):
-            sim = self._more_events(sim)
+            sim = _more_events(sim)
         self.sim = sim
 
-    @staticmethod
-    def _more_events(sim: Sim) -> Sim:
-        size, first = 2 * len(sim.events), int(sim.clock[at.FREE_EVENT])
-        events = linked(sim.events, len(sim.events), size, at.E_NEXT)
-        events[-1, at.E_NEXT] = first
-        sim.clock[at.FREE_EVENT] = len(sim.events)
-        return sim._replace(events=events, heap=longer(sim.heap, size))
+    def _more_calls(self) -> None:
+        sim, clock = self.sim, self.sim.clock
+        if clock[at.LATE_COUNT]:
+            self._late.append(sim.late[: clock[at.LATE_COUNT]].copy())
+            clock[at.LATE_COUNT] = 0
+        if clock[at.CALLS] + 16 >= len(sim.calls):
+            self.sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
+
+
+def _more_events(sim: Sim) -> Sim:
+    """Return twice the room for events, and a wheel to match."""
+    events = _more_free(sim, sim.events, at.FREE_EVENT, at.E_NEXT)
+    size = len(events)
+    wheel = np.full(size, at.NONE, dtype=np.int32)
+    shift = int(sim.clock[at.SHIFT])
+    for first in sim.wheel[sim.wheel >= 0].tolist():
+        number = first
+        while number >= 0:
+            slot = int(events[number, at.E_T]) >> shift & (size - 1)
+            following = int(events[number, at.E_NEXT])
+            events[number, at.E_NEXT] = wheel[slot]
+            wheel[slot] = number
+            number = following
+    return sim._replace(events=events, wheel=wheel, heap=longer(sim.heap, size))
+
+
+def _more_free(sim: Sim, rows: at.Ints, free: int, column: int) -> at.Ints:
+    """Return twice as many rows, the new ones free: `free` of the clock is the first of a list."""
+    size = 2 * len(rows)
+    found: at.Ints = linked(rows, len(rows), size, column)
+    found[-1, column] = sim.clock[free]
+    sim.clock[free] = len(rows)
+    return found
 
 
 def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
@@ -169,39 +222,59 @@ def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
 
 
 class _Writer:
-    """Hands rows to a run's book: combos become subjects, verdicts the recorder's."""
+    """Hands rows to a run's book: combos become subjects, verdicts the recorder's.
+
+    Rows are handed on in order, so those that wait for an answer hold up what follows them.
+    """
 
     def __init__(self, book: RunBook, run: CompiledRun, population: Population) -> None:
         self._book = book
         self._run = run
+        self._scenario = run.scenario
         self._clients = population.clients
         self._subjects: list[int] = []
         self._verdicts: dict[int, int] = {0: 0}
+        self._held: deque[dict[str, at.Ints]] = deque()
+        self._handed_on = 0
+        pools = {pool.name: pool for pool in self._scenario.addresses}
         for client in population.clients:
-            mix, keys = client.group.mix, client.keys
-            if len(mix) == 1 and len(keys) <= 1 and len(client.addresses) == 1:
-                self._number(client.number, 0, 0, 0)
+            group = client.group
+            pool = pools.get(group.addresses or "")
+            deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+            if len(group.mix) == 1 and not deals:
+                self._number(client.number, 0, client.deal_key(), client.deal_address())
 
     def _number(self, number: int, entry: int, key: int, address: int) -> int:
         client = self._clients[number]
-        ask = client.group.mix[entry]
+        mix = client.group.mix
+        ask = mix[entry % len(mix)]
         holder = client.keys[key] if client.keys else None
         ip = client.addresses[address]
-        asked = _asked(ask, holder, ip, None)
+        proxy = proxy_of(self._scenario, ask)
+        if entry >= len(mix):
+            return self._subject(client, upload_subject(ip), None, None)
+        found = self._subject(client, _asked(ask, holder, ip, proxy).subject, holder, proxy)
+        if is_job(ask):
+            self._subject(client, upload_subject(ip), None, None)
+        return found
+
+    def _subject(
+        self, client: Client, asked: LimitsSubject, holder: KeyHolder | None, proxy: Proxy | None
+    ) -> int:
         row = Subject(
-            number,
-            holder.tenant if holder else None,
+            client.number,
+            holder.tenant if holder else proxy.tenant if proxy else None,
             holder.application if holder else None,
             holder.label if holder else None,
-            ip,
+            asked.ip,
             asked.method,
             asked.path,
-            self._book.view.counters(asked.subject),
+            self._book.view.counters(asked),
         )
         return self._book.recorder.subjects.number(row)
 
     def write(self, count: int) -> None:
-        """Write the rows of the run's last step."""
+        """Take the rows of the run's last step, and write what is answered."""
         sim = self._run.sim
         known = int(sim.clock[at.COMBO_COUNT])
         for combo in sim.combos[len(self._subjects) : known].tolist():
@@ -209,7 +282,27 @@ class _Writer:
         columns = dict(zip(_ROW_NAMES, sim.rows[:, :count].copy(), strict=True))
         columns["subject"] = np.array(self._subjects, dtype=np.int64)[columns["subject"]]
         columns["verdict"] = self._renumbered(columns["verdict"])
-        self._book.recorder.take(columns)
+        self._held.append(columns)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        late = self._run.late()
+        if len(late):
+            self._answer(late)
+        while self._held and self._held[0]["latency_ns"].min(initial=0) >= 0:
+            columns = self._held.popleft()
+            self._handed_on += len(columns["t_ns"])
+            self._book.recorder.take(columns)
+
+    def _answer(self, late: at.Ints) -> None:
+        """Write down what has become known of rows that are held up."""
+        first = self._handed_on
+        for columns in self._held:
+            size = len(columns["t_ns"])
+            chosen = late[(late[:, 0] >= first) & (late[:, 0] < first + size)]
+            columns["latency_ns"][chosen[:, 0] - first] = chosen[:, 1]
+            columns["status"][chosen[:, 0] - first] = chosen[:, 2]
+            first += size
 
     def _renumbered(self, verdicts: at.Ints) -> at.Ints:
         numbers, inverse = np.unique(verdicts, return_inverse=True)
@@ -222,7 +315,9 @@ class _Writer:
         return mapped[inverse]
 
     def finish(self) -> None:
-        """Write what is counted a request, and what shadow rules would have refused."""
+        """Write what is left, and what is counted otherwise than by rows."""
+        self._hand_on()
+        assert not self._held, "every row is answered before the end"
         sim, tally = self._run.sim, self._book.tally
         for subject, (ended, well) in zip(
             self._subjects, sim.ended[: len(self._subjects)].tolist(), strict=True
@@ -246,14 +341,25 @@ def simulate_compiled(  # reason: what a run is told
     warm_up(_tell)
     from_ns = book.header.warm_up_ns
     run = CompiledRun(scenario, population, tables, profile, seed, from_ns=from_ns)
+    write_rows(run, book, population, progress)
+
+
+def write_rows(
+    run: CompiledRun,
+    book: RunBook,
+    population: Population,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Play a run to its end and write every row to `book`."""
+    duration_ns = run.scenario.duration_ns
     writer = _Writer(book, run, population)
     while (count := run.step()) is not None:
         writer.write(count)
         if progress is not None:
-            progress(min(run.now_ns, scenario.duration_ns))
+            progress(min(run.now_ns, duration_ns))
     writer.finish()
     if progress is not None:
-        progress(scenario.duration_ns)
+        progress(duration_ns)
 
 
 def _tell(text: str) -> None:

@@ -20,11 +20,11 @@ from simulator.backends.compiled.drawing import (
     uniform,
     uniform_ns,
 )
-from simulator.backends.compiled.state import RawSim, client_row, group_row
+from simulator.backends.compiled.state import RawSim, client_row, combo_row, group_row
 from simulator.traffic import arrivals
 from simulator.traffic.arrivals import Piece
 
-__all__ = ["asked", "drawn_ns", "next_arrival_ns", "own_delay_ns"]
+__all__ = ["asked", "drawn_ns", "entry_row", "next_arrival_ns", "own_delay_ns", "uploaded"]
 
 _NEVER: Final = 1 << 62
 _MOST_DOUBLINGS: Final = 62
@@ -36,7 +36,7 @@ _distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
 # --- what is drawn ------------------------------------------------------------------------------
 
 
-@inlined
+@called
 def drawn_ns(sim: RawSim, draw: Int, stream: Int) -> Int:
     """Return the next duration of a distribution; a constant draws nothing."""
     row = moved(sim.draws, np.int64(draw) * DRAW_WIDTH)
@@ -90,7 +90,26 @@ def asked(sim: RawSim, number: Int) -> Int:
         group[at.G_ADDRESS_TABLE],
         client[at.C_ADDRESS_STREAM],
     )
-    return _combo(sim, number, entry, key, address)
+    found = _combo(sim, number, entry, key, address)
+    if not group[at.G_DEALS]:
+        client[at.C_COMBO] = found
+    return found
+
+
+@inlined
+def entry_row(sim: RawSim, group: Pointer, entry: Int) -> Pointer:
+    """Return the row of an entry of a group's mix."""
+    return moved(sim.entries, (group[at.G_ENTRIES] + entry) * at.ENTRY_WIDTH)
+
+
+@called
+def uploaded(sim: RawSim, job: Int) -> Int:
+    """Return the combo of the upload that follows a job's."""
+    row = combo_row(sim, job)
+    number = np.int64(row[at.O_CLIENT])
+    count = group_row(sim, client_row(sim, number))[at.G_MIX_COUNT]
+    entry, key = np.int64(row[at.O_ENTRY]) + count, np.int64(row[at.O_KEY])
+    return _combo(sim, number, entry, key, np.int64(row[at.O_ADDRESS]))
 
 
 @called
@@ -99,7 +118,7 @@ def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
     mixed = (number * 31 + entry) * at.MIX_1 + (key * 8191 + address) * at.MIX_2
     slot = (mixed ^ (mixed >> 31)) & sim.combo_mask
     while sim.combo_table[slot] >= 0:
-        row = moved(sim.combos, np.int64(sim.combo_table[slot]) * at.COMBO_WIDTH)
+        row = combo_row(sim, sim.combo_table[slot])
         if (
             row[at.O_CLIENT] == number
             and row[at.O_ENTRY] == entry
@@ -111,26 +130,41 @@ def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
     found = sim.clock[at.COMBO_COUNT]
     sim.clock[at.COMBO_COUNT] = found + 1
     sim.combo_table[slot] = found
-    client = client_row(sim, number)
-    group = group_row(sim, client)
-    count = max(group[at.G_KEY_COUNT], np.int64(1))
-    key_number = np.int64(at.NONE)
-    if group[at.G_KEY_COUNT]:
-        key_number = np.int64(sim.keys[group[at.G_KEYS] + key])
-    row = moved(sim.combos, found * at.COMBO_WIDTH)
+    row = combo_row(sim, found)
     row[at.O_CLIENT] = number
     row[at.O_ENTRY] = entry
     row[at.O_KEY] = key
     row[at.O_ADDRESS] = address
-    row[at.O_LANE] = find_lane(
-        sim.limits,
-        np.int64(sim.kinds[group[at.G_KINDS] + entry * count + key]),
-        key_number,
-        np.int64(sim.addresses[client[at.C_ADDRESSES] + address]),
-        np.int64(at.NONE),
-        np.int64(at.NONE),
-    )
+    _describe(sim, row, number, entry, key)
     return found
+
+
+@inlined
+def _describe(sim: RawSim, row: Pointer, number: Int, entry: Int, key: Int) -> None:
+    """Write a new combo's lane and what is special about it."""
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    ip = np.int64(sim.addresses[client[at.C_ADDRESSES] + row[at.O_ADDRESS]])
+    row[at.O_BEHIND] = at.NONE
+    row[at.O_PARTS] = 0
+    if entry >= group[at.G_MIX_COUNT]:
+        kind = entry_row(sim, group, entry - group[at.G_MIX_COUNT])[at.M_UPLOAD]
+        row[at.O_LANE] = _lane(sim, kind, np.int64(at.NONE), ip, np.int64(-1), np.int64(-1))
+        return
+    asks = entry_row(sim, group, entry)
+    row[at.O_BEHIND] = asks[at.M_BEHIND]
+    row[at.O_PARTS] = asks[at.M_PARTS]
+    count = max(group[at.G_KEY_COUNT], np.int64(1))
+    kind = np.int64(sim.kinds[group[at.G_KINDS] + entry * count + key])
+    key_number = np.int64(at.NONE)
+    if group[at.G_KEY_COUNT]:
+        key_number = np.int64(sim.keys[group[at.G_KEYS] + key])
+    row[at.O_LANE] = _lane(sim, kind, key_number, ip, asks[at.M_PROXY_KEY], asks[at.M_HOST])
+
+
+@called
+def _lane(sim: RawSim, kind: Int, key: Int, ip: Int, proxy_key: Int, host: Int) -> Int:
+    return np.int64(find_lane(sim.limits, kind, key, ip, proxy_key, host))
 
 
 # --- arrivals -----------------------------------------------------------------------------------

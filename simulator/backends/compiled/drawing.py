@@ -129,7 +129,7 @@ def choose(u: float, tables: Pointer, first: Int, count: Int) -> Int:
     return min(low, np.int64(count) - 1)
 
 
-@called
+@inlined
 def draw_ns(draw: Pointer, share: float, u: float, values: Pointer, tables: Pointer) -> Int:
     """Return one draw; share is sigma or alpha, where it has one."""
     kind = draw[KIND]

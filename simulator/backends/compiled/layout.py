@@ -1,8 +1,11 @@
 """The arrays of a compiled simulation: what each place of each row means.
 
 A *combo* is what one client can ask: an entry of its mix, a key and an address; it is what the
-results call a subject. A *request* is one under way, or a place in a line. An *event* is something
-that happens at an instant; of one instant in order of (client, attempt, serial), then of making.
+results call a subject. The upload that follows entry n of a mix of m is its entry m + n. A
+*request* is one under way, or a place in a line. An *event* is something that happens at an
+instant; of one instant in order of (client, attempt, serial), then of making, and the service's own
+come before any client's. A *call* is what an admitted attempt does behind a proxy or in a reactor;
+a *pool* has the instances that code runs in (`engine.resources.instances`).
 """
 
 from __future__ import annotations
@@ -16,9 +19,37 @@ __all__ = ["Sim", "linked", "longer"]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-# `clock`: one row of whole numbers about the run.
-NOW, SEQUENCE, PENDING, FREE_EVENT, FREE_REQUEST, COMBO_COUNT, ROWS, WARM_UP, STARTED = range(9)
-CLOCK_WIDTH: Final = 9
+# `clock`: one row of whole numbers about the run, then what the profile says of the outside.
+(
+    NOW,
+    SEQUENCE,
+    PENDING,
+    FREE_EVENT,
+    FREE_REQUEST,
+    COMBO_COUNT,
+    ROWS,
+    WARM_UP,
+    STARTED,
+    ROWS_BEFORE,
+    LATE_COUNT,
+    PARTS_LEFT,
+    PARTS_OF,
+    FREE_CALL,
+    CALLS,
+    HEAPED,
+    EPOCH,
+    SHIFT,
+    TAKEN,
+    TUNE_AT,
+    TUNED_NS,
+    CALL_TIMEOUT,
+    CODE_TIMEOUT,
+    COLD_START,
+    KEEP_HOT,
+    INSTANCES,
+    TIMEOUT_STATUS,
+) = range(27)
+CLOCK_WIDTH: Final = 27
 
 # A group's row.
 (
@@ -52,8 +83,8 @@ CLOCK_WIDTH: Final = 9
     G_ARRIVALS,
     G_ARRIVE_1,
     G_ARRIVE_2,
-    G_ARRIVE_3,
-    G_ARRIVE_4,
+    G_ENTRIES,
+    G_DEALS,
 ) = range(32)
 GROUP_WIDTH: Final = 32
 NONE: Final = -1
@@ -97,25 +128,91 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_IS_ON,
     C_ACTIVE,
     C_AT,
-) = range(32)
-CLIENT_WIDTH: Final = 32
+    C_BEHIND,
+) = range(33)
+CLIENT_WIDTH: Final = 40
+
+# An entry of a mix: numbers of the proxy that its key and its host name, −1 = none; what is behind
+# it, −1 = nothing; how many files its job has, 0 = it is none; the kind of an upload; where, among
+# a client's streams, those begin that its plan draws from.
+M_PROXY_KEY, M_HOST, M_BEHIND, M_PARTS, M_UPLOAD, M_STREAMS = range(6)
+ENTRY_WIDTH: Final = 6
+
+# What is behind a proxy or a reactor: draws and pools, −1 where there is none; `B_SHARE` is a place
+# in the tables. Its streams, in this order: destination, reach, request's code, response's code. A
+# reactor is a response's code and nothing else.
+B_DESTINATION, B_SHARE, B_REQUEST, B_RESPONSE, B_REQUEST_POOL, B_RESPONSE_POOL = range(6)
+BEHIND_WIDTH: Final = 6
+BEHIND_STREAMS: Final = 4
+
+# A pool's row: hot instances that idle for good, instances that are busy, the claims that wait, and
+# the instances that idle for a while.
+P_LASTING, P_BUSY, P_FIRST, P_LAST, P_IDLE_FIRST, P_IDLE_LAST = range(6)
+POOL_WIDTH: Final = 6
+
+# A call's row; an instance that idles for a while has one too (`V_UNTIL`, `V_NEXT`, `V_BEFORE`).
+(
+    V_ASKING,
+    V_ROW,
+    V_BEGAN,
+    V_SERVICE,
+    V_BEHIND,
+    V_STAGE,
+    V_PART,
+    V_POOL,
+    V_UNTIL,
+    V_LATE,
+    V_HELD,
+    V_COLD,
+    V_LASTING,
+    V_READY,
+    V_TIMER,
+    V_BELL,
+    V_DESTINATION,
+    V_REACHABLE,
+    V_REQUEST,
+    V_RESPONSE,
+    V_NEXT,
+    V_BEFORE,
+) = range(22)
+CALL_WIDTH: Final = 22
 
 # A client's floats: of varying arrivals.
 F_PASSED, F_DUE = range(2)
 FLOAT_WIDTH: Final = 2
 
-# A request's row.
+# A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
+# job that is split. `R_NEXT` has how the outside ended while its answer is on the way.
 R_CLIENT, R_SERIAL, R_ATTEMPT, R_BEGAN, R_DELAY, R_COMBO, R_NEXT, R_LANE = range(8)
 REQUEST_WIDTH: Final = 8
+PART: Final = -2
 
-# An event's row; `E_ORDER` is client << 16 | attempt.
+# How the outside ended, and the bits of the statuses that a group retries (`G_RETRIES`).
+WELL, TIMED_OUT, UNREACHABLE, CODE_TIMED_OUT, LIMITED = range(5)
+
+# An event's row; `E_ORDER` is client << 16 | attempt, `OF_SERVICE` for the service's own.
 E_T, E_ORDER, E_SERIAL, E_SEQUENCE, E_KIND, E_WHAT, E_NEXT, E_SPARE = range(8)
 EVENT_WIDTH: Final = 8
-ASK, ARRIVE, RETRY, ANSWER, TIMER, WAITED = range(6)
+OF_SERVICE: Final = -1
+(
+    ASK,
+    WAITED,
+    ARRIVE,
+    RETRY,
+    ANSWER,
+    TIMER,
+    UPLOAD,
+    ANSWER_LATE,
+    GO_ON,
+    TIME_OVER,
+    RUNG,
+    WOKEN,
+) = range(12)
+LAST_BEGINNING: Final = ARRIVE
 
-# A combo's row.
-O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE = range(5)
-COMBO_WIDTH: Final = 5
+# A combo's row: who asks for what, its lane, what is behind it and how many files its job has.
+O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS = range(7)
+COMBO_WIDTH: Final = 8
 
 # An output row, column by column.
 COLUMNS: Final = 7
@@ -125,7 +222,7 @@ MIX_1: Final = -7046029254386353131
 MIX_2: Final = -4658895280553007687
 
 # What the loop stops for.
-DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS = range(6)
+DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
 
 
 class Sim(NamedTuple):
@@ -133,7 +230,9 @@ class Sim(NamedTuple):
 
     draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
     from. pieces (n, 3): of varying rates. kinds: numbers of the limiter. keys, addresses: numbers
-    by place. ended (combos, 2): requests, and those that went well. rows (COLUMNS, rows).
+    by place. wheel: first events by time, heap: those that are near (`state`). ended (combos, 2):
+    requests, and those that went well. rows (COLUMNS, rows). late (n, 3): number, latency and
+    status of rows that were answered after they were handed on.
     """
 
     clock: Ints
@@ -147,16 +246,22 @@ class Sim(NamedTuple):
     tables: Floats
     values: Ints
     pieces: Floats
+    entries: Ints
+    behind: Ints
+    pools: Ints
+    calls: Ints
     kinds: np.ndarray[Any, np.dtype[np.int32]]
     keys: np.ndarray[Any, np.dtype[np.int32]]
     addresses: np.ndarray[Any, np.dtype[np.int32]]
     requests: Ints
     events: Ints
+    wheel: np.ndarray[Any, np.dtype[np.int32]]
     heap: Ints
     combos: np.ndarray[Any, np.dtype[np.int32]]
     combo_table: np.ndarray[Any, np.dtype[np.int32]]
     ended: Ints
     rows: Ints
+    late: Ints
 
 
 def longer(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:

@@ -13,11 +13,16 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
+from engine.profile import Profile
 from simulator.backends.asking import _asked
 from simulator.backends.compiled import drawing
 from simulator.backends.compiled import layout as at
 from simulator.backends.compiled.layout import Sim, linked
-from simulator.scenario import Scenario
+from simulator.backends.compiled.ordering import ALL_NEAR, FIRST_TUNING
+from simulator.backends.compiled.planning_numbers import Numbers
+from simulator.backends.compiled.planning_outside import Outside, clock_of, proxy_of
+from simulator.backends.needing_bodies import needs_bodies
+from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
     AimdPacing,
     ClientGroup,
@@ -30,15 +35,9 @@ from simulator.scenario.clients import (
 from simulator.scenario.draws import (
     Constant,
     ConstantArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
     OnOffArrivals,
-    Pareto,
     PoissonArrivals,
     ReplayArrivals,
-    Uniform,
 )
 from simulator.traffic.drawing import _pieces
 from simulator.traffic.draws import cumulative_weights, zipf_weights
@@ -50,11 +49,10 @@ from simulator.traffic.streams import stream_number
 
 __all__ = ["Plan", "cannot_play"]
 
-_JOBS: Final = "POST /account-updater/jobs"
-_LIMITED: Final = 429
 _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
+_FIRST_CALLS: Final = 1 << 6
 _RETRY_KINDS: Final[dict[type, int]] = {
     FixedRetry: at.RETRY_FIXED,
     ExponentialRetry: at.RETRY_EXPONENTIAL,
@@ -64,24 +62,18 @@ _RETRY_KINDS: Final[dict[type, int]] = {
 
 
 def cannot_play(scenario: Scenario) -> str | None:
-    """Return what in the scenario the compiled loop cannot play; None where it can play all."""
-    for group in scenario.clients:
-        for ask in group.mix:
-            where = f"clients.{group.name}.mix"
-            if ask.proxy is not None:
-                return f"{where} asks for a proxy, whose destination it does not play"
-            if ask.reactor is not None:
-                return f"{where} invokes a reactor, whose instances it does not play"
-            if ask.request.partition("?")[0] == _JOBS:
-                return f"{where} uploads batch files, which it does not play"
-    return None
+    """Return what in the scenario the compiled loop cannot play; None where it can play all.
+
+    It is limits alone, so what only a body can answer is all that it cannot.
+    """
+    return needs_bodies(scenario, profile_of(scenario))
 
 
 class Plan:
     """A scenario's arrays.
 
-    told_to_wait: refusals carry `Retry-After` (D-429-HEADERS). sim: the arrays. loops: how many
-    closed loops there are.
+    profile: whether refusals carry `Retry-After` (D-429-HEADERS), and what it says of the outside.
+    sim: the arrays. loops: how many closed loops there are.
     """
 
     def __init__(
@@ -90,18 +82,14 @@ class Plan:
         population: Population,
         limiter: CompiledLimiter,
         seed: int,
-        *,
-        told_to_wait: bool,
+        profile: Profile,
     ) -> None:
-        self._told_to_wait = told_to_wait
+        self._profile = profile
         self._scenario = scenario
         self._limiter = limiter
         self._seed = seed
         self._streams: list[tuple[int, int]] = []
-        self._draws: list[tuple[int, int, int, int]] = []
-        self._shares: list[float] = []
-        self._tables: list[float] = []
-        self._values: list[int] = []
+        self._numbers = Numbers()
         self._pieces: list[tuple[float, float, float]] = []
         self._kinds: list[int] = []
         self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
@@ -110,6 +98,8 @@ class Plan:
         self._address_numbers: dict[str, int] = {}
         self._pools: dict[int, int] = {}
         self._replayed = ReplayedInstants()
+        self._outside = Outside(scenario, profile, self._numbers.draw, self._numbers.table)
+        self._purposes: list[tuple[str | None, ...]] = []
         first_of = {name: numbers.start for name, numbers in population.groups.items()}
         self._group_rows = []
         self._group_floats = []
@@ -138,16 +128,20 @@ class Plan:
         row[at.G_DEADLINE] = at.NONE if group.deadline_ns is None else group.deadline_ns
         row[at.G_OPEN] = group.loop == "open"
         row[at.G_CONCURRENCY] = at.NONE if group.concurrency is None else group.concurrency
-        row[at.G_AWAITS] = (
-            group.loop == "closed" or group.concurrency is not None or group.pacing is not None
+        row[at.G_AWAITS] = group.pacing is not None or (
+            group.loop == "open" and group.concurrency is not None
         )
         row[at.G_MIX_COUNT] = len(group.mix)
         if len(group.mix) > 1:
-            row[at.G_MIX] = self._table(cumulative_weights([ask.weight for ask in group.mix]))
-        if member is not None:
+            row[at.G_MIX] = self._numbers.table(
+                cumulative_weights([ask.weight for ask in group.mix])
+            )
+        if member is None:
+            self._purposes.append(())
+        else:
             self._pools_of(row, group, member)
-        row[at.G_SERVICE] = self._draw(group.service)
-        row[at.G_THINK] = self._draw(Constant() if group.think is None else group.think)
+        row[at.G_SERVICE] = self._numbers.draw(group.service)
+        row[at.G_THINK] = self._numbers.draw(Constant() if group.think is None else group.think)
         self._pacing(row, group)
         floats = [0.0, 0.0]
         if group.loop == "open":
@@ -158,9 +152,15 @@ class Plan:
         retry = group.retry
         if isinstance(retry, NoRetry):
             return
-        row[at.G_RETRIES] = _LIMITED in retry.statuses
+        for how, status in (
+            (at.LIMITED, 429),
+            (at.TIMED_OUT, 408),
+            (at.UNREACHABLE, 502),
+            (at.CODE_TIMED_OUT, self._profile.outside.reactor_timeout_status),
+        ):
+            row[at.G_RETRIES] |= (status in retry.statuses) << how
         row[at.G_RETRY_KIND] = _RETRY_KINDS[type(retry)]
-        row[at.G_HONOURS] = self._told_to_wait and retry.honour_retry_after
+        row[at.G_HONOURS] = self._profile.http.retry_after and retry.honour_retry_after
         if isinstance(retry, FixedRetry):
             row[at.G_BASE] = row[at.G_CAP] = retry.delay_ns
         else:
@@ -183,8 +183,17 @@ class Plan:
         if pool is not None and pool.clients_each is None:
             size = len(member.addresses)
             self._deal(row, at.G_ADDRESS_DEAL, pool.deal.zipf, pool.deal.per, size)
+        row[at.G_DEALS] = (
+            len(group.mix) > 1
+            or row[at.G_KEY_DEAL] != at.FIXED
+            or row[at.G_ADDRESS_DEAL] != at.FIXED
+        )
         row[at.G_KINDS] = len(self._kinds)
+        row[at.G_ENTRIES], purposes = self._outside.mix(group.mix, self._limiter.kind)
+        self._purposes.append(purposes)
+        subjects = []
         for ask in group.mix:
+            proxy = proxy_of(self._scenario, ask)
             known: dict[Any, int] = {}
             for holder in member.keys or (None,):
                 attributes = holder and (
@@ -195,9 +204,11 @@ class Plan:
                 )
                 found = known.get(attributes)
                 if found is None:
-                    subject = _asked(ask, holder, "0", None).subject
+                    subject = _asked(ask, holder, "0", proxy).subject
                     found = known[attributes] = self._limiter.kind(subject)
                 self._kinds.append(found)
+            subjects.append(subject)
+        self._outside.name_proxies(row[at.G_ENTRIES], subjects)
 
     def _deal(self, row: list[int], place: int, zipf: float | None, per: str, size: int) -> None:
         """Write how members are dealt, and beside it where the weights are."""
@@ -207,7 +218,7 @@ class Plan:
             row[place] = at.ROTATED
         else:
             row[place] = at.DRAWN
-            row[place + 1] = self._table(cumulative_weights(zipf_weights(size, zipf)))
+            row[place + 1] = self._numbers.table(cumulative_weights(zipf_weights(size, zipf)))
 
     def _pacing(self, row: list[int], group: ClientGroup) -> None:
         pacing = group.pacing
@@ -247,7 +258,10 @@ class Plan:
         elif isinstance(arrivals, ReplayArrivals):
             row[at.G_ARRIVALS] = at.REPLAYED
             instants = list(self._replayed.of(arrivals))
-            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = self._value_place(instants), len(instants)
+            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = (
+                self._numbers.value_place(instants),
+                len(instants),
+            )
         else:
             row[at.G_ARRIVALS] = at.VARYING
             row[at.G_ARRIVE_1] = len(self._pieces)
@@ -259,43 +273,6 @@ class Plan:
                 self._pieces.append((float(piece.length_ns), piece.from_rate, piece.to_rate))
                 gone_ns += piece.length_ns
             row[at.G_ARRIVE_2] = len(self._pieces) - row[at.G_ARRIVE_1]
-
-    # --- distributions ---------------------------------------------------------------------------
-
-    def _draw(self, draw: Draw) -> int:
-        share = 0.0
-        if isinstance(draw, Constant):
-            row = (drawing.CONSTANT, draw.value_ns, 0, 0)
-        elif isinstance(draw, Uniform):
-            row = (drawing.UNIFORM, draw.low_ns, draw.high_ns, 0)
-        elif isinstance(draw, Exponential):
-            row = (drawing.EXPONENTIAL, draw.mean_ns, 0, 0)
-        elif isinstance(draw, Lognormal):
-            row, share = (drawing.LOGNORMAL, draw.median_ns, 0, 0), draw.sigma
-        elif isinstance(draw, Pareto):
-            row, share = (drawing.PARETO, draw.least_ns, 0, 0), draw.alpha
-        else:
-            row = self._discrete(draw)
-        self._draws.append(row)
-        self._shares.append(share)
-        return len(self._draws) - 1
-
-    def _discrete(self, draw: Discrete) -> tuple[int, int, int, int]:
-        """Place the values and their weights at the same place of both tables."""
-        size = max(len(self._tables), len(self._values))
-        self._tables += [0.0] * (size - len(self._tables))
-        self._values += [0] * (size - len(self._values))
-        self._tables += cumulative_weights(draw.weights or (1.0,) * len(draw.values_ns))
-        self._values += draw.values_ns
-        return drawing.DISCRETE, size, len(draw.values_ns), 0
-
-    def _table(self, table: Sequence[float]) -> int:
-        self._tables += table
-        return len(self._tables) - len(table)
-
-    def _value_place(self, values: Sequence[int]) -> int:
-        self._values += values
-        return len(self._values) - len(values)
 
     # --- a client --------------------------------------------------------------------------------
 
@@ -322,14 +299,20 @@ class Plan:
             (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
             (at.C_ADDRESS_STREAM, "address", groups[at.G_ADDRESS_DEAL] == at.DRAWN),
             (at.C_RETRY, "retry", groups[at.G_RETRY_KIND] >= at.RETRY_FULL),
-            (at.C_SERVICE, "service", self._draws[groups[at.G_SERVICE]][0]),
+            (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
             (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
             (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),
         ):
             if wanted:
                 row[column] = self._stream(client, purpose)
+        row[at.C_BEHIND] = len(self._streams)
+        for named in self._purposes[place]:
+            if named is None:
+                self._streams.append((0, 0))
+            else:
+                self._stream(client, named)
         row[at.C_THINK] = len(self._streams)
-        if group.loop == "closed" and self._draws[groups[at.G_THINK]][0]:
+        if group.loop == "closed" and self._numbers.draws[groups[at.G_THINK]][0]:
             for lane in range(group.concurrency or 1):
                 self._stream(client, f"think-{lane}" if lane else "think")
         return row
@@ -364,31 +347,40 @@ class Plan:
         for number, (client, lane) in enumerate(loops):
             requests[number, at.R_CLIENT] = client
             requests[number, at.R_SERIAL] = requests[number, at.R_LANE] = lane
-        events = linked(_ints([], at.EVENT_WIDTH), 0, 2 * places + 64, at.E_NEXT)
-        clock = np.zeros(at.CLOCK_WIDTH, dtype=np.int64)
+        room = 1 << (2 * places + 63).bit_length()
+        clock = [0] * at.CLOCK_WIDTH
         clock[at.FREE_REQUEST] = len(loops)
+        clock[at.SHIFT], clock[at.TUNE_AT] = ALL_NEAR, FIRST_TUNING
+        clock_of(self._profile, clock)
+        outside = self._outside
         return Sim(
-            clock=clock,
+            clock=np.array(clock, dtype=np.int64),
             groups=_ints(self._group_rows, at.GROUP_WIDTH),
             group_floats=np.array(self._group_floats, dtype=np.float64).reshape(-1, 2),
             clients=_ints(clients, at.CLIENT_WIDTH),
             client_floats=np.zeros((max(1, len(clients)), at.FLOAT_WIDTH)),
             streams=streams,
-            draws=_ints(self._draws, drawing.DRAW_WIDTH),
-            shares=np.array(self._shares, dtype=np.float64),
-            tables=np.array(self._tables or [0.0], dtype=np.float64),
-            values=np.array(self._values or [0], dtype=np.int64),
+            draws=_ints(self._numbers.draws, drawing.DRAW_WIDTH),
+            shares=np.array(self._numbers.shares, dtype=np.float64),
+            tables=np.array(self._numbers.tables or [0.0], dtype=np.float64),
+            values=np.array(self._numbers.values or [0], dtype=np.int64),
             pieces=np.array(self._pieces or [(0.0, 0.0, 0.0)], dtype=np.float64),
+            entries=_ints(outside.entries, at.ENTRY_WIDTH),
+            behind=_ints(outside.behind, at.BEHIND_WIDTH),
+            pools=_ints(outside.pools, at.POOL_WIDTH),
+            calls=linked(_ints([], at.CALL_WIDTH), 0, _FIRST_CALLS, at.V_NEXT),
             kinds=np.array(self._kinds or [0], dtype=np.int32),
             keys=np.array(self._keys or [0], dtype=np.int32),
             addresses=np.array(self._addresses or [0], dtype=np.int32),
             requests=requests,
-            events=events,
-            heap=np.zeros((len(events), 2), dtype=np.int64),
+            events=linked(_ints([], at.EVENT_WIDTH), 0, room, at.E_NEXT),
+            wheel=np.full(room, at.NONE, dtype=np.int32),
+            heap=np.zeros((room, 2), dtype=np.int64),
             combos=np.zeros((_FIRST_ROOM, at.COMBO_WIDTH), dtype=np.int32),
             combo_table=np.full(2 * _FIRST_ROOM, -1, dtype=np.int32),
             ended=np.zeros((_FIRST_ROOM, 2), dtype=np.int64),
             rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
+            late=np.zeros((_FIRST_ROOM, 3), dtype=np.int64),
         )
 
 

@@ -1,92 +1,30 @@
-"""The simulation's arrays as compiled code sees them: pointers, and events in order."""
+"""The simulation's arrays as compiled code sees them: pointers, rows, and free places."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.limits.compiled.core import Core
-from engine.limits.compiled.finding import Int, Pointer, Raw, raw_of
+from engine.limits.compiled.finding import Int, Pointer
 from engine.limits.compiled.jit import inlined
-from engine.limits.compiled.raw import moved, pointer
+from engine.limits.compiled.raw import moved
 from simulator.backends.compiled import layout as at
-from simulator.backends.compiled.layout import Sim
 
 __all__ = [
     "RawSim",
     "client_row",
+    "combo_row",
     "event_row",
     "forget_request",
     "group_row",
     "new_request",
-    "next_event",
-    "raw_sim",
     "request_row",
-    "schedule",
 ]
 
 
-class RawSim(NamedTuple):
-    """The arrays of `Sim` as pointers, and what they have room for."""
-
-    clock: Pointer
-    groups: Pointer
-    group_floats: Pointer
-    clients: Pointer
-    client_floats: Pointer
-    streams: Pointer
-    draws: Pointer
-    shares: Pointer
-    tables: Pointer
-    values: Pointer
-    pieces: Pointer
-    kinds: Pointer
-    keys: Pointer
-    addresses: Pointer
-    requests: Pointer
-    events: Pointer
-    heap: Pointer
-    combos: Pointer
-    combo_table: Pointer
-    combo_mask: int
-    combo_room: int
-    ended: Pointer
-    rows: Pointer
-    row_room: int
-    limits: Raw
-
-
-@inlined
-def raw_sim(sim: Sim, core: Core) -> RawSim:
-    """Return the arrays as pointers; the caller keeps the arrays while it uses them."""
-    return RawSim(
-        pointer(sim.clock),
-        pointer(sim.groups),
-        pointer(sim.group_floats),
-        pointer(sim.clients),
-        pointer(sim.client_floats),
-        pointer(sim.streams),
-        pointer(sim.draws),
-        pointer(sim.shares),
-        pointer(sim.tables),
-        pointer(sim.values),
-        pointer(sim.pieces),
-        pointer(sim.kinds),
-        pointer(sim.keys),
-        pointer(sim.addresses),
-        pointer(sim.requests),
-        pointer(sim.events),
-        pointer(sim.heap),
-        pointer(sim.combos),
-        pointer(sim.combo_table),
-        sim.combo_table.shape[0] - 1,
-        sim.combos.shape[0],
-        pointer(sim.ended),
-        pointer(sim.rows),
-        sim.rows.shape[1],
-        raw_of(core),
-    )
+RawSim: TypeAlias = Any
+"""What `simulator.backends.compiled.block.block_of` makes of a `Sim`."""
 
 
 @inlined
@@ -113,77 +51,10 @@ def event_row(sim: RawSim, number: Int) -> Pointer:
     return moved(sim.events, np.int64(number) * at.EVENT_WIDTH)
 
 
-# --- events in order ----------------------------------------------------------------------------
-
-
 @inlined
-def _before(sim: RawSim, one: Int, other: Int) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
-    """Whether one event of the same instant comes before another."""
-    a, b = event_row(sim, one), event_row(sim, other)
-    if a[at.E_ORDER] != b[at.E_ORDER]:
-        return a[at.E_ORDER] < b[at.E_ORDER]
-    if a[at.E_SERIAL] != b[at.E_SERIAL]:
-        return a[at.E_SERIAL] < b[at.E_SERIAL]
-    return a[at.E_SEQUENCE] < b[at.E_SEQUENCE]
-
-
-@inlined
-def schedule(sim: RawSim, t_ns: Int, order: Int, serial: Int, kind: Int, what: Int) -> None:
-    """Make an event; the heap holds pairs of instant and event."""
-    clock = sim.clock
-    number = clock[at.FREE_EVENT]
-    event = event_row(sim, number)
-    clock[at.FREE_EVENT] = event[at.E_NEXT]
-    event[at.E_T] = t_ns
-    event[at.E_ORDER] = order
-    event[at.E_SERIAL] = serial
-    event[at.E_SEQUENCE] = clock[at.SEQUENCE]
-    event[at.E_KIND] = kind
-    event[at.E_WHAT] = what
-    clock[at.SEQUENCE] += 1
-    heap = sim.heap
-    place = clock[at.PENDING]
-    clock[at.PENDING] = place + 1
-    while place > 0:
-        above = (place - 1) >> 2
-        above_ns = heap[2 * above]
-        if above_ns < t_ns or (above_ns == t_ns and _before(sim, heap[2 * above + 1], number)):
-            break
-        heap[2 * place] = above_ns
-        heap[2 * place + 1] = heap[2 * above + 1]
-        place = above
-    heap[2 * place] = t_ns
-    heap[2 * place + 1] = number
-
-
-@inlined
-def next_event(sim: RawSim) -> Int:
-    """Take the first event off the heap, of which each place has four below it."""
-    heap, clock = sim.heap, sim.clock
-    found = heap[1]
-    count = clock[at.PENDING] - 1
-    clock[at.PENDING] = count
-    t_ns, number = heap[2 * count], heap[2 * count + 1]
-    place: Int = np.int64(0)
-    while True:
-        child = 4 * place + 1
-        if child >= count:
-            break
-        best, best_ns = child, heap[2 * child]
-        for other in range(child + 1, min(child + 4, count)):
-            other_ns = heap[2 * other]
-            if other_ns < best_ns or (
-                other_ns == best_ns and _before(sim, heap[2 * other + 1], heap[2 * best + 1])
-            ):
-                best, best_ns = other, other_ns
-        if t_ns < best_ns or (t_ns == best_ns and _before(sim, number, heap[2 * best + 1])):
-            break
-        heap[2 * place] = best_ns
-        heap[2 * place + 1] = heap[2 * best + 1]
-        place = best
-    heap[2 * place] = t_ns
-    heap[2 * place + 1] = number
-    return found
+def combo_row(sim: RawSim, number: Int) -> Pointer:
+    """Return a combo's row."""
+    return moved(sim.combos, np.int64(number) * at.COMBO_WIDTH)
 
 
 @inlined

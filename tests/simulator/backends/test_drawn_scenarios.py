@@ -133,19 +133,19 @@ _PACINGS = (
 
 @st.composite
 def outside_scenarios(draw: st.DrawFn) -> str:
-    """Return the text of a small scenario whose clients invoke proxies and reactors."""
-    latency = st.sampled_from(
-        [*_DRAWS, '{ kind = "discrete", values = ["0s", "24s", "26s", "40s"] }']
-    )
+    """Return the text of a small scenario whose clients invoke proxies and reactors, and upload."""
+    latency = st.sampled_from([*_DRAWS, *_WHOLE_SECONDS])
     lines = ['duration = "60s"', f"seed = {draw(st.integers(0, 2**63 - 1))}"]
     lines += ["[choices.outside]", f"hot_concurrency = {draw(st.integers(0, 2))}"]
-    lines.append(f'cold_start = "{draw(st.sampled_from(["0s", "700ms", "29500ms"]))}"')
+    lines.append(f'cold_start = "{draw(st.sampled_from(["0s", "700ms", "1s", "29s", "29500ms"]))}"')
     if draw(st.booleans()):
         lines.append(f"instances_cap = {draw(st.integers(1, 3))}")
     if draw(st.booleans()):
         lines.append('keep_hot = "2s"')
+    lines.append('[choices.account_updater]\nfile_limit = "1KB"')
     if draw(st.booleans()):
         lines += ["[choices.limits]", 'throttle = "delay"', 'delay_bound = "9s"']
+    lines += ['[rules.LIM-ACCOUNT-UPDATER]\nrate = "4/4s"', '[rules.LIM-IP]\nrate = "40/4s"']
     lines += ['[rules.LIM-PROXY-KEY]\nrate = "5/4s"', '[rules.LIM-PROXY-HOST]\nrate = "4/4s"']
     lines += ['[[tenants]]\nname = "t"', '[[applications]]\nname = "a"\ntenant = "t"']
     lines += ['[[addresses]]\nname = "nat"', '[[proxies]]\nname = "p"\ntenant = "t"']
@@ -161,12 +161,30 @@ def outside_scenarios(draw: st.DrawFn) -> str:
         lines += ["[[clients]]", f'name = "g{place}"\ncount = 2\naddresses = "nat"']
         lines.append('application = "a"')
         lines.append(draw(st.sampled_from(_OUTSIDE_LOOPS)))
-        lines.append(f'retry = {retry}\nmix = [{{ request = "GET /proxy/pay", proxy = "p" }},')
-        lines.append('{ request = "POST /proxy/pay", proxy = "p", via = "host" },')
-        lines.append('{ request = "POST /reactors/{id}/react", reactor = "r" }]')
+        for name, values in (
+            ("pacing", _PACINGS),
+            ("deadline", ('"20s"', '"27s"')),
+            ("service", (*_DRAWS, '{ kind = "constant", value = "1s" }')),
+        ):
+            if draw(st.integers(0, 2)) == 0:
+                lines.append(f"{name} = {draw(st.sampled_from(values))}")
+        entries = draw(st.sets(st.sampled_from(_OUTSIDE_MIX), min_size=1))
+        lines.append(f"retry = {retry}\nmix = [{', '.join(sorted(entries))}]")
     return "\n".join(lines)
 
 
+_WHOLE_SECONDS = (
+    '{ kind = "discrete", values = ["0s", "24s", "25s", "26s", "40s"] }',
+    '{ kind = "discrete", values = ["0s", "500ms", "1s", "2s", "29s", "30s"] }',
+    '{ kind = "constant", value = "1s" }',
+)
+_OUTSIDE_MIX = (
+    '{ request = "GET /proxy/pay", proxy = "p" }',
+    '{ request = "POST /proxy/pay", proxy = "p", via = "host" }',
+    '{ request = "POST /reactors/{id}/react", reactor = "r" }',
+    '{ request = "POST /account-updater/jobs", size = "2500B", split = true }',
+    '{ request = "POST /account-updater/jobs", size = "900B" }',
+)
 _OUTSIDE_LOOPS = (
     'think = { kind = "exponential", mean = "500ms" }',
     'think = { kind = "constant", value = "1s" }\nconcurrency = 3',

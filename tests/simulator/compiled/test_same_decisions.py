@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from engine.errors import InputError
+from simulator.backends.compiled import CompiledRun, write_rows
+from simulator.results import RunBook, RunHeader
 from simulator.running import run
-from simulator.scenario import Scenario, builtin, load, loads
-from tests.simulator.backends.test_drawn_scenarios import scenarios
-
-_CANNOT = {"cold-starts", "slow-destination"}
-_LONG = {"month-end"}
+from simulator.scenario import Scenario, builtin, limit_tables_of, load, loads, profile_of
+from simulator.traffic.population import populate
+from tests.simulator.backends.test_drawn_scenarios import outside_scenarios, scenarios
 
 
 def check_same(scenario: Scenario) -> None:
@@ -37,6 +37,13 @@ def test_drawn_scenarios(text: str) -> None:
     check_same(loads(text))
 
 
+@given(outside_scenarios())
+@settings(max_examples=40)
+def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:
+    """RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, ACC-SPLIT: the same waiting, to the nanosecond."""
+    check_same(loads(text))
+
+
 @pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=1500)
@@ -45,21 +52,46 @@ def test_thousands_of_drawn_scenarios(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(builtin()) - _CANNOT - _LONG))
+@given(outside_scenarios())
+@settings(max_examples=1000)
+def test_a_thousand_drawn_scenarios_with_an_outside(text: str) -> None:
+    check_same(loads(text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", builtin())
 def test_built_in_scenarios_whole(name: str) -> None:
     check_same(load(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "feature"),
-    [
-        ("cold-starts", "invokes a reactor"),
-        ("slow-destination", "asks for a proxy"),
-    ],
-)
-def test_what_it_cannot_play_is_named(name: str, feature: str) -> None:
-    with pytest.raises(InputError, match=feature) as caught:
-        run(name, fidelity="compiled")
+def test_answers_may_come_after_the_rows_between_were_handed_on() -> None:
+    """Rows are handed on in order and whole, however small the pieces that the loop plays in."""
+    scenario = load("slow-destination")
+    whole = run(scenario, fidelity="compiled")
+    tables, profile = limit_tables_of(scenario), profile_of(scenario)
+    population = populate(scenario, scenario.seed)
+    header = RunHeader(
+        scenario.name, scenario.seed, "compiled", 0, scenario.duration_ns, 0, population.groups
+    )
+    book = RunBook(header, tables, profile.limits)
+    played = CompiledRun(scenario, population, tables, profile, scenario.seed, chunk_rows=3)
+    write_rows(played, book, population)
+    assert book.close().requests.equals(whole.requests)
+
+
+def test_what_it_cannot_play_is_named() -> None:
+    text = """
+duration = "1m"
+[choices.limits]
+counted_statuses = "success"
+[[tenants]]
+name = "t"
+[[clients]]
+name = "c"
+think = { kind = "constant", value = "1s" }
+"""
+    with pytest.raises(InputError, match="counted_statuses") as caught:
+        run(loads(text), fidelity="compiled")
     assert "\n" not in str(caught.value)
 
 

@@ -9,6 +9,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.exploring import Explorer
+from simulator.scenario import load, with_value
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +60,6 @@ def test_a_reader_without_widgets_sees_the_static_chart(explorer: Explorer) -> N
 
 
 def test_what_cannot_be_compiled_is_named() -> None:
-    with pytest.raises(InputError, match="invokes a reactor"):
-        simulator.explore("cold-starts")
+    scenario = with_value(load("checkout"), "choices.limits.counted_statuses", "success")
+    with pytest.raises(InputError, match="counted_statuses"):
+        simulator.explore(scenario)

@@ -1,0 +1,333 @@
+"""What becomes of a request: its turn, its attempts, its answer, its end.
+
+Each function here is one of the reference's steps (`simulator.backends.simpy_backend`), and does
+things in its order: draws come in the same order from the same streams, events are made in the same
+order, so ties fall alike.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from engine.limits.compiled.deciding import DELAYED, decide
+from engine.limits.compiled.finding import Int, Pointer
+from engine.limits.compiled.jit import called, inlined
+from engine.limits.compiled.raw import moved
+from simulator.backends.compiled import layout as at
+from simulator.backends.compiled.calling import call_outside, plan_call
+from simulator.backends.compiled.choosing import (
+    asked,
+    drawn_ns,
+    entry_row,
+    own_delay_ns,
+    uploaded,
+)
+from simulator.backends.compiled.ordering import schedule
+from simulator.backends.compiled.pacing import answered, arm, began
+from simulator.backends.compiled.pools import forget_call
+from simulator.backends.compiled.state import (
+    RawSim,
+    client_row,
+    combo_row,
+    forget_request,
+    group_row,
+    new_request,
+    request_row,
+)
+from simulator.traffic import retrying
+
+__all__ = [
+    "HAS_TURN",
+    "answer",
+    "answer_late",
+    "begin",
+    "begin_part",
+    "fire",
+    "put",
+    "think",
+    "turn",
+    "upload",
+]
+
+HAS_TURN: Final = 1 << 40
+"""Added to a request whose turn it is already."""
+
+_retry_after_ns = inlined(retrying.retry_after_ns)
+
+
+@inlined
+def begin(sim: RawSim, asking: Int, now_ns: Int) -> Int:
+    """Begin a request: say what it asks; return it, or none where its parts are to begin first."""
+    request = request_row(sim, asking)
+    combo = asked(sim, request[at.R_CLIENT])
+    _fresh(request, combo, now_ns)
+    parts = np.int64(combo_row(sim, combo)[at.O_PARTS])
+    if parts <= 1:
+        return asking
+    sim.clock[at.PARTS_LEFT] = parts
+    sim.clock[at.PARTS_OF] = asking
+    return np.int64(at.NONE)
+
+
+@inlined
+def _fresh(request: Pointer, combo: Int, now_ns: Int) -> None:
+    request[at.R_BEGAN] = now_ns
+    request[at.R_ATTEMPT] = 1
+    request[at.R_DELAY] = 0
+    request[at.R_COMBO] = combo
+
+
+@called
+def begin_part(sim: RawSim) -> Int:
+    """Begin one more part of a split job, the last of all the request itself (ACC-SPLIT)."""
+    clock = sim.clock
+    asking = clock[at.PARTS_OF]
+    clock[at.PARTS_LEFT] -= 1
+    if not clock[at.PARTS_LEFT]:
+        return asking
+    request = request_row(sim, asking)
+    part = new_request(sim, request[at.R_CLIENT], request[at.R_SERIAL])
+    request_row(sim, part)[at.R_LANE] = at.PART
+    _fresh(request_row(sim, part), request[at.R_COMBO], clock[at.NOW])
+    return part
+
+
+@called
+def upload(sim: RawSim, asking: Int, now_ns: Int) -> Int:
+    """Begin the upload that follows a job and return it, unless it is too late for it."""
+    request = request_row(sim, asking)
+    if now_ns < client_row(sim, request[at.R_CLIENT])[at.C_STOP]:
+        _fresh(request, uploaded(sim, request[at.R_COMBO]), now_ns)
+        return asking
+    _leave(sim, asking, now_ns)
+    return np.int64(at.NONE)
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+@inlined
+def turn(sim: RawSim, asking: Int, now_ns: Int) -> Int:
+    """Return a request whose turn it is; none where the client's pace does not allow it yet."""
+    client = client_row(sim, request_row(sim, asking)[at.R_CLIENT])
+    if group_row(sim, client)[at.G_PACING] == at.UNPACED:
+        return asking
+    return _paced_turn(sim, asking, now_ns)
+
+
+@called
+def _paced_turn(sim: RawSim, asking: Int, now_ns: Int) -> Int:
+    request = request_row(sim, asking)
+    number = request[at.R_CLIENT]
+    client = client_row(sim, number)
+    if client[at.C_LINE_HEAD] < 0 and client[at.C_DUE] <= now_ns:
+        began(sim, client, now_ns)
+        return _in_time(sim, asking, now_ns)
+    request[at.R_NEXT] = at.NONE
+    if client[at.C_LINE_HEAD] < 0:
+        client[at.C_LINE_HEAD] = asking
+    else:
+        request_row(sim, client[at.C_LINE_TAIL])[at.R_NEXT] = asking
+    client[at.C_LINE_TAIL] = asking
+    arm(sim, number, now_ns)
+    return np.int64(at.NONE)
+
+
+@called
+def fire(sim: RawSim, number: Int, now_ns: Int) -> Int:
+    """Return the first in a client's line if its turn has come, above `HAS_TURN`."""
+    client = client_row(sim, number)
+    if now_ns != client[at.C_TIMER]:
+        return np.int64(at.NONE)
+    client[at.C_TIMER] = -1
+    if client[at.C_DUE] > now_ns:
+        arm(sim, number, now_ns)
+        return np.int64(at.NONE)
+    asking = client[at.C_LINE_HEAD]
+    client[at.C_LINE_HEAD] = request_row(sim, asking)[at.R_NEXT]
+    began(sim, client, now_ns)
+    if client[at.C_LINE_HEAD] >= 0:
+        arm(sim, number, now_ns)
+    if _in_time(sim, asking, now_ns) < 0:
+        return np.int64(at.NONE)
+    return HAS_TURN + asking
+
+
+@called
+def _in_time(sim: RawSim, asking: Int, now_ns: Int) -> Int:
+    """Return a request, unless it is too late for an attempt, which is its end."""
+    if now_ns < _stop_ns(sim, request_row(sim, asking)):
+        return asking
+    _end(sim, asking, now_ns, 0)
+    return np.int64(at.NONE)
+
+
+@inlined
+def _stop_ns(sim: RawSim, request: Pointer) -> Int:
+    client = client_row(sim, request[at.R_CLIENT])
+    deadline_ns = group_row(sim, client)[at.G_DEADLINE]
+    if deadline_ns < 0:
+        return client[at.C_STOP]
+    return min(client[at.C_STOP], request[at.R_BEGAN] + deadline_ns)
+
+
+# --- attempts and answers ------------------------------------------------------------------------
+
+
+@called
+def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """Let the limits decide about an attempt, record it, and do what follows."""
+    request = request_row(sim, asking)
+    number = request[at.R_CLIENT]
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    combo = combo_row(sim, request[at.R_COMBO])
+    verdict, wait_ns, _, _ = decide(sim.limits, now_ns, np.int64(combo[at.O_LANE]))
+    behind = np.int64(combo[at.O_BEHIND])
+    call = np.int64(at.NONE)
+    if behind >= 0:
+        entry = entry_row(sim, group, np.int64(combo[at.O_ENTRY]))
+        call = plan_call(sim, behind, client[at.C_BEHIND] + entry[at.M_STREAMS])
+    let_in = verdict == 0 or verdict & 3 == DELAYED
+    service_ns = np.int64(0)
+    if let_in:
+        service_ns = drawn_ns(sim, group[at.G_SERVICE], client[at.C_SERVICE])
+    latency_ns = wait_ns + service_ns if let_in else np.int64(0)
+    row = sim.clock[at.ROWS]
+    sim.clock[at.ROWS] = row + 1
+    rows, size = sim.rows, sim.row_room
+    rows[row] = now_ns
+    rows[size + row] = request[at.R_COMBO]
+    rows[2 * size + row] = request[at.R_ATTEMPT]
+    rows[3 * size + row] = verdict
+    rows[4 * size + row] = wait_ns
+    rows[5 * size + row] = latency_ns
+    rows[6 * size + row] = -1
+    if not let_in:
+        if call >= 0:
+            forget_call(sim, call)
+        answered(sim, number, now_ns, 1)
+        _ask_again(sim, asking, now_ns, at.LIMITED, wait_ns)
+    elif call >= 0:
+        rows[5 * size + row] = at.NONE
+        number_of_row = sim.clock[at.ROWS_BEFORE] + row
+        call_outside(sim, call, asking, number_of_row, now_ns, wait_ns, service_ns)
+    elif latency_ns and (group[at.G_AWAITS] or combo[at.O_PARTS]):
+        order = number << 16
+        schedule(sim, now_ns + latency_ns, order, request[at.R_SERIAL], at.ANSWER, asking)
+    else:
+        # Nobody but this request can tell when its answer comes, so it is counted in advance.
+        answered(sim, number, now_ns, 0)
+        _end_well(sim, asking, now_ns + latency_ns)
+
+
+@inlined
+def answer(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """Take in the service's answer."""
+    answered(sim, request_row(sim, asking)[at.R_CLIENT], now_ns, 0)
+    _end_well(sim, asking, now_ns)
+
+
+@called
+def answer_late(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """Take in an answer from outside, which may be a failure."""
+    request = request_row(sim, asking)
+    how = request[at.R_NEXT]
+    answered(sim, request[at.R_CLIENT], now_ns, 0)
+    if how == at.WELL:
+        _end_well(sim, asking, now_ns)
+    else:
+        _ask_again(sim, asking, now_ns, how, np.int64(0))
+
+
+@called
+def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) -> None:
+    """Try again later, or give up."""
+    request = request_row(sim, asking)
+    number = request[at.R_CLIENT]
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    attempt = request[at.R_ATTEMPT]
+    if not group[at.G_RETRIES] >> how & 1 or attempt >= group[at.G_ATTEMPTS]:
+        _end(sim, asking, now_ns, 0)
+        return
+    delay_ns = own_delay_ns(sim, client, group, attempt - 1, request[at.R_DELAY])
+    request[at.R_DELAY] = delay_ns
+    if group[at.G_HONOURS] and how == at.LIMITED:
+        delay_ns = max(delay_ns, _retry_after_ns(wait_ns))
+    at_ns = now_ns + delay_ns
+    if at_ns >= _stop_ns(sim, request):
+        _end(sim, asking, now_ns, 0)
+        return
+    request[at.R_ATTEMPT] = attempt + 1
+    order = number << 16 | (attempt + 1)
+    schedule(sim, at_ns, order, request[at.R_SERIAL], at.RETRY, asking)
+
+
+@called
+def _end_well(sim: RawSim, asking: Int, answered_ns: Int) -> None:
+    """End a request that was let in; late is not well. A job is followed by its upload."""
+    request = request_row(sim, asking)
+    number = request[at.R_CLIENT]
+    deadline_ns = group_row(sim, client_row(sim, number))[at.G_DEADLINE]
+    in_time = deadline_ns < 0 or answered_ns - request[at.R_BEGAN] < deadline_ns
+    combo = combo_row(sim, request[at.R_COMBO])
+    if combo[at.O_PARTS] and combo[at.O_BEHIND] < 0:
+        _count(sim, request, 1 if in_time else 0)
+        serial = request[at.R_SERIAL]
+        schedule(sim, answered_ns, number << 16 | 1, serial, at.UPLOAD, asking)
+    else:
+        _end(sim, asking, answered_ns, 1 if in_time else 0)
+
+
+@inlined
+def _count(sim: RawSim, request: Pointer, well: Int) -> None:
+    """Count a request that ended."""
+    if request[at.R_BEGAN] >= sim.clock[at.WARM_UP]:
+        ended = moved(sim.ended, request[at.R_COMBO] * 2)
+        ended[0] += 1
+        ended[1] += well
+
+
+@inlined
+def _end(sim: RawSim, asking: Int, now_ns: Int, well: Int) -> None:
+    """End a request."""
+    _count(sim, request_row(sim, asking), well)
+    _leave(sim, asking, now_ns)
+
+
+@called
+def _leave(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """After a request a closed loop thinks, another takes its place, or it is gone."""
+    request = request_row(sim, asking)
+    if request[at.R_LANE] >= 0:
+        think(sim, asking, now_ns)
+        return
+    number = request[at.R_CLIENT]
+    client = client_row(sim, number)
+    group = group_row(sim, client)
+    if group[at.G_CONCURRENCY] < 0 or request[at.R_LANE] == at.PART:
+        forget_request(sim, asking)
+    elif client[at.C_QUEUE_HEAD] >= 0 and now_ns < client[at.C_STOP]:
+        following = client[at.C_QUEUE_HEAD]
+        client[at.C_QUEUE_HEAD] = request_row(sim, following)[at.R_NEXT]
+        forget_request(sim, asking)
+        serial = request_row(sim, following)[at.R_SERIAL]
+        schedule(sim, now_ns, number << 16 | 1, serial, at.WAITED, following)
+    else:
+        client[at.C_UNDER_WAY] -= 1
+        forget_request(sim, asking)
+
+
+@inlined
+def think(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """Let a closed loop think, and ask again then."""
+    request = request_row(sim, asking)
+    number = request[at.R_CLIENT]
+    client = client_row(sim, number)
+    stream = client[at.C_THINK] + request[at.R_LANE]
+    at_ns = now_ns + drawn_ns(sim, group_row(sim, client)[at.G_THINK], stream)
+    if at_ns < client[at.C_STOP]:
+        schedule(sim, at_ns, number << 16 | 1, request[at.R_SERIAL], at.ASK, asking)

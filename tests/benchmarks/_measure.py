@@ -31,10 +31,11 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Timing:
-    """What one contestant took, `unit_ns` a unit of work, one value a round."""
+    """What one contestant took, `unit_ns` a unit of work, a value a round; `time_of` whose time."""
 
     contestant: Contestant
     unit_ns: tuple[float, ...]
+    time_of: str = "the wall clock"
 
     @property
     def median_ns(self) -> float:
@@ -60,15 +61,15 @@ def version(distribution: str) -> str:
     return f"{distribution} {metadata.version(distribution)}"
 
 
-def _once(contestant: Contestant) -> float:
+def _once(contestant: Contestant, clock_ns: Callable[[], int]) -> float:
     call = contestant.prepare()
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        start_ns = time.perf_counter_ns()
+        start_ns = clock_ns()
         call()
-        taken_ns = time.perf_counter_ns() - start_ns
+        taken_ns = clock_ns() - start_ns
     finally:
         if was_enabled:
             gc.enable()
@@ -76,20 +77,30 @@ def _once(contestant: Contestant) -> float:
 
 
 def interleave(
-    contestants: Sequence[Contestant], *, rounds: int = 7, warm_ups: int = 1
+    contestants: Sequence[Contestant],
+    *,
+    rounds: int = 7,
+    warm_ups: int = 1,
+    of_processor: bool = False,
 ) -> list[Timing]:
-    """Time all contestants in turn, `rounds` times; the order turns by one each round."""
+    """Time all contestants in turn, `rounds` times; the order turns by one each round.
+
+    of_processor: count the time that this process had the processor, for work of one thread that
+    waits for nothing; others on the machine then disturb less.
+    """
     assert rounds >= 2, "quartiles need two rounds"
+    clock_ns = time.process_time_ns if of_processor else time.perf_counter_ns
+    time_of = "the processor" if of_processor else "the wall clock"
     for _ in range(warm_ups):
         for contestant in contestants:
-            _once(contestant)
+            _once(contestant, clock_ns)
     taken: list[list[float]] = [[] for _ in contestants]
     for turn in range(rounds):
         for step in range(len(contestants)):
             place = (turn + step) % len(contestants)
-            taken[place].append(_once(contestants[place]))
+            taken[place].append(_once(contestants[place], clock_ns))
     pairs = zip(contestants, taken, strict=True)
-    return [Timing(contestant, tuple(values)) for contestant, values in pairs]
+    return [Timing(contestant, tuple(values), time_of) for contestant, values in pairs]
 
 
 def ratio(slow: Timing, fast: Timing) -> Ratio:
@@ -115,8 +126,8 @@ def show(title: str, unit: str, timings: Sequence[Timing], *, ours: int = 0) -> 
     """
     table = Table(title=title, title_justify="left")
     table.caption = (
-        f"{unit} a second; ratio: median over {len(timings[0].unit_ns)} interleaved rounds "
-        "(quartiles)"
+        f"{unit} a second of {timings[0].time_of}; ratio: median over "
+        f"{len(timings[0].unit_ns)} interleaved rounds (quartiles)"
     )
     table.add_column("who")
     table.add_column("version")

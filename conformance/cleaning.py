@@ -72,7 +72,7 @@ async def _deleted(target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyL
         if hopeless[key] >= _ENOUGH:
             continue
         try:
-            found = await lane.insist("DELETE", thing.path, key=key)
+            found = await lane.insist(thing.method, thing.path, key=key)
         except (Skip, Inconclusive):
             hopeless[key] += 1
             continue
@@ -86,8 +86,12 @@ def _keys_for(target: Target, label: KeyLabel) -> list[KeyLabel]:
     """Return the labels to try: the maker's tenant's keys, those likely to hold the right first."""
     made_by = target.key_labels.get(label)
     if made_by is None:
-        return []
-    if made_by.role == "management":
+        # A key that a check has made and deleted: of the tenant whose application made it.
+        managing = target.labels("management")
+        if not managing:
+            return []
+        made_by = target.key_labels[managing[0]]
+    elif made_by.role == "management":
         return [label]
     tenant = target.tenant_of(made_by)
     roles = ("private_prod", "private_test", "private_reader", "dedup_reader", "dedup", "short")

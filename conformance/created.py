@@ -12,33 +12,39 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.exchanges import Exchange, KeyLabel
+from conformance.shapes import Spelling
 from engine.messages import Json
 
 __all__ = ["Created", "Thing"]
 
-_COLLECTIONS: Final = (
-    "/tokens",
-    "/token-intents",
-    "/reactors",
-    "/proxies",
-    "/applications",
-    "/keys",
-)
+_DELETED_BY: Final = {
+    "tokenize": "delete",
+    "create": "delete",
+    "create_token_intent": "delete_token_intent",
+    "create_reactor": "delete_reactor",
+    "create_proxy": "delete_proxy",
+    "create_application": "delete_application",
+    "create_application_key": "delete_application_key",
+    "create_encryption_key": "delete_encryption_key",
+}
+"""The operation that creates something, and the one that deletes it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What lies at a path: the label of the key, and the check, that made it."""
+    """What lies at a path: how it is deleted, the label of the key, and the check, that made it."""
 
+    method: str
     path: str
     key: KeyLabel
     check: str
 
 
 class Created:
-    """What is there to be deleted, by its path."""
+    """What is there to be deleted, by its path. spelling: of the deployment's operations."""
 
-    def __init__(self) -> None:
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling or Spelling()
         self._things: dict[str, Thing] = {}
 
     def __len__(self) -> int:
@@ -50,27 +56,27 @@ class Created:
     def note(self, exchange: Exchange) -> None:
         """Take note of what an exchange created or deleted."""
         ask = exchange.ask
-        path = ask.path.partition("?")[0]
-        if ask.method == "DELETE":
+        thing = self._things.get(ask.path)
+        if thing is not None and thing.method == ask.method:
             if exchange.ok or exchange.status == 404:
-                self._things.pop(path, None)
+                self.forget(ask.path)
             return
-        if ask.method != "POST" or not exchange.ok or ask.key is None:
+        if not exchange.ok or ask.key is None:
             return
+        found = self._spelling.operation(ask.method, ask.path)
+        if found is None or found[0] not in _DELETED_BY:
+            return
+        name, values = found
         try:
             answer = exchange.json
         except ValueError:
             return
-        if path == "/tokenize":
-            for token_id in identifiers(ask.body, answer):
-                self._keep(f"/tokens/{token_id}", ask.key, exchange.check)
-        elif path in _COLLECTIONS or path.endswith("/keys"):
-            found = _record_id(answer)
-            if found is not None:
-                self._keep(f"{path}/{found}", ask.key, exchange.check)
-
-    def _keep(self, path: str, key: KeyLabel, check: str) -> None:
-        self._things.setdefault(path, Thing(path, key, check))
+        made = list(identifiers(ask.body, answer)) if name == "tokenize" else [_record_id(answer)]
+        for one in made:
+            if one is not None:
+                named = {**values, "key_id" if name == "create_application_key" else "id": one}
+                method, path = self._spelling.deletion(_DELETED_BY[name], named)
+                self._things.setdefault(path, Thing(method, path, ask.key, exchange.check))
 
     def forget(self, path: str) -> None:
         """Drop a path that has been dealt with."""

@@ -71,7 +71,7 @@ class Pacer:
         tenant = None if key is None else self._target.tenant_of(key)
         return Subject(
             ask.method,
-            ask.path.partition("?")[0],
+            self._target.spelling.assumed(ask.method, ask.path).partition("?")[0],
             source or _DEFAULT_SOURCE,
             key_id=None if key is None else ask.key,
             tenant_kind=None if key is None or tenant is None else tenant.kind,

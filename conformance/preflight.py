@@ -19,6 +19,7 @@ from conformance.registry import Check, Inconclusive, Skip
 from conformance.session import Session
 from conformance.target import Source
 from conformance.verdicts import Finding
+from engine.messages import Json
 
 __all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
 
@@ -101,16 +102,22 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
 
 def _knock(bench: Bench, lane: Lane) -> bool:
     """Ask without a key; a service that accepts that accepts everything."""
-    exchange: Exchange = bench.transport.run([_knocked(lane)])[0]
+    exchange: Exchange = bench.transport.run([_knocked(bench, lane)])[0]
     if exchange.status is None:
         raise Unreachable(f"{bench.target.base_url} gives no answer: {exchange.error}")
     return exchange.ok
 
 
-async def _knocked(lane: Lane) -> Exchange:
-    found = await lane.ask("POST", "/tokenize", {"knock": "knock"})
+def _tokenize(bench: Bench, body: Json) -> tuple[str, str, Json]:
+    """Return method, path and body of a tokenize here."""
+    return bench.shaped("tokenize", {"value": body})
+
+
+async def _knocked(bench: Bench, lane: Lane) -> Exchange:
+    asked = _tokenize(bench, {"knock": "knock"})
+    found = await lane.ask(*asked)
     if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
-        found = await lane.ask("POST", "/tokenize", {"knock": "knock"})  # one may break by chance
+        found = await lane.ask(*asked)  # one may break by chance
     return found
 
 
@@ -132,7 +139,8 @@ async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | 
         return _judged(await lane.insist(method, path, key=label, patience_ns=_PATIENCE_NS), label)
     if role in {"proxy_key", "custom_hostname"}:
         by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
-        return _proxied(await lane.insist("GET", "/proxy", patience_ns=_PATIENCE_NS, **by), label)
+        path = bench.shaped("invoke_proxy", {"path": ""})[1]
+        return _proxied(await lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by), label)
     if role == "slow_destination":
         return None  # it is asked once, by the check that waits for it
     body: Any = {"preflight": value}
@@ -140,15 +148,16 @@ async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | 
         choices, path = bench.profile.tokens, key.container or "/pci/"
         named = path if choices.container_form == "string" else [path]
         body = {"type": "token", "data": value, choices.container_field: named}
-    found = await lane.insist("POST", "/tokenize", body, key=label, patience_ns=_PATIENCE_NS)
+    asked = _tokenize(bench, body)
+    found = await lane.insist(*asked, key=label, patience_ns=_PATIENCE_NS)
     if role == "private_no_permission":
-        return await _unpermitted(lane, found, body, label)
+        return await _unpermitted(lane, found, label)
     if role == "private_one_container":
         return _judged(found, label)
     return _judged(found, label) or _mirrored(found, label, value)
 
 
-async def _unpermitted(lane: Lane, found: Exchange, body: Any, label: KeyLabel) -> str | None:  # noqa: ANN401 # reason: any JSON
+async def _unpermitted(lane: Lane, found: Exchange, label: KeyLabel) -> str | None:
     """A key without permission is refused: with 403, or any 4xx that an unknown key does not get.
 
     Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and then
@@ -158,7 +167,10 @@ async def _unpermitted(lane: Lane, found: Exchange, body: Any, label: KeyLabel) 
         return None
     if found.status is None or not 400 <= found.status < 500:
         return f"{label} must have no permission; it got {found.status} instead of a 4xx"
-    unknown = await lane.insist("POST", "/tokenize", body, key=_UNKNOWN, patience_ns=_PATIENCE_NS)
+    ask = found.ask
+    unknown = await lane.insist(
+        ask.method, ask.path, ask.body, key=_UNKNOWN, patience_ns=_PATIENCE_NS
+    )
     if unknown.status != found.status:
         return None
     return f"{label} got {found.status}, as an unknown key does: whether it is known stays open"
@@ -191,7 +203,7 @@ def _mirrored(found: Exchange, label: KeyLabel, value: str) -> str | None:
 def _proxied(found: Exchange, label: KeyLabel) -> str | None:
     """A proxy's answer is its destination's; only the service itself says 401, 404 or 400."""
     if found.status in {400, 401, 403, 404}:
-        return f"{label} names no proxy of this deployment ({found.status} to GET /proxy)"
+        return f"{label} names no proxy of this deployment ({found.status} to GET {found.ask.path})"
     return None
 
 
@@ -200,7 +212,8 @@ def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
     label = bench.target.labels(role or found.accepted[0])[0]
 
     async def asked() -> list[Exchange]:
-        return [await lane.insist("POST", "/tokenize", {}, key=label) for _ in range(_BASELINE)]
+        asked = _tokenize(bench, {})
+        return [await lane.insist(*asked, key=label) for _ in range(_BASELINE)]
 
     took = [one.received_ns - one.sent_ns for one in bench.transport.run([asked()])[0]]
     found.latency_ns = int(statistics.median(took))
@@ -237,16 +250,17 @@ async def _counted_apart(
     if rule is None:
         return None, "not asked: the limit table has no LIM-TEST-TENANT"
     lane = bench.lane("addresses", key=key)
+    asked = _tokenize(bench, {})
     for _ in range(rule.limit_requests * 2 + 1):
-        if (await lane.ask("POST", "/tokenize", {}, source=here)).refused:
+        if (await lane.ask(*asked, source=here)).refused:
             break
     else:
         return None, f"not seen: {rule.limit_requests * 2 + 1} requests were not refused"
-    elsewhere = await lane.ask("POST", "/tokenize", {}, source=there)
-    fresh = await lane.ask("POST", "/tokenize", {}, key=other, source=there)
+    elsewhere = await lane.ask(*asked, source=there)
+    fresh = await lane.ask(*asked, key=other, source=there)
     if not elsewhere.refused:
         return True, f"{here} and {there} are counted apart"
-    beside = await lane.ask("POST", "/tokenize", {}, key=other, source=here)
+    beside = await lane.ask(*asked, key=other, source=here)
     if beside.refused and not fresh.refused:
         return True, f"{here} and {there} are counted apart, whatever the key"
     if not beside.refused and not fresh.refused:

@@ -16,12 +16,14 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from conformance.exchanges import Ask, KeyLabel
+from conformance.shapes import Spelling
 from conformance.target import Target
 from engine.files import to_plain
 
 __all__ = ["Redactor", "made_key", "without_secrets"]
 
 _SHORTEST = 4
+_MAKING = frozenset({"create_application_key", "create_encryption_key", "create_proxy"})
 
 
 class Redactor:
@@ -130,15 +132,15 @@ def _shared(first: str, last: str) -> str:
     return first[:size]
 
 
-def made_key(ask: Ask, status: int | None, body: bytes) -> str | None:
+def made_key(spelling: Spelling, ask: Ask, status: int | None, body: bytes) -> str | None:
     """Return the key text that an answer shows for the first and last time, None for none.
 
-    Such answers are those of POST …/keys and POST …/proxies (DECISIONS.md, operator's side).
+    Such answers are those to making a key and making a proxy (DECISIONS.md, operator's side).
     """
-    if ask.method != "POST" or status is None or not 200 <= status < 300:
+    if status is None or not 200 <= status < 300:
         return None
-    path = ask.path.partition("?")[0].rstrip("/")
-    if not path.endswith(("/keys", "/proxies")):
+    found = spelling.operation(ask.method, ask.path.rstrip("/"))
+    if found is None or found[0] not in _MAKING:
         return None
     try:
         answer = json.loads(body)

@@ -60,7 +60,7 @@ class Session:
         self.limits = _limits(target) if limits is None else limits
         self.pacer = Pacer(target, self.limits)
         self.redactor = Redactor.of(target)
-        self.created = Created()
+        self.created = Created(target.spelling)
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
         self.unanswered = 0
@@ -116,7 +116,7 @@ class Session:
             )
             self.exchanges[number] = found
             self.unanswered = self.unanswered + 1 if found.status is None else 0
-            secret = made_key(ask, found.status, found.body)
+            secret = made_key(self.target.spelling, ask, found.status, found.body)
             if secret is not None:
                 self.redactor.learn(f"made.{number}", secret)
             self.created.note(found)

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from engine.files import AnyJson, Text
 from engine.messages import Json
 from engine.resources import OPERATIONS
 
-__all__ = ["SHAPES", "RequestShape", "filled"]
+__all__ = ["SHAPES", "RequestShape", "Spelling", "filled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +95,72 @@ def _fill(body: Any, values: Mapping[str, Json]) -> Json:  # noqa: ANN401 # reas
     if whole is not None:
         return values.get(whole[1], body)
     return _NAME.sub(lambda match: str(values.get(match[1], match[0])), body)
+
+
+class Spelling:
+    """Tells which operation a request asks for, where a deployment spells some in its own way.
+
+    >>> Spelling({"get": RequestShape(method="GET", path="/v2/t/{id}")}).assumed("GET", "/v2/t/1?a")
+    '/tokens/1?a'
+    """
+
+    def __init__(self, own: Mapping[str, RequestShape] | None = None) -> None:
+        self._own = own or {}
+        self._shapes = {**SHAPES, **self._own}
+        self._here = _patterns(self._shapes)
+        self._assumed = _patterns(SHAPES)
+
+    def operation(self, method: str, path: str) -> tuple[str, dict[str, str]] | None:
+        """Return the name of what is asked for, with what its path holds; None when unknown."""
+        return _found(self._here, method, path.partition("?")[0])
+
+    def assumed(self, method: str, path: str) -> str:
+        """Return the engine's path of what is asked for here; an unknown one as it is."""
+        found = self.operation(method, path) if self._own else None
+        if found is None or found[0] not in self._own:
+            return path
+        return self._filled(SHAPES[found[0]], found[1], path)[1]
+
+    def here(self, method: str, path: str) -> tuple[str, str]:
+        """Return method and path here of what is asked for in the engine's own way."""
+        found = _found(self._assumed, method, path.partition("?")[0]) if self._own else None
+        if found is None or found[0] not in self._own:
+            return method, path
+        return self._filled(self._own[found[0]], found[1], path)
+
+    def deletion(self, name: str, values: Mapping[str, str]) -> tuple[str, str]:
+        """Return method and path that delete what lies there, by the deleting operation's name."""
+        return filled(self._shapes[name], values)[:2]
+
+    def _filled(self, shape: RequestShape, values: Mapping[str, str], path: str) -> tuple[str, str]:
+        mark, query = path.partition("?")[1:]
+        method, own_path, _ = filled(shape, values)
+        return method, own_path + mark + query
+
+
+_Patterns = dict[str, list[tuple[str, re.Pattern[str]]]]
+
+
+def _patterns(shapes: Mapping[str, RequestShape]) -> _Patterns:
+    """Return by method what matches the paths, those without names first."""
+    found: _Patterns = {}
+    for name, shape in sorted(shapes.items(), key=lambda one: one[1].path.count("{")):
+        parts = _NAME.split(shape.path.partition("?")[0])
+        steps = [
+            re.escape(part) if place % 2 == 0 else f"(?P<{part}>{_value(part)})"
+            for place, part in enumerate(parts)
+        ]
+        found.setdefault(shape.method, []).append((name, re.compile("".join(steps))))
+    return found
+
+
+def _value(name: str) -> str:
+    return ".*" if name == "path" else "[^/]+"
+
+
+def _found(patterns: _Patterns, method: str, path: str) -> tuple[str, dict[str, str]] | None:
+    for name, pattern in patterns.get(method, ()):
+        match = pattern.fullmatch(path)
+        if match is not None:
+            return name, {key: unquote(value) for key, value in match.groupdict().items()}
+    return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 from conformance.exchanges import KeyLabel
-from conformance.shapes import SHAPES, RequestShape
+from conformance.shapes import SHAPES, RequestShape, Spelling
 from engine.clauses import CLAUSES
 from engine.errors import did_you_mean
 from engine.files import (
@@ -223,6 +223,11 @@ class Target:
     def shape(self, name: str) -> RequestShape:
         """Return how an operation is asked here; raises `KeyError` for an unknown name."""
         return (self.requests or {}).get(name, SHAPES[name])
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """How this deployment spells the operations."""
+        return Spelling(self.requests)
 
     @cached_property
     def addresses(self) -> tuple[Source, ...]:

@@ -70,9 +70,9 @@ class Bridge:
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size) if size else None
         try:
-            return self._bench.ask(
-                environ["REQUEST_METHOD"], _path(environ), body, key=key, headers=headers
-            )
+            spelling = self._bench.target.spelling
+            method, path = spelling.here(environ["REQUEST_METHOD"], _path(environ))
+            return self._bench.ask(method, path, body, key=key, headers=headers)
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None

@@ -241,7 +241,7 @@ def links(bench: Bench) -> Iterator[Finding]:
     search = Search("positive", ("stateful",), _LINKED_EXAMPLES)
     explored = _explore(bench, linked, bridge, judge, bench.keys("private_reader"), search)
     yield from _failures(bench, bridge, explored)
-    followed = [one for one in bridge.exchanges.values() if one.ok and _is_followed(one)]
+    followed = [one for one in bridge.exchanges.values() if one.ok and _is_followed(bench, one)]
     seen = {
         clause: (len(followed), "linked requests", followed[0].number if followed else 0)
         for clause in ("REC-ID", "REC-EXTRAS")
@@ -252,8 +252,10 @@ def links(bench: Bench) -> Iterator[Finding]:
     yield from _keyless(bench, bridge)
 
 
-def _is_followed(exchange: Exchange) -> bool:
-    return exchange.ask.path.startswith(("/tokens/", "/detokenize"))
+def _is_followed(bench: Bench, exchange: Exchange) -> bool:
+    ask = exchange.ask
+    path = bench.target.spelling.assumed(ask.method, ask.path)
+    return path.startswith(("/tokens/", "/detokenize"))
 
 
 def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
@@ -261,7 +263,8 @@ def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
     kinds: dict[tuple[str, str], Exchange] = {}
     for exchange in bridge.exchanges.values():
         if exchange.ok:
-            place = exchange.ask.path.partition("?")[0].split("/")[1]
+            path = bench.target.spelling.assumed(exchange.ask.method, exchange.ask.path)
+            place = path.partition("?")[0].split("/")[1]
             kinds.setdefault((exchange.ask.method, place), exchange)
     if not kinds:
         yield unsettled(

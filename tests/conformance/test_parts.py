@@ -22,7 +22,7 @@ from conformance.pacing import Pacer
 from conformance.redacting import Redactor, made_key
 from conformance.registry import Check
 from conformance.results import assemble, last_line
-from conformance.shapes import RequestShape, filled
+from conformance.shapes import RequestShape, Spelling, filled
 from conformance.verdicts import Finding, Verdict, worst
 from engine.clauses import CLAUSES, select
 from engine.limits import LimitTable
@@ -99,10 +99,12 @@ def test_no_way_of_writing_a_secret_is_left(secrets: list[str], around: str) -> 
 
 def test_a_key_that_a_run_makes_is_a_secret_too() -> None:
     ask = Ask(method="POST", path="/applications/1/keys")
-    assert made_key(ask, 201, b'{"key": "new"}') == "new"
-    assert made_key(ask, 403, b'{"key": "new"}') is None
-    assert made_key(Ask(method="POST", path="/tokenize"), 200, b'{"key": "an-id"}') is None
-    assert made_key(ask, 201, b"no json") is None
+    assert made_key(Spelling(), ask, 201, b'{"key": "new"}') == "new"
+    assert made_key(Spelling(), ask, 403, b'{"key": "new"}') is None
+    assert (
+        made_key(Spelling(), Ask(method="POST", path="/tokenize"), 200, b'{"key": "an-id"}') is None
+    )
+    assert made_key(Spelling(), ask, 201, b"no json") is None
 
 
 def test_a_shape_is_filled_in() -> None:

@@ -150,7 +150,12 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", required=True, metavar="CONDITION", help="such as 'refused_share <= 0.01'"
     )
-    parser.add_argument("--fidelity", choices=("engine", "limits"), default="limits")
+    parser.add_argument(
+        "--fidelity",
+        choices=("engine", "limits", "compiled"),
+        default="limits",
+        help="compiled: the decisions of limits (default), and many times as fast",
+    )
     parser.add_argument(
         "--replications", type=count_of, default=5, metavar="N", help="runs a value at first (5)"
     )

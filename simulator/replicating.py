@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -144,6 +145,11 @@ class Replicator:
             raise InputError("replications = 0 must be at least 1")
         text = dump(scenario, absolute=True)
         jobs = [(text, seed, fidelity, warm_up_ns, check) for seed in seeds]
+        if fidelity == "compiled":
+            from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+            # Once and here: workers that find nothing compiled would all compile the same.
+            warm_up(lambda line: print(f"simulator: {line}", file=sys.stderr, flush=True))  # noqa: T201 # reason: a minute of silence would look like a hang
         began_s = time.perf_counter()
         done = [_play_one(*jobs[0])]
         if told is not None:

@@ -147,6 +147,36 @@ def test_capacity_says_when_an_end_decides(
     assert len(found.trials) == 2
 
 
+def test_studies_are_the_same_where_they_are_compiled(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Capacity, replications and a comparison of their folders, digit for digit."""
+    found = [
+        simulator.capacity(
+            POISSON,
+            vary="clients.c.arrivals.rate",
+            between=("20/1m", "120/1m"),
+            keep="refused_share <= 0.1",
+            replications=3,
+            fidelity=fidelity,
+        )
+        for fidelity in ("limits", "compiled")
+    ]
+    assert found[0].trials == found[1].trials
+    (here / "p.toml").write_text(POISSON)
+    argv = ["capacity", "p.toml", "--vary", "clients.c.arrivals.rate", "--between", "20/1m"]
+    argv += ["120/1m", "--keep", "refused_share <= 0.1", "--replications", "3"]
+    texts = []
+    for fidelity in ("limits", "compiled"):
+        main([*argv, "--quiet", "--fidelity", fidelity])
+        texts.append(capsys.readouterr().out)
+        run = ["run", "p.toml", "--fidelity", fidelity, "--replications", "3"]
+        assert main([*run, "--quiet", "--out", fidelity]) == 0
+        capsys.readouterr()
+    assert texts[0] == texts[1] != ""
+    assert main(["compare", "limits", "compiled"]) == 0
+
+
 def test_the_capacity_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "c.toml").write_text(_constant("10/1m"))
     argv = ["capacity", "c.toml", "--vary", "clients.c.arrivals.rate", "--between", "10/1m"]

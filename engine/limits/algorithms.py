@@ -142,8 +142,9 @@ def charge_sliding_counter(line: Line, ring: Line, rule: Sequence[int], t_ns: in
     """
     limit = rule[LIMIT]
     window_ns = rule[WINDOW]
-    start_ns = t_ns - t_ns % window_ns
-    if start_ns != line[START]:
+    start_ns = line[START]
+    if not start_ns <= t_ns < start_ns + window_ns:  # a division only where a window begins
+        start_ns = t_ns - t_ns % window_ns
         line[PREV] = line[CUR] if start_ns == line[START] + window_ns else 0
         line[CUR] = 0
         line[START] = start_ns

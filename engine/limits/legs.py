@@ -26,7 +26,7 @@ from engine.limits.algorithms import (
 )
 from engine.limits.resources import Classifier
 from engine.limits.settling import Journal
-from engine.limits.subject import Subject
+from engine.limits.subject import Headroom, Subject
 from engine.limits.table import DEFAULT_TABLE, LimitTable, Rule
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, LimitsProfile
@@ -34,6 +34,7 @@ from engine.profile import Algorithm, LimitsProfile
 __all__ = ["Counted", "CounterKey", "Leg", "Legs", "RequestClass", "class_of", "counter_keys"]
 
 _FIRST_SLOTS: Final = 4
+_ROOMS_LIMIT: Final = 4096
 _SHORTEST_HORIZON_NS: Final = 60_000_000_000
 
 By: TypeAlias = Literal["ip+key", "key", "ip", "proxy-key+ip", "host+ip"]
@@ -120,6 +121,7 @@ class Leg:
         "name",
         "names",
         "remaining",
+        "rooms",
         "row",
         "rule",
         "settles",
@@ -154,6 +156,9 @@ class Leg:
         log = self.algorithm == "sliding-log"
         self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if log else 0
         self.counters: dict[CounterKey, Counted] = {}
+        # A log that was charged just now says one of N things; None where it says too many.
+        few = log and rule.limit_requests <= _ROOMS_LIMIT
+        self.rooms: dict[int, Headroom] | None = {} if few else None
         self.blocked_ns = 0
         self.horizon_ns = max(2 * rule.window_ns, self.block_ns, _SHORTEST_HORIZON_NS)
         self.sweep_at_ns = 0

@@ -119,7 +119,7 @@ class Limiter:
             return lane.admitted, None
         if not best_left:  # of several that are used up, the one with the longest wait
             return lane.admitted, self.headroom(now_ns, subject)
-        return lane.admitted, _room(now_ns, best, best_left, 0)
+        return lane.admitted, _room_after_charge(now_ns, best, best_left)
 
     # --- beyond a rate -------------------------------------------------------------------------
 
@@ -375,6 +375,17 @@ def _room(now_ns: int, counted: Counted, left: int, wait_ns: int) -> Headroom:
     reset_ns = max(idle_at_ns, line[BLOCK], now_ns) - now_ns
     rule = leg.rule
     return Headroom(leg.name, rule.limit_requests, left, rule.window_ns, reset_ns, wait_ns)
+
+
+def _room_after_charge(now_ns: int, counted: Counted, left: int) -> Headroom:
+    """Return what one counter says just after a charge that left some room."""
+    rooms = counted.leg.rooms
+    if rooms is None:
+        return _room(now_ns, counted, left, 0)
+    room = rooms.get(left)
+    if room is None:
+        room = rooms[left] = _room(now_ns, counted, left, 0)
+    return room
 
 
 def _names(counters: Iterable[Counted]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import orjson
 
 from engine.tokens import expressions
-from engine.tokens.expressions import DATA, MISSING, NUMBER
+from engine.tokens.expressions import DATA, MISSING, NUMBER, Path
 from engine.tokens.masks import card_mask
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
 from engine.tokens.strict_json import dumps
@@ -204,19 +204,26 @@ def derive(
     draft.mask = card_mask(data) if draft.type == CARD else None
     draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
     if supplied is not None:
-        fault = _fault_of(draft, data, supplied, rules)
+        path = _path(supplied)
+        fault = _fault_of(draft, path, _select(draft, data, path), rules)
         if fault is not None:
             faults.add(f"{at.pointer}/fingerprint_expression", fault)
             return
-    draft.selected = expressions.canonical(_select(draft, data, shown or DATA))
+    if type(data) is str:  # of which nothing but the whole can be selected
+        draft.selected = draft.plaintext
+    else:
+        draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
     if draft.search_indexes is None:
         return
     messages = []
     for place, index in enumerate(draft.search_indexes):
-        fault = _fault_of(draft, data, index, rules, may_be_empty=False)
+        path = _path(index)
+        value = _select(draft, data, path)
+        fault = _fault_of(draft, path, value, rules)
+        if fault is None and expressions.is_empty(value):
+            fault = _SELECTS_EMPTY
         if fault is None:
-            value = _select(draft, data, index)
-            messages.append(expressions.index_message(expressions.parse(index) or (), value))
+            messages.append(expressions.index_message(path, value))
         else:
             faults.add(f"{at.pointer}/search_indexes/{place}", fault)
     draft.index_messages = tuple(messages)
@@ -224,26 +231,24 @@ def derive(
 
 def _fault_of(
     draft: Draft,
-    data: Any,  # noqa: ANN401 # reason: any JSON
-    text: str,
+    path: Path,
+    value: Any,  # noqa: ANN401 # reason: any JSON, or MISSING
     rules: Rules,
-    *,
-    may_be_empty: bool = True,
 ) -> str | None:
-    """Say what is wrong with an expression over this data, None for nothing."""
-    path = expressions.parse(text)
+    """Say what is wrong with an expression that selects this value, None for nothing."""
     if draft.type == CARD and path and path[0] == "cvc" and rules.tokens.cvc_derive == "reject":
         return _CVC_FAULT
-    value = _select(draft, data, text)
-    if value is MISSING:
-        return _SELECTS_NOTHING
-    return _SELECTS_EMPTY if not may_be_empty and expressions.is_empty(value) else None
+    return _SELECTS_NOTHING if value is MISSING else None
 
 
-def _select(draft: Draft, data: Any, text: str) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
-    """Select from `data`; the cvc, which is kept apart, only when the path names it."""
+def _path(text: str) -> Path:
     path = expressions.parse(text)
     assert path is not None, "its grammar was checked before"
+    return path
+
+
+def _select(draft: Draft, data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
+    """Select from `data`; the cvc, which is kept apart, only when the path names it."""
     if path == ("cvc",) and draft.type == CARD:
         return MISSING if draft.cvc is None else draft.cvc
     return expressions.select(data, path)

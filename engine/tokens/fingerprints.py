@@ -22,8 +22,6 @@ KeyedHash = Callable[[bytes], bytes]
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _FOURS: Final = 58**4
-_EIGHTS: Final = 58**8
-_TWELVES: Final = 58**12
 
 
 def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
@@ -47,12 +45,12 @@ def base58(raw: bytes) -> str:
     '112'
     """
     number = int.from_bytes(raw)
-    fours: list[int] = []
+    fours: list[str] = []
     while number:
-        # Twelve digits at a time: one division of a long number, then those of short ones.
-        number, twelve = divmod(number, _TWELVES)
-        fours += (twelve % _FOURS, twelve // _FOURS % _FOURS, twelve // _EIGHTS)
+        # Four digits at a time: Python divides by what fits 30 bits at once.
+        number, four = divmod(number, _FOURS)
+        fours.append(_PAIRS[four // 3364] + _PAIRS[four % 3364])
     fours.reverse()
-    text = "".join([_PAIRS[four // 3364] + _PAIRS[four % 3364] for four in fours]).lstrip("1")
+    text = "".join(fours).lstrip("1")
     zeros = len(raw) - len(raw.lstrip(b"\0"))
     return "1" * zeros + text

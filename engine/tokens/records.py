@@ -83,6 +83,7 @@ def _narrow(token: Token) -> dict[str, Json]:
     return shown
 
 
+@lru_cache(maxsize=64)  # the tokens of one request were created at one instant
 def timestamp(at_ns: int) -> str:
     """Return an instant as ISO 8601 with UTC offset, in microseconds (REC-CREATED).
 

@@ -7,6 +7,8 @@ seconds; whoever waits for a burst's *settling* goes on without those.
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +22,8 @@ SECOND_NS: Final = 1_000_000_000
 _CONNECTIONS: Final = 128
 _MOST_CONNECTIONS: Final = 256
 _LARGE: Final = 800
+_SOME: Final = 5
+_FINE_NS: Final = 100_000_000
 _POLL_NS: Final = 20_000_000
 _SETTLE_NS: Final = 2 * SECOND_NS
 
@@ -56,6 +60,8 @@ class Counter:
         self._ask = ask
         self._number = 0
         self.bursts: list[Burst] = []
+        self.spacing_ns = 0
+        """What a limiter that spaces requests puts between two, where the row is known."""
 
     @property
     def now_ns(self) -> int:
@@ -111,9 +117,30 @@ class Counter:
 
     @property
     def calm_ns(self) -> int:
-        """The longest round trip of the first burst, which meets no limit."""
+        """The longest round trip of the first burst, which meets no limit.
+
+        Where even its answers come one by one at the row's pace, that of the first one.
+        """
         first = self.bursts[0].exchanges if self.bursts else []
-        return max((one.received_ns - one.sent_ns for one in first), default=0)
+        took = [one.received_ns - one.sent_ns for one in first]
+        return min(took) if self.is_paced else max(took, default=0)
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether the first burst was let through one by one, each after a space."""
+        first = self.bursts[0].exchanges if self.bursts else []
+        received = sorted(one.received_ns for one in first)
+        gaps = [after - before for before, after in itertools.pairwise(received)]
+        if len(gaps) < _SOME or not self.spacing_ns:
+            return False
+        return statistics.median_low(gaps) > self.spacing_ns * 8 // 10
+
+    @property
+    def late_after_ns(self) -> int:
+        """The round trip from which on an admission was held back."""
+        if self.is_paced:
+            return self.calm_ns + self.spacing_ns // 2
+        return late_after_ns(self.calm_ns)
 
     def exchanges(self) -> list[Exchange]:
         """Return everything that was asked of the counter."""
@@ -121,11 +148,18 @@ class Counter:
 
     def clusters(self) -> list[list[Sighting]]:
         """Return what the bursts show, one cluster each, in order of time."""
-        return clusters_of([burst.exchanges for burst in self.bursts], self.calm_ns)
+        groups = [burst.exchanges for burst in self.bursts]
+        return clusters_of(groups, self.calm_ns, self.late_after_ns)
 
 
-def clusters_of(groups: Sequence[Sequence[Exchange]], calm_ns: int) -> list[list[Sighting]]:
-    """Return groups of exchanges as clusters of sightings, in order of time."""
+def clusters_of(
+    groups: Sequence[Sequence[Exchange]], calm_ns: int, bound_ns: int | None = None
+) -> list[list[Sighting]]:
+    """Return groups of exchanges as clusters of sightings, in order of time.
+
+    bound_ns: the round trip from which on an admission was held back; by calm_ns unless given.
+    """
+    bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     everything = [one for group in groups for one in group]
     outcome_of = dict(zip((one.number for one in everything), outcomes_of(everything), strict=True))
     plain = [
@@ -136,12 +170,16 @@ def clusters_of(groups: Sequence[Sequence[Exchange]], calm_ns: int) -> list[list
         for group in groups
         if group
     ]
-    marked = [mark_late(cluster, calm_ns) for cluster in plain]
-    clusters = marked if _holds_back(marked, calm_ns) else plain
+    marked = [mark_late(cluster, calm_ns, bound_ns) for cluster in plain]
+    clusters = plain
+    if _holds_back(marked, bound_ns):
+        # Some were, so what took less long, and longer than calm ones, was as well.
+        fine_ns = min(bound_ns, _FINE_NS + 4 * calm_ns)
+        clusters = [mark_late(cluster, calm_ns, fine_ns) for cluster in plain]
     return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
 
 
-def _holds_back(clusters: Sequence[Sequence[Sighting]], calm_ns: int) -> bool:
+def _holds_back(clusters: Sequence[Sequence[Sighting]], slow_ns: int) -> bool:
     """Whether late admissions are the deployment's throttle, and not a server that was slow.
 
     A throttle that slows holds requests back before it refuses any, and refuses at once.
@@ -154,5 +192,4 @@ def _holds_back(clusters: Sequence[Sequence[Sighting]], calm_ns: int) -> bool:
     )
     if first is None or not late[first]:
         return False
-    slow_ns = late_after_ns(calm_ns)
     return not any(one.received_ns - one.sent_ns > slow_ns for each in refused for one in each)

@@ -52,6 +52,8 @@ def bound_between(
     The one was granted, the other would have been asked of a request that was refused.
     """
     longest_ns = longest_wait_ns(lanes)
+    if not longest_ns:
+        return None
     refused: list[int] = []
     first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
     for family in families:

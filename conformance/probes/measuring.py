@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conformance.exchanges import Exchange
-from conformance.probes.delaying import delays, delays_that_fit, longest_wait_ns
+from conformance.probes.delaying import (
+    bound_between,
+    delays,
+    delays_that_fit,
+    longest_wait_ns,
+)
 from conformance.probes.families import Cluster, Family, Rate, families_that_fit, fits
 from conformance.probes.playing import Played
 from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
@@ -36,7 +41,8 @@ class Measured:
     fault: what breaks it, None when nothing does. families: what could have made the histories.
     delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
     resolution_ns: nothing shorter can be told; a burst's span and a round trip. is_clear: whether
-    nothing looked held back that was only late.
+    nothing looked held back that was only late. bound_ns: between which two waits the longest
+    delay lies, None where that is not told.
     """
 
     rate: Rate
@@ -47,6 +53,7 @@ class Measured:
     admitted_requests: int
     resolution_ns: int
     is_clear: bool = True
+    bound_ns: tuple[int, int] | None = None
 
     @property
     def tells_more(self) -> bool:
@@ -148,6 +155,7 @@ def _measured(
         refused,
         admitted,
         span_ns + unsure_ns,
+        bound_ns=bound_between(histories, rate, families) if held_back and families else None,
     )
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from conformance.probes.asking import SECOND_NS, Asker, Burst, Counter
 from conformance.probes.exceeding import refused_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
-from conformance.probes.sightings import Sighting, late_after_ns
+from conformance.probes.sightings import Sighting
 from conformance.probes.signature import Signature, take_signature
 
 __all__ = ["LONG_NS", "Played", "play_block", "play_block_row", "play_throttle_row", "play_window"]
@@ -59,6 +59,11 @@ def _gap_ns(rate: Rate) -> int:
     return SECOND_NS if rate.window_ns >= LONG_NS else rate.window_ns // 2
 
 
+def _spacing_ns(rate: Rate) -> int:
+    """Return what strict spacing puts between two requests; 0 where a server may be as slow."""
+    return 0 if rate.limit_requests >= HEAVY_REQUESTS else rate.window_ns // rate.limit_requests
+
+
 async def play_throttle_row(
     counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
 ) -> Played:
@@ -66,6 +71,7 @@ async def play_throttle_row(
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
+    counter.spacing_ns = _spacing_ns(rate)
     more = limit + _EXTRA if limit < HEAVY_REQUESTS else half + _HEAVY_MORE
     start_ns = counter.now_ns
     first = await counter.send("first", half)
@@ -90,7 +96,7 @@ async def play_throttle_row(
             return
         # A bucket has regained what the first cluster took: go on until it is empty. One that
         # slows must hold the last of them long enough to be told from slow answers.
-        held_ns = late_after_ns(counter.calm_ns) + SECOND_NS
+        held_ns = counter.late_after_ns + SECOND_NS
         top = counter.new_burst("more", half + 2 * _EXTRA + limit * held_ns // window_ns)
 
         async def then() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conformance.bench import Bench
+from conformance.probes.asking import SECOND_NS
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measuring import Measured, evidence, explain, histories_of, measure
 from conformance.probes.playing import Played
@@ -36,6 +37,8 @@ _BY: Final = {
     "host+ip": "hostname and IP address",
 }
 _SHORT_NS: Final = 10_000_000_000
+_BOUND_STEP_NS: Final = 500_000_000
+_TENTH_NS: Final = 100_000_000
 _CHANGES: Final = ("other key", "other address")
 
 
@@ -248,10 +251,28 @@ def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[t
         yield "and_counter", "each" if changed[0] else "pair"
 
 
+def _bound_ns(measured: Measured) -> int | None:
+    """Return the roundest bound of delays that is as good as told."""
+    if measured.bound_ns is None:
+        return None
+    low_ns, high_ns = measured.bound_ns
+    if not 0 <= high_ns - low_ns <= _BOUND_STEP_NS:
+        return None
+    unsure_ns = min(measured.resolution_ns, _BOUND_STEP_NS)
+    middle_ns = (low_ns + high_ns) // 2
+    whole_ns = (middle_ns + SECOND_NS // 2) // SECOND_NS * SECOND_NS
+    if low_ns - unsure_ns <= whole_ns <= high_ns + unsure_ns:
+        return whole_ns
+    return (middle_ns + _TENTH_NS // 2) // _TENTH_NS * _TENTH_NS
+
+
 def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
     families = measured.families
     if measured.delays:
         yield "throttle", "delay"
+        bound_ns = _bound_ns(measured)
+        if bound_ns is not None:
+            yield "delay_bound_ns", bound_ns
     elif measured.is_clear and measured.rate.window_ns <= _SHORT_NS:
         # A longer wait is refused by both.
         yield "throttle", "refuse"

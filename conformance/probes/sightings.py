@@ -102,13 +102,16 @@ def late_after_ns(calm_ns: int) -> int:
     return _LATE_NS + _LATE_FACTOR * calm_ns
 
 
-def mark_late(sightings: Sequence[Sighting], calm_ns: int) -> list[Sighting]:
+def mark_late(
+    sightings: Sequence[Sighting], calm_ns: int, bound_ns: int | None = None
+) -> list[Sighting]:
     """Return the sightings with those that were held back marked as late admissions.
 
     calm_ns: the longest round trip of a burst of the same size that met no limit. What was admitted
-    a second and four such round trips later was slowed, not slow (LIM-THROTTLE, D-THROTTLE delay).
+    a second and four such round trips later, or after bound_ns, was slowed, not slow (LIM-THROTTLE,
+    D-THROTTLE delay).
     """
-    bound_ns = late_after_ns(calm_ns)
+    bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     return [
         Sighting(one.received_ns - calm_ns, one.received_ns, "admitted", True, one.sent_ns)
         if one.outcome == "admitted" and one.received_ns - one.sent_ns > bound_ns

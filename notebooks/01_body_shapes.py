@@ -11,8 +11,12 @@
 # %%
 from typing import Any
 
-from notebooks.desk import CARD, Desk, show
+import altair as alt
 
+from notebooks.desk import CARD, Desk, show
+from notebooks.pictures import mirror
+
+_ = alt.renderers.enable("svg")
 desk = Desk()
 key = desk.key("token:create")
 
@@ -78,6 +82,7 @@ def shape(value: Any) -> Any:
 
 
 assert shape(mirrored) == shape(order)
+mirror(order, mirrored)
 
 # %% [markdown]
 # ## What is none of them

@@ -6,8 +6,12 @@
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.
 
 # %%
-from notebooks.desk import CARD, Desk, show
+import altair as alt
 
+from notebooks.desk import CARD, Desk, show
+from notebooks.pictures import grid
+
+_ = alt.renderers.enable("svg")
 desk = Desk()
 key = desk.key("token:create")
 
@@ -62,6 +66,30 @@ assert set(record["mask"]) == {"number", "expiration_month", "expiration_year"}
 everything = str(record)
 assert "4242424242424242" not in everything
 assert "'123'" not in everything
+
+# %% [markdown]
+# ## Side by side
+# Which field stands in which record: some always, some only if something was supplied, `mask` and
+# `data` for a card alone, and the fingerprint where an expression is in force.
+
+# %%
+sent = {
+    "a token": {"type": "token", "data": "Ada"},
+    "with metadata": {"type": "token", "data": "Ada", "metadata": {"source": "signup"}},
+    "indexed": {"type": "token", "data": "Ada", "search_indexes": ["{{ data }}"]},
+    "a card": CARD,
+}
+records = {what: desk.tokenize(body, key=key) for what, body in sent.items()}
+fields = list(dict.fromkeys(name for record in records.values() for name in record))
+held = {
+    name: {what: "there" if name in record else "–" for what, record in records.items()}
+    for name in fields
+}
+always = {name for name, row in held.items() if set(row.values()) == {"there"}}
+assert always == {"id", "tenant_id", "type", "created_by", "created_at", "_extras"}
+assert held["data"] == held["mask"] == held["fingerprint"]
+assert [what for what, there in held["mask"].items() if there == "there"] == ["a card"]
+grid(held, {"there": "#2a78d6", "–": "#e6e8eb"})
 
 # %% [markdown]
 # ## Secrets at rest

@@ -6,10 +6,13 @@
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 
 # %%
+import altair as alt
 import pandas as pd
 
 from notebooks.desk import CARD, Desk, show
+from notebooks.pictures import grid
 
+_ = alt.renderers.enable("svg")
 desk = Desk()
 key = desk.key("token:create", "token:search", "token:read")
 
@@ -73,6 +76,36 @@ refused = desk.ask(
 )
 show(refused.body["errors"])
 assert refused.status == 400
+
+# %% [markdown]
+# ## Which cards look alike
+# The expression decides what "the same" means. Three cards, two with one number, under both.
+
+# %%
+cards = {"12/2030": CARD, "12/2035": renewed, "another": other}
+prints = {
+    f"{name}, by {expression}": desk.tokenize(
+        {**card, "fingerprint_expression": expression}, key=key
+    )["fingerprint"]
+    for expression in ("{{ data.number }}", whole)
+    for name, card in cards.items()
+}
+alike = {
+    one: {
+        other: "the same" if prints[one] == prints[other] else "–"
+        for other in prints
+        if other.partition(", ")[2] == one.partition(", ")[2]
+    }
+    for one in prints
+}
+by_number, by_all = "by {{ data.number }}", f"by {whole}"
+assert alike[f"12/2030, {by_number}"][f"12/2035, {by_number}"] == "the same"
+assert alike[f"12/2030, {by_all}"][f"12/2035, {by_all}"] == "–"
+pairs = {
+    one: {name: row[f"{name}, {one.partition(', ')[2]}"] for name in cards}
+    for one, row in alike.items()
+}
+grid(pairs, {"the same": "#2a78d6", "–": "#e6e8eb"})
 
 # %% [markdown]
 # ## Search indexes

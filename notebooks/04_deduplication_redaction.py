@@ -5,8 +5,12 @@
 # Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.
 
 # %%
-from notebooks.desk import CARD, Desk, show
+import altair as alt
 
+from notebooks.desk import CARD, Desk, show
+from notebooks.pictures import grid
+
+_ = alt.renderers.enable("svg")
 desk = Desk()
 reader = desk.key("token:create", "token:read")
 creator = desk.key("token:create")
@@ -69,6 +73,19 @@ assert third["data"] == first["data"]
 # %%
 assert second["mask"]["expiration_month"] == 12
 assert third["metadata"] == {"o": "1"}
+
+# %% [markdown]
+# What each of the three got to see: the first created the token, the second may only create, the
+# third may read.
+
+# %%
+answers = {"created": first, "may not read": second, "may read": third}
+seen = {
+    name: {who: "shown" if name in record else "left out" for who, record in answers.items()}
+    for name in ("id", "type", "mask", "data", "metadata", "fingerprint", "_extras")
+}
+assert {name for name, row in seen.items() if "left out" in row.values()} == {"data", "metadata"}
+grid(seen, {"shown": "#2a78d6", "left out": "#e34948"})
 
 # %% [markdown]
 # ## What is equal

@@ -5,10 +5,13 @@
 # Clauses: AUTH-HEADER, AUTH-CREATE, AUTH-KINDS, AUTH-LEGACY, TOK-CONTAINER.
 
 # %%
+import altair as alt
 import pandas as pd
 
 from notebooks.desk import CARD, Desk, show
+from notebooks.pictures import grid
 
+_ = alt.renderers.enable("svg")
 desk = Desk()
 key = desk.key("token:create")
 
@@ -47,6 +50,34 @@ assert list(statuses.values()) == [200, 403, 200, 403, 403]
 # The last line is the one to remember: `token:create` is needed on *every* destination container
 # of the request (AUTH-CREATE), and what fails fails as a whole.
 #
+# ## Grants against containers
+# Who holds a grant on the path of the row may create in the container of the column.
+
+# %%
+paths = ("/", "/pci/", "/pci/high/", "/general/")
+places = ("/pci/high/", "/pci/low/", "/pcix/", "/general/high/")
+table = {
+    path: {
+        place: desk.ask(
+            "POST",
+            "/tokenize",
+            {"type": "token", "data": "x", "containers": [place]},
+            key=desk.key("token:create", container=path),
+        ).status
+        for place in places
+    }
+    for path in paths
+}
+assert set(table["/"].values()) == {200}
+assert list(table["/pci/"].values()) == [200, 200, 403, 403]
+assert all(
+    (status == 200) == place.startswith(path)
+    for path, row in table.items()
+    for place, status in row.items()
+)
+grid(table, {"200": "#3a9d5d", "403": "#e34948"})
+
+# %% [markdown]
 # ## Kinds of applications
 # Private, public and management applications, and legacy keys, are rate-limit classes
 # (AUTH-KINDS); the kind also bounds what an application may hold. A key is legacy when its text

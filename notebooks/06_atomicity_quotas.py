@@ -5,8 +5,12 @@
 # Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.
 
 # %%
+import altair as alt
+import pandas as pd
+
 from notebooks.desk import CARD, Desk, show
 
+_ = alt.renderers.enable("svg")
 desk = Desk()
 key = desk.key("token:create", "token:read")
 
@@ -46,13 +50,27 @@ assert refused.status == 400
 assert desk.count() == 5
 
 # %% [markdown]
+# All or none, drawn: how many tokens a request creates that asks for so many.
+
+# %%
+created = []
+for asked in range(1, 9):
+    before = desk.count()
+    desk.ask("POST", "/tokenize", [f"{asked}-{n}" for n in range(asked)], key=key)
+    created.append(desk.count() - before)
+assert created == [1, 2, 3, 4, 5, 0, 0, 0]
+alt.Chart(
+    pd.DataFrame({"asked for": range(1, 9), "created": created}), width=320, height=120
+).mark_bar(aria=False).encode(x="asked for:O", y="created:Q")
+
+# %% [markdown]
 # ## Quotas are a tenant's
 # The operator adjusts them, for one tenant, from the next request on (QUO-TENANT).
 
 # %%
 desk.engine.set_quota(desk.tenant, "Tokenize Limit", 6)
 desk.tokenize({**five, "e": "6"}, key=key)
-assert desk.count() == 11
+assert desk.count() == sum(created) + 5 + 6
 neighbour = desk.engine.create_tenant("Neighbour")
 other = desk.key("token:create", tenant=neighbour)
 assert desk.ask("POST", "/tokenize", {**five, "e": "6"}, key=other).status == 400

@@ -10,60 +10,87 @@ import altair as alt
 import pandas as pd
 
 import simulator
+from notebooks.limits_desk import COLOURS
+from notebooks.outside_desk import NS, OutsideDesk
 from simulator.scenario import load, with_value
 
 _ = alt.renderers.enable("svg")
-REACTOR = """
-name = "reactor"
-duration = "3m"
-[choices.outside]
-hot_concurrency = 1
-cold_start = "2s"
-[[tenants]]
-name = "acme"
-[[applications]]
-name = "workers"
-tenant = "acme"
-[[reactors]]
-name = "enrich"
-tenant = "acme"
-service = { kind = "constant", value = "SERVICE" }
-[[clients]]
-name = "burst"
-count = 3
-application = "workers"
-loop = "open"
-arrivals = { kind = "constant", rate = "1/100s" }
-mix = [{ request = "POST /reactors/{id}/react", reactor = "enrich" }]
-retry = { kind = "none" }
-"""
+COLD_START = {"outside": {"cold_start_ns": 2 * NS}}
 
 
-def seconds(service: str) -> pd.DataFrame:
-    text = REACTOR.replace("SERVICE", service)
-    rows = simulator.run(text, fidelity="limits", progress=False).requests.head(3)
-    return pd.DataFrame({"takes_s": rows["latency_ns"] / 1e9, "status": rows["status"]})
+def invocations(service_s: int, *at_s: float) -> pd.DataFrame:
+    """Invoke a reactor at these seconds, its code running so long each time."""
+    desk = OutsideDesk(takes_ns=service_s * NS, **COLD_START)
+    ended = desk.invoke(*at_s)
+    return pd.DataFrame(
+        {
+            "invocation": [f"{n}. at {at:g} s" for n, at in enumerate(at_s, 1)],
+            "at": at_s,
+            "ends": [task.ended_ns / NS for task in ended],
+            "status": [task.result.status for task in ended],
+        }
+    )
 
 
 # %% [markdown]
 # ## Hot and cold
-# One instance is hot. Three invocations at once: the first finds it idle and takes 1 s; for the
-# others instances start cold, which takes 2 s more (RCT-HOT).
+# A reactor has one hot instance. Whoever finds it idle starts at once; whoever does not gets a new
+# one, which has to start first (RCT-HOT). Here a start takes 2 s and the code 1 s.
+#
+# Of three invocations at once the first is the lucky one. A fourth, half a second later, still
+# finds none idle. A fifth at 1.5 s does: the hot instance has been idle since 1.
 
 # %%
-three = seconds("1s")
-print(three["takes_s"].to_list())
-assert three["takes_s"].to_list() == [1.0, 3.0, 3.0]
+five = invocations(1, 0, 0, 0, 0.5, 1.5)
+print(five.to_string(index=False))
+assert five["ends"].to_list() == [1.0, 3.0, 3.0, 3.5, 2.5]
+assert set(five["status"]) == {200}
+parts = pd.DataFrame(
+    [
+        {"invocation": name, "from": begin, "to": end, "what": what}
+        for name, at, ends in zip(five["invocation"], five["at"], five["ends"], strict=True)
+        for begin, end, what in (
+            (at, ends - 1, "starts cold"),
+            (ends - 1, ends, "runs"),
+        )
+        if begin < end
+    ]
+)
+colours = alt.Scale(domain=["starts cold", "runs"], range=[COLOURS["delayed"], COLOURS["admitted"]])
+alt.Chart(parts, width=480, height=130).mark_bar(aria=False).encode(
+    x=alt.X("from:Q", title="seconds"),
+    x2="to",
+    y=alt.Y("invocation:N", title=None),
+    color=alt.Color("what:N", scale=colours, title=None),
+)
 
 # %% [markdown]
 # The cold start is part of the 30 s that an invocation may take: 29 s of work pass on the hot
-# instance and fail with 504 on a cold one (RCT-TIMEOUT).
+# instance, and on a cold one are cut off at 30 s, with 504 (RCT-TIMEOUT).
 
 # %%
-late = seconds("29s")
+late = invocations(29, 0, 0)
 print(late.to_string(index=False))
-assert late["takes_s"].to_list() == [29.0, 30.0, 30.0]
-assert list(late["status"][1:]) == [504, 504]
+assert late["ends"].to_list() == [29.0, 30.0]
+assert late["status"].to_list() == [200, 504]
+
+# %% [markdown]
+# ## Exactly 25 seconds
+# A proxy gives its destination 25 s. One that takes exactly as long passes; a nanosecond more is
+# 408, and the caller knows at 25 s (PRX-TIMEOUT, ERR-408).
+
+
+# %%
+def through_a_proxy(takes_ns: int) -> tuple[int, int]:
+    desk = OutsideDesk(takes_ns=takes_ns)
+    task = desk.at(0, "GET", "/proxy", key=None, proxy_key=desk.proxy())
+    desk.run()
+    return task.result.status, task.ended_ns
+
+
+print(through_a_proxy(25 * NS), through_a_proxy(25 * NS + 1))
+assert through_a_proxy(25 * NS) == (200, 25 * NS)
+assert through_a_proxy(25 * NS + 1) == (408, 25 * NS)
 
 # %% [markdown]
 # ## Under a rising load
@@ -100,8 +127,8 @@ assert medians[1] < medians[0] / 2
 
 # %% [markdown]
 # ## A slow destination
-# A proxy waits 25 s for its destination and then answers 408 (PRX-TIMEOUT, ERR-408). Callers who
-# ask again then meet the proxy's own limit (LIM-PROXY-KEY).
+# What that does to a shop where one call in ten hangs: callers who are told 408 ask again, and then
+# meet the proxy's own limit (LIM-PROXY-KEY).
 
 # %%
 slow = load("slow-destination")

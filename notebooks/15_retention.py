@@ -6,10 +6,12 @@
 # Clauses: QUO-CVC, QUO-INTENT, QUO-LOG, QUO-TENANT.
 
 # %%
+import altair as alt
 import pandas as pd
 
 from notebooks.desk import CARD, Desk
 
+_ = alt.renderers.enable("svg")
 HOUR_S = 3600
 desk = Desk()
 key = desk.key("token:create", "token:read", "token-intent:create", "token-intent:read", "log:read")
@@ -72,9 +74,24 @@ assert after < before
 # the deadline of a cvc was fixed when it was created (D-QUOTA-CHANGE).
 
 # %%
-old = desk.tokenize(CARD, key=key)["id"]
+cards = {"stored before": desk.tokenize(CARD, key=key)["id"]}
 desk.engine.set_quota(desk.tenant, "CVC Retention", "10s")
-new = desk.tokenize(CARD, key=key)["id"]
-desk.wait(10)
-assert cvc_of(old) == "123"
-assert cvc_of(new) is None
+cards["stored after"] = desk.tokenize(CARD, key=key)["id"]
+seen, passed = [], 0
+for second in (0, 5, 9, 10, 60, 600, HOUR_S - 1, HOUR_S):
+    desk.wait(second - passed)
+    passed = second
+    seen += [
+        {"card": name, "second": second, "cvc": "readable" if cvc_of(card) else "gone"}
+        for name, card in cards.items()
+    ]
+frame = pd.DataFrame(seen)
+gone = frame[frame["cvc"] == "gone"].groupby("card")["second"].min()
+print(gone.to_string())
+assert gone.to_dict() == {"stored after": 10, "stored before": HOUR_S}
+colours = alt.Scale(domain=["readable", "gone"], range=["#2a78d6", "#e34948"])
+alt.Chart(frame, width=460, height=70).mark_point(filled=True, size=90, aria=False).encode(
+    x=alt.X("second:Q", scale=alt.Scale(type="symlog"), title="seconds since it was stored"),
+    y=alt.Y("card:N", title=None),
+    color=alt.Color("cvc:N", scale=colours, title="cvc"),
+)

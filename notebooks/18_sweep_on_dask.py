@@ -122,7 +122,10 @@ base = alt.Chart(cells, width=300, height=180).encode(
 )
 base.mark_rect(aria=False).encode(
     color=alt.Color("share:Q", title="refused share", scale=alt.Scale(scheme="reds"))
-) + base.mark_text(aria=False).encode(text=alt.Text("share:Q", format=".1%"))
+) + base.mark_text(aria=False).encode(
+    text=alt.Text("share:Q", format=".1%"),
+    color=alt.when(alt.datum.share > 0.5).then(alt.value("white")).otherwise(alt.value("black")),
+)
 
 # %% [markdown]
 # ## The same decisions

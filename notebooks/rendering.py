@@ -124,7 +124,7 @@ def _way(before: list[str], after: list[str]) -> str:
     ways = [f'<a href="{stem}.html">← before</a>' for stem in before]
     ways.append('<a href="index.html">The course</a>')
     ways += [f'<a href="{stem}.html">next →</a>' for stem in after]
-    style = "font:15px system-ui,sans-serif;display:flex;gap:2rem;padding:.75rem 5rem 0"
+    style = "font:15px system-ui,sans-serif;display:flex;gap:2rem;padding:.75rem 1rem 0"
     return f'<nav style="{style}">{"".join(ways)}</nav>'
 
 

@@ -24,6 +24,7 @@ def main() -> None:
     app = Starlette(routes=[Route("/tokenize", _echo, methods=["POST"])])
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
+    bound.listen(2048)  # whoever reads the port may connect at once
     print(bound.getsockname()[1], flush=True)
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False

@@ -8,6 +8,7 @@ time is known, and is recorded as failed.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -22,8 +23,8 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from multiprocessing import get_context
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, resource_tracker
 from typing import Any, Final, Protocol, TypeAlias
 
 from engine.errors import InputError
@@ -69,14 +70,9 @@ class LocalPool:
         self._pool: ProcessPoolExecutor | None = None
 
     def executor(self) -> Executor:
-        """Return the pool. Ctrl-C is the parent's to answer, so workers ignore it."""
+        """Return the pool; it starts its processes when it is first handed a task."""
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.count,
-                mp_context=get_context("spawn"),
-                initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),
-            )
+            self._pool = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
         return self._pool
 
     def broken(self) -> None:
@@ -113,9 +109,13 @@ class Cluster:
         self._cluster: Any = None
         try:
             if scheduler == "local":
-                self._cluster = distributed.LocalCluster(
-                    n_workers=count or _cores(), threads_per_worker=1, dashboard_address=None
-                )
+                with _deaf():
+                    self._cluster = distributed.LocalCluster(
+                        n_workers=count or _cores(),
+                        threads_per_worker=1,
+                        dashboard_address=None,
+                        silence_logs=logging.ERROR,
+                    )
             self._client = distributed.Client(self._cluster or scheduler, timeout="10s")
         except (OSError, ValueError) as fault:
             raise InputError(
@@ -211,12 +211,27 @@ def _submit(
     tasks: Sequence[Task],
     under_way: dict[Future[_Played], Sequence[Task]],
 ) -> None:
-    try:
-        future = workers.executor().submit(_play_some, play, tasks)
-    except BrokenProcessPool:  # it broke between two tasks
-        workers.broken()
-        future = workers.executor().submit(_play_some, play, tasks)
+    with _deaf():
+        try:
+            future = workers.executor().submit(_play_some, play, tasks)
+        except BrokenProcessPool:  # it broke between two tasks
+            workers.broken()
+            future = workers.executor().submit(_play_some, play, tasks)
     under_way[future] = tasks
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start processes and threads that never hear Ctrl-C: it is for the parent to answer.
+
+    They inherit what is blocked here, from their first instant; the parent hears it afterwards.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fault(future: Future[_Played]) -> BaseException | None:

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a point")
-    with _progress(quiet=args.quiet) as progress:
+    with _progress(quiet=args.quiet) as progress, _told_how_to_go_on(out):
         frame = sweep(
             scenario,
             axes,
@@ -101,6 +101,15 @@ def _print(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a fr
         means = [f"{rows[name].mean():,.4g}" for name in metrics]
         table.add_row(*values, str(len(rows)), *means)
     console().print(table)
+
+
+@contextmanager
+def _told_how_to_go_on(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"what is done stays in {out}; the same command goes on from there", file=sys.stderr)
+        raise
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from simulator.scenario import loads
 from simulator.sweeping import _space
 from simulator.sweeping._sweep import _play_into, tasks_of
 from simulator.sweeping._tasks import Task, play_task
-from simulator.sweeping._workers import Cluster, LocalPool, _batch_size, play_all
+from simulator.sweeping._workers import Cluster, LocalPool, Workers, _batch_size, play_all
 
 SCENARIO = """
 duration = "20s"
@@ -234,6 +235,23 @@ def test_a_worker_that_dies_costs_nothing_in_the_end(
         pool.close()
     assert (tmp_path / "died").exists()
     assert sorted((row["point"], row["status"]) for row in rows) == [(n, "ok") for n in range(6)]
+
+
+def _blocked(task: Task) -> dict[str, Any]:
+    """Say which signals a worker never hears."""
+    return {"point": task.point, "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [lambda: LocalPool(1), lambda: Cluster("local", 1)])
+def test_workers_leave_ctrl_c_to_their_parent(of: Callable[[], Workers]) -> None:
+    workers = of()
+    try:
+        rows = list(play_all(workers, tasks(2), _blocked))
+    finally:
+        workers.close()
+    assert all(signal.SIGINT in row["blocked"] for row in rows)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.slow

@@ -42,11 +42,17 @@ def read_card(
         faults.add(f"{at.pointer}/{field}", "must be an object: `data` of a `card` is one")
         return None
     data: dict[str, Any] = {}
-    wrong = _unknown_fields(given, rules)
-    for name in CARD_FIELDS:
+    wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules)
+    for name, fault_of in _CHECKS:
         if name in given:
-            fault = _read_field(name, given[name], data, rules)
-            if fault is not None:
+            value = given[name]
+            fault = fault_of(value, rules)
+            if fault is not None and type(value) is float and value.is_integer():
+                value = int(value)
+                fault = fault_of(value, rules)
+            if fault is None:
+                data[name] = value
+            else:
                 wrong[name] = fault
         elif name == "number" or rules.tokens.card_all_required:
             wrong[name] = "is required"
@@ -62,7 +68,7 @@ def read_card(
 
 def _unknown_fields(given: dict[str, Any], rules: Rules) -> dict[str, str]:
     """D-UNKNOWN: a field that card data has not is named, or passed over and not kept."""
-    if _KNOWN.issuperset(given) or rules.tokens.unknown_field == "ignore":
+    if rules.tokens.unknown_field == "ignore":
         return {}
     return {
         name: "is no field of card data" + did_you_mean(name, CARD_FIELDS)
@@ -71,23 +77,30 @@ def _unknown_fields(given: dict[str, Any], rules: Rules) -> dict[str, str]:
     }
 
 
-def _read_field(name: str, value: Any, data: dict[str, Any], rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
-    """Put one field into `data`, or say what is wrong with it."""
-    if name == "number":
-        if type(value) is not str or not is_card_number(value):
-            return "must be a string of 12 to 19 digits"
-        if rules.tokens.card_luhn and not is_luhn_valid(value):
-            return "must have a valid check digit (Luhn)"
-    elif name == "cvc":
-        if not (
-            type(value) is str and len(value) in {3, 4} and value.isascii() and value.isdigit()
-        ):
-            return "must be a string of 3 or 4 digits"
-    else:
-        low, high = (1, 12) if name == "expiration_month" else (1000, 9999)
-        if type(value) is float and value.is_integer():
-            value = int(value)
-        if type(value) is not int or not low <= value <= high:
-            return f"must be an integer from {low} to {high}"
-    data[name] = value
+def _number_fault(value: Any, rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
+    if type(value) is not str or not is_card_number(value):
+        return "must be a string of 12 to 19 digits"
+    if rules.tokens.card_luhn and not is_luhn_valid(value):
+        return "must have a valid check digit (Luhn)"
     return None
+
+
+def _month_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
+    fine = type(value) is int and 1 <= value <= 12
+    return None if fine else "must be an integer from 1 to 12"
+
+
+def _year_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
+    fine = type(value) is int and 1000 <= value <= 9999
+    return None if fine else "must be an integer from 1000 to 9999"
+
+
+def _cvc_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
+    fine = type(value) is str and 3 <= len(value) <= 4 and value.isascii() and value.isdigit()
+    return None if fine else "must be a string of 3 or 4 digits"
+
+
+_CHECKS: Final = tuple(
+    zip(CARD_FIELDS, (_number_fault, _month_fault, _year_fault, _cvc_fault), strict=True)
+)
+"""What is wrong with each field's value, None for nothing; in the order in which data is kept."""

@@ -67,13 +67,19 @@ def create_token(
     """
     container = draft.container
     sealed_data = keys.seal(container, token_id, draft.plaintext, "data")
-    begun = (token_id, tenant_id, draft.type, container, created_by, created_at_ns, sealed_data)
     expression = draft.fingerprint_expression
     if draft.is_leaf and expression is None:
+        begun = (token_id, tenant_id, draft.type, container, created_by, created_at_ns, sealed_data)
         return _token(Token, (*begun, dedup, *_BARE))
     cvc = draft.cvc
     return Token(
-        *begun,
+        token_id,
+        tenant_id,
+        draft.type,
+        container,
+        created_by,
+        created_at_ns,
+        sealed_data,
         dedup,
         draft.mask,
         draft.metadata,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from engine.messages import Problem
@@ -31,6 +32,11 @@ _LEAST_BYTES_A_SECOND: Final = 1_000
 
 class Disconnected(Exception):
     """The client has gone before its request was whole; nobody waits for an answer."""
+
+
+@lru_cache(maxsize=256)
+def _lower(name: str) -> bytes:
+    return name.lower().encode("latin-1", "replace")
 
 
 class Fields(Mapping[str, str]):
@@ -58,11 +64,11 @@ class Fields(Mapping[str, str]):
         return f"<Fields: {len(self._values)}>"
 
     def __getitem__(self, name: str) -> str:
-        return self._values[name.lower().encode("latin-1", "replace")].decode("latin-1")
+        return self._values[_lower(name)].decode("latin-1")
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 # reason: as a mapping's
         """Return a field's value; without the cost of an exception where there is none."""
-        value = self._values.get(name.lower().encode("latin-1", "replace"))
+        value = self._values.get(_lower(name))
         return default if value is None else value.decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.limits.legs import Legs, class_of, counter_keys
+from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable
 from engine.profile import LimitsProfile
@@ -23,10 +23,11 @@ class LimitsView:
     tables: limit tables by name, `Default` among them. profile: how they are played.
     """
 
-    __slots__ = ("_legs", "clauses", "delays", "index", "profile")
+    __slots__ = ("_legs", "_of_class", "clauses", "delays", "index", "profile")
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self._legs = Legs(tables, profile)
+        self._of_class: dict[RequestClass, list[tuple[int, int]]] = {}
         self.profile = profile
         self.index = CounterIndex()
         rules = [rule for table in tables.values() for rule in table]
@@ -36,24 +37,27 @@ class LimitsView:
     def counters(self, subject: Subject) -> tuple[tuple[int, str], ...]:
         """Return what `simulator.results.rows.Subject` holds as its counters."""
         resources = self._legs.classifier.matching(subject.method, subject.path)
+        asked = class_of(subject, resources)
+        places = self._of_class.get(asked)
+        if places is None:
+            legs = self._legs.of_class(asked)
+            places = self._of_class[asked] = [(self._place(leg), leg.key_place) for leg in legs]
         keys = counter_keys(subject)
-        return tuple(
-            (
-                self.index.place(
-                    CountedRule(
-                        id=leg.name,
-                        clause=leg.rule.id,
-                        limit_requests=leg.rule.limit_requests,
-                        window_ns=leg.rule.window_ns,
-                        algorithm=leg.algorithm,
-                        burst_requests=leg.rule.burst_requests
-                        or self.profile.burst_requests
-                        or leg.rule.limit_requests,
-                        block_ns=leg.rule.block_ns or 0,
-                        shadow=leg.rule.shadow,
-                    )
-                ),
-                str(keys[leg.key_place]),
+        return tuple((place, str(keys[key])) for place, key in places)
+
+    def _place(self, leg: Leg) -> int:
+        rule = leg.rule
+        return self.index.place(
+            CountedRule(
+                id=leg.name,
+                clause=rule.id,
+                limit_requests=rule.limit_requests,
+                window_ns=rule.window_ns,
+                algorithm=leg.algorithm,
+                burst_requests=rule.burst_requests
+                or self.profile.burst_requests
+                or rule.limit_requests,
+                block_ns=rule.block_ns or 0,
+                shadow=rule.shadow,
             )
-            for leg in self._legs.of_class(class_of(subject, resources))
         )

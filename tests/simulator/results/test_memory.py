@@ -30,14 +30,14 @@ loop = "open"
 arrivals = {{ kind = "poisson", rate = "10/1s" }}
 ''')
 with tempfile.TemporaryDirectory() as name:
-    rows = simulate(scenario, folder=Path(name)).summary["rows"]
+    rows = simulate(scenario, fidelity="{fidelity}", folder=Path(name)).summary["rows"]
 print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
-def _peak_mb(seconds: int, repository: Path) -> tuple[int, int]:
+def _peak_mb(seconds: int, fidelity: str, repository: Path) -> tuple[int, int]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(seconds=seconds)],
+        [sys.executable, "-c", SCRIPT.format(seconds=seconds, fidelity=fidelity)],
         check=True,
         capture_output=True,
         text=True,
@@ -48,8 +48,11 @@ def _peak_mb(seconds: int, repository: Path) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_memory_is_flat(repository: Path) -> None:
-    few, before_mb = _peak_mb(400, repository)
-    many, after_mb = _peak_mb(2_000, repository)
-    assert many > 4.5 * few > 1_500_000
+@pytest.mark.parametrize(
+    ("fidelity", "few_s", "many_s"), [("limits", 400, 2_000), ("compiled", 1_000, 4_500)]
+)
+def test_memory_is_flat(fidelity: str, few_s: int, many_s: int, repository: Path) -> None:
+    few, before_mb = _peak_mb(few_s, fidelity, repository)
+    many, after_mb = _peak_mb(many_s, fidelity, repository)
+    assert many > 4.4 * few > 1_500_000
     assert after_mb - before_mb < 30

@@ -245,11 +245,13 @@ class Engine(Operator):
                     retention_ns = tenant.quotas["Log Retention"]
                     assert isinstance(retention_ns, int)
                     store.expire_logs(tenant.id, wall_ns - retention_ns + 1)
+            self._recover()
 
     def _recover(self) -> None:
         """Mark what a process that is gone never finished as failed, in its tenant's log.
 
-        What another engine on the same store is busy with is its own to finish.
+        What another engine on the same store is busy with is its own to finish. Asked at the start
+        and every minute, because that other one may die and not be started again.
         """
         services = self.services
         with services.store.transaction():

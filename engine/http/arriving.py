@@ -56,7 +56,11 @@ class Fields(Mapping[str, str]):
             values = dict(raw)
         if len(values) != len(raw):
             values = {
-                name: b", ".join(value for other, value in raw if other == name) for name in values
+                # A cookie's parts are joined as in RFC 9113, 8.2.3.
+                name: (b"; " if name == b"cookie" else b", ").join(
+                    value for other, value in raw if other == name
+                )
+                for name in values
             }
         self._values = values
 

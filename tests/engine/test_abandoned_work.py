@@ -82,10 +82,15 @@ def busy(path: Path) -> Iterator[Busy]:
 
 def _logged(path: Path, key: str) -> list[int]:
     """Start an engine on the file; return the statuses of the invocations in its log."""
-    clock = ManualClock()
-    engine = Engine(world=ModelWorld(clock=clock), store=SqliteStore(path), master_key=MASTER)
-    body = engine.handle(Request("GET", "/logs?size=100", key=key, ip="::1")).body
+    world = ModelWorld(clock=ManualClock())
+    engine = Engine(world=world, store=SqliteStore(path), master_key=MASTER)
+    found = _statuses(engine, key)
     engine.close()
+    return found
+
+
+def _statuses(engine: Engine, key: str) -> list[int]:
+    body = engine.handle(Request("GET", "/logs?size=100", key=key, ip="::1")).body
     return [e["status"] for e in body["data"] if e["operation"] == "reactor:invoke"]
 
 
@@ -107,6 +112,20 @@ def test_the_work_of_a_killed_engine_is_failed_at_the_next_start(path: Path) -> 
         assert _logged(path, other.key) == [500]
         assert _logged(path, other.key) == [500]
     assert [file.name for file in path.parent.iterdir() if "owner" in file.name] == []
+
+
+def test_a_living_engine_fails_the_work_of_a_killed_one_within_a_minute(path: Path) -> None:
+    clock = ManualClock()
+    with busy(path) as other:
+        engine = Engine(world=ModelWorld(clock=clock), store=SqliteStore(path), master_key=MASTER)
+        other.kill()
+        logged = []
+        for _ in range(2):
+            clock.advance_ns(30 * SECOND_NS)
+            engine.expire()
+            logged.append(_statuses(engine, other.key))
+        assert logged == [[], [500]]
+        engine.close()
 
 
 def test_of_two_busy_engines_only_the_killed_ones_work_is_failed(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.http.arriving import Fields
 from engine.http.pages import PAGE_PATHS
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, served
@@ -60,6 +61,14 @@ def test_a_page_carries_a_request_id_too(live: Live, path: str) -> None:
     made = [live.ask("GET", path, key=None).headers["x-request-id"] for _ in range(2)]
     assert made[0] != made[1]
     assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in made)
+
+
+def test_fields_that_come_twice_are_joined() -> None:
+    # RFC 9110, 5.3; a cookie's parts as in RFC 9113, 8.2.3
+    raw = [(b"cookie", b"a=1"), (b"accept", b"x/y"), (b"cookie", b"b=2"), (b"accept", b"z/w")]
+    fields = Fields(raw)
+    assert dict(fields) == {"cookie": "a=1; b=2", "accept": "x/y, z/w"}
+    assert (fields.get("Cookie"), fields.get("x"), fields.get("x", "")) == ("a=1; b=2", None, "")
 
 
 def test_head_is_get_without_its_body(live: Live) -> None:

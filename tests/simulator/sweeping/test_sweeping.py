@@ -266,6 +266,25 @@ def test_a_task_that_kills_its_worker_twice_fails_alone() -> None:
     assert "died 2 times" in next(row["error"] for row in rows if row["status"] == "failed")
 
 
+def _die_at_70(task: Task) -> dict[str, Any]:
+    """Kill the worker at one task of many short ones."""
+    if task.point == 70:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"point": task.point, "status": "ok"}
+
+
+@pytest.mark.slow
+def test_tasks_that_travel_with_one_that_kills_come_to_an_end_well() -> None:
+    many = [dataclasses.replace(tasks(1)[0], point=number) for number in range(200)]
+    pool = LocalPool(2)
+    try:
+        rows = list(play_all(pool, many, _die_at_70))
+    finally:
+        pool.close()
+    assert sorted(row["point"] for row in rows) == list(range(200))
+    assert [row["point"] for row in rows if row["status"] == "failed"] == [70]
+
+
 @pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_rows() -> None:
     alone = [play_task(task) for task in tasks(4)]

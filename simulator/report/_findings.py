@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -228,6 +229,7 @@ def _words(batch: pa.RecordBatch, name: str) -> pd.Series[Any]:
     return words
 
 
+@cache  # of each row, and there are few rules
 def _clause_of(rule: object) -> str:
     """Return the clause of a rule: `LIM-PRIVATE.key` is reported as `LIM-PRIVATE`."""
     return str(rule).partition(".")[0]

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from conformance.bench import Bench
-from conformance.exchanges import Ask
+from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import SECOND_NS, Burst, Counter
 from conformance.probes.exceeding import (
     Beyond,
@@ -15,9 +15,10 @@ from conformance.probes.exceeding import (
     refused_in,
     regained,
 )
-from conformance.probes.rows import counter_of, rate_of
+from conformance.probes.rows import ROWS, counter_of, rate_of
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding, Verdict
+from engine.messages import Json
 
 __all__: list[str] = []
 
@@ -125,3 +126,63 @@ async def counted(bench: Bench) -> list[Finding]:
             reading=("limits.counted_statuses", seen),
         )
     ]
+
+
+@check(
+    "limits.legacy-class",
+    "LIM-LEGACY",
+    accepts="whether a legacy key meets the rate of its kind as well is a reading (D-LEGACY-CLASS)",
+    roles=("management",),
+    requests=90,
+    takes_ns=2 * SECOND_NS,
+    is_probe=True,
+)
+async def legacy_class(bench: Bench) -> list[Finding]:
+    """Whether a legacy key of a public application is limited as any public key, too."""
+    _, public = rate_of(bench, "LIM-PUBLIC")
+    _, legacy = rate_of(bench, "LIM-LEGACY")
+    labels = await _legacy_keys(bench)
+    if not labels or legacy.limit_requests < public.limit_requests * 2:
+        return [_untold(bench, "no legacy key of a public application can be made here")]
+    askers = [
+        ROWS["LIM-PUBLIC"].asker(bench, "tokenize", key=label, sources=bench.sources[:1])
+        for label in labels
+    ]
+    counters = [Counter(bench, label, asker) for label, asker in zip(labels, askers, strict=True)]
+    try:
+        sent = await go_beyond(bench, counters, public, "a legacy key of a public application")
+    except Inconclusive as why:
+        return [_untold(bench, str(why))]
+    seen = "added" if sent.refused or sent.slowed else "exclusive"
+    says = f"reading: limits.legacy_class = {seen!r}"
+    reading = ("limits.legacy_class", seen)
+    shown = sent.exchanges[-1:]
+    return [bench.finding("LIM-LEGACY", Verdict.PASS, says, *shown, reading=reading)]
+
+
+def _untold(bench: Bench, why: str) -> Finding:
+    says = f"whether it meets its kind's rate as well is not told: {why}"
+    return bench.finding("LIM-LEGACY", Verdict.INFORMATIONAL, says)
+
+
+async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
+    """Make a public application with two legacy keys; returns none where that is not offered."""
+    lane = bench.lane("making", key=bench.key("management"))
+    body: Json = {
+        "name": "conformance legacy class",
+        "kind": "public",
+        "grants": [{"container": "/", "permissions": ["token:create"]}],
+    }
+    method, path, _ = bench.shaped("create_application")
+    made = await lane.ask(method, path, body)
+    labels: list[KeyLabel] = []
+    try:
+        method, path, _ = bench.shaped("create_application_key", {"id": made.json["id"]})
+        for place in (1, 2):
+            text = (await lane.ask(method, path, {"legacy": True})).json["key"]
+            if isinstance(text, str) and not _MARKED.search(text):
+                labels.append(f"made.legacy-{place}")
+                bench.learn_key(labels[-1], text)
+    except (ValueError, LookupError, TypeError):
+        return []
+    return labels if len(labels) == 2 else []

@@ -191,6 +191,10 @@ _ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json], tuple[_Place, 
 """Clause, a body of three values, and where each of the three stands."""
 
 
+_DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
+"""Values enough that those of one draw are not in order by chance."""
+
+
 @check(
     "tokenize.order",
     "TOK-LEAF",
@@ -207,19 +211,34 @@ def order(bench: Bench) -> Iterator[Finding]:
     witness = Witness.of(bench)
     key = witness.key
     for clause, shape, places in _ORDERED:
-        values = [value(bench, f"{clause} {name}") for name in "abc"]
-        exchange = tokenize(bench, shape(*values), key)
-        answer = accepted(exchange)
-        found = [_at(answer, place) for place in places]
-        if not all(map(is_uuid, found)):
-            yield bench.fails(clause, "each value must come back as an identifier", exchange)
-        elif len(set(map(str, found))) != len(found):
-            says = "different values must have different identifiers"
-            yield bench.fails(clause, says, exchange)
-            yield bench.fails("TOK-LEAF", says, exchange)
-        else:
-            yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
-            yield _looked_up(bench, witness, clause, values, found, exchange)
+        for names in _DRAWS:
+            values = [value(bench, f"{clause} {name}") for name in names]
+            exchange = tokenize(bench, shape(*values), key)
+            answer = accepted(exchange)
+            found = [_at(answer, place) for place in places]
+            yield from _placed(bench, witness, clause, values, found, exchange)
+            texts = [str(one) for one in found]
+            if texts not in (sorted(texts), sorted(texts, reverse=True)):
+                break  # else they may stand in order of their text, and by chance in the body's
+
+
+def _placed(
+    bench: Bench,
+    witness: Witness,
+    clause: str,
+    values: list[str],
+    found: list[Any],
+    exchange: Exchange,
+) -> Iterator[Finding]:
+    if not all(map(is_uuid, found)):
+        yield bench.fails(clause, "each value must come back as an identifier", exchange)
+    elif len(set(map(str, found))) != len(found):
+        says = "different values must have different identifiers"
+        yield bench.fails(clause, says, exchange)
+        yield bench.fails("TOK-LEAF", says, exchange)
+    else:
+        yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
+        yield _looked_up(bench, witness, clause, values, found, exchange)
 
 
 def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:

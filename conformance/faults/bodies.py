@@ -81,6 +81,15 @@ def _strings_rotated(body: Json, answer: Json) -> Json:
     return answer
 
 
+@fault_of_answers("array-sorted", "TOK-ARRAY")
+def _array_sorted(body: Json, answer: Json) -> Json:
+    """The identifiers of an array of strings come back in order of their text."""
+    del body
+    if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
+        return sorted(answer)
+    return answer
+
+
 @fault_of_answers("last-item-dropped", "TOK-ARRAY")
 def _last_item_dropped(body: Json, answer: Json) -> Json:
     """The last element of an array is missing."""

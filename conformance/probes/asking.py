@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange
@@ -27,6 +27,7 @@ _FINE_NS: Final = 100_000_000
 _POLL_NS: Final = 20_000_000
 _SETTLE_NS: Final = 2 * SECOND_NS
 
+_Computed = TypeVar("_Computed")
 Asker: TypeAlias = Callable[[int], Ask]
 """Makes the request of a number: the same resource, ids and values of its own."""
 
@@ -71,6 +72,10 @@ class Counter:
     async def gather(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run side by side."""
         return await self._bench.gather(work)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute something where it holds nobody up."""
+        return await self._bench.aside(compute)
 
     async def wait_until_ns(self, at_ns: int) -> None:
         """Sleep."""

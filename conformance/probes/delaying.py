@@ -1,11 +1,12 @@
 """Which algorithms could have made a history of a throttle that slows (D-THROTTLE delay).
 
 Requests beyond the rate wait for their turn, first come first served, and what would wait longer
-than a bound is refused. So the whole history is replayed through the engine's own limiter with
-the arrivals as they were seen, and compared by burst: how many were admitted in all, and when.
+than a bound is refused. So the arrivals that were seen are replayed through the engine's own
+algorithms, each admission reserving its turn: what was admitted must have come when its turn did,
+and what was refused must have had to wait for longer than the bound.
 
-What it is not: `families`, which asks burst by burst. Here a release is reserved before the next
-burst comes, so the past cannot be taken from the answers alone.
+What it is not: `families`, which asks how many of a burst were admitted. Here a turn is reserved
+before the next burst comes, so the answers say more than how many: they say when.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from typing import Final
 
 from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_shifts
 from conformance.probes.sightings import Sighting, uncertainty_ns
-from engine import Limiter, LimitTable, Rule, Subject
-from engine.files import Rate as RateOf
-from engine.profile import LimitsProfile
+from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
 
 __all__ = ["bound_between", "delays", "delays_that_fit", "longest_wait_ns"]
 
@@ -85,66 +84,90 @@ def _fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, bound_
 
 
 class _Replay:
+    """One counter of one family whose requests wait for their turn, fed with what was seen."""
+
     def __init__(
         self, rate: Rate, family: Family, shift_ns: int, unsure_ns: int, bound_ns: int
     ) -> None:
-        self._family = family
         self._rate = rate
+        self._family = family
         self._shift_ns = shift_ns
-        self._unsure_ns = unsure_ns
         self._bound_ns = bound_ns
-        self.refused_waits: list[int] = []
-        rule = Rule(id="OWN-ROW", counter="key", rate=RateOf(rate.limit_requests, rate.window_ns))
-        profile = LimitsProfile(
-            algorithm=family.algorithm,
-            fixed_anchor="first" if family.anchored else "aligned",
+        self._step_ns = rate.window_ns // rate.limit_requests
+        self._near_ns = 3 * unsure_ns + _GUARD_NS
+        if family.algorithm in {"token-bucket", "gcra", "sliding-counter"}:
+            self._near_ns += self._step_ns
+        if family.algorithm == "sliding-counter":
+            # Its alignment is known as well as the grid of shifts is fine.
+            self._near_ns += 2 * self._step_ns
+        self._charge = ALGORITHMS[family.algorithm]
+        self._row = rule_row(
+            family.algorithm,
+            rate.limit_requests,
+            rate.window_ns,
             burst_requests=family.burst_requests,
-            count_refused=family.counts_refused,
-            throttle="delay",
-            delay_bound_ns=bound_ns,
+            anchored=family.anchored,
         )
-        self._limiter = Limiter({"Default": LimitTable((rule,))}, profile)
-        self._subject = Subject("GET", "/", "192.0.2.1", key_id="key")
+        self._line = [0] * LINE_SIZE
+        self._ring: list[int] = []
+        self._last_ns = 0
+        self.refused_waits: list[int] = []
 
     def fits(self, lane: Sequence[Cluster]) -> bool:
-        """Whether every burst was answered as this family would."""
-        arrivals = sorted(
-            ((one.arrived_ns, place, one) for place, cluster in enumerate(lane) for one in cluster),
-            key=lambda each: each[:2],
-        )
-        predicted: list[list[int]] = [[] for _ in lane]
-        unclear = [0] * len(lane)
-        for arrived_ns, place, _ in arrivals:
-            now_ns = arrived_ns + self._shift_ns
-            decision = self._limiter.decide(now_ns, self._subject)
-            wait_ns = decision.wait_ns + (0 if decision.admitted else self._bound_ns)
-            if abs(wait_ns - self._bound_ns) <= 3 * self._unsure_ns + _GUARD_NS:
-                unclear[place] += 1
-            if not decision.admitted:
-                self.refused_waits.append(wait_ns)
-            if decision.admitted:
-                predicted[place].append(arrived_ns + decision.wait_ns)
-        return all(
-            self._agrees(cluster, predicted[place], unclear[place])
-            for place, cluster in enumerate(lane)
-        )
+        """Whether every burst was answered as this family would, given all before it.
 
-    def _agrees(self, cluster: Cluster, predicted: list[int], unclear: int) -> bool:
-        admitted = sorted(_admitted_at(one) for one in cluster if one.outcome == "admitted")
-        lost = sum(one.outcome == "lost" for one in cluster)
-        slack = unclear + lost
-        gaining = self._family.algorithm in {"token-bucket", "gcra", "sliding-counter"}
-        if gaining:
-            gained = -(-self._rate.limit_requests * 2 * self._unsure_ns // self._rate.window_ns)
-            slack += gained + (3 if self._family.algorithm == "sliding-counter" else 0)
-        if abs(len(admitted) - len(predicted)) > slack:
+        Of a burst first the admissions are taken, then the refusals: which was first is not known.
+        """
+        return all(self._fits(cluster) for cluster in _apart(lane))
+
+    def _fits(self, cluster: Cluster) -> bool:
+        lost_ns = sum(one.outcome == "lost" for one in cluster) * self._rate.window_ns
+        near_ns = self._near_ns + lost_ns
+        arrived = sorted(cluster, key=lambda one: one.arrived_ns)
+        admitted = [one for one in arrived if one.outcome == "admitted"]
+        predicted = []
+        for one in admitted:
+            wait_ns = self._wait_ns(one)
+            if wait_ns > self._bound_ns + near_ns:
+                return False
+            predicted.append(one.arrived_ns + wait_ns)
+            self._count(one.arrived_ns + self._shift_ns + wait_ns)
+        seen = sorted(map(_admitted_at, admitted))
+        if any(abs(x - y) > near_ns for x, y in zip(seen, sorted(predicted), strict=True)):
             return False
-        step_ns = self._rate.window_ns // self._rate.limit_requests
-        near_ns = 2 * self._unsure_ns + _GUARD_NS + (slack + 1) * step_ns
-        return all(
-            abs(seen - said) <= near_ns
-            for seen, said in zip(admitted, sorted(predicted), strict=False)
-        )
+        for one in arrived:
+            if one.outcome != "refused":
+                continue
+            wait_ns = self._wait_ns(one)
+            if wait_ns < self._bound_ns - near_ns:
+                return False
+            self.refused_waits.append(wait_ns)
+            if self._family.counts_refused:
+                self._count(one.arrived_ns + self._shift_ns)
+        return True
+
+    def _wait_ns(self, one: Sighting) -> int:
+        """Return how long a request would wait for its turn."""
+        return max(0, max(self._line[READY], self._last_ns) - one.arrived_ns - self._shift_ns)
+
+    def _count(self, t_ns: int) -> None:
+        self._last_ns = t_ns = max(self._last_ns, t_ns)
+        if len(self._ring) < self._rate.limit_requests and self._family.algorithm == "sliding-log":
+            grow_ring(self._ring, self._rate.limit_requests)
+        self._charge(self._line, self._ring, self._row, t_ns)
+
+
+def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
+    """Return the clusters in order of arrival, those as one that arrived in between each other."""
+    found: list[list[Sighting]] = []
+    end_ns = -1
+    for cluster in sorted(lane, key=lambda each: min(one.arrived_ns for one in each)):
+        if found and min(one.arrived_ns for one in cluster) <= end_ns:
+            found[-1] += cluster
+        else:
+            found.append(list(cluster))
+        end_ns = max(end_ns, *(one.arrived_ns for one in cluster))
+    return list(found)
 
 
 def _admitted_at(one: Sighting) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from engine.limits.algorithms import (
@@ -153,10 +153,11 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family) -> bool
         grid_ns = unsure_ns  # inside a burst a boundary may lie anywhere
     gaining = family.algorithm in {"token-bucket", "gcra", "sliding-counter"}
     slack = -(-rate.limit_requests * (unsure_ns + grid_ns) // rate.window_ns) if gaining else 0
+    bursts = [[_Burst.of(cluster) for cluster in lane] for lane in clusters]
     return any(
         all(
             _Replay(rate, family, phase - first_ns + unsure_ns, unsure_ns).fits(lane, slack)
-            for lane in clusters
+            for lane in bursts
         )
         for phase in phases
     )
@@ -203,6 +204,26 @@ def aligned_shifts(
     return sorted({(window_ns - x) % window_ns for x in [*ordered, *between, *grid]})
 
 
+class _Burst(NamedTuple):
+    """A cluster as a replay takes it: when its requests arrived, about, in order of time."""
+
+    all_ns: list[int]
+    admitted_ns: list[int]
+    refused_ns: list[int]
+    lost: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Burst:
+        """Return the burst of a cluster."""
+        found = sorted((one.middle_ns, one.outcome) for one in cluster)
+        return cls(
+            [at_ns for at_ns, _ in found],
+            [at_ns for at_ns, outcome in found if outcome == "admitted"],
+            [at_ns for at_ns, outcome in found if outcome == "refused"],
+            sum(outcome == "lost" for _, outcome in found),
+        )
+
+
 class _Replay:
     """One counter of one family, fed with what was seen."""
 
@@ -219,53 +240,63 @@ class _Replay:
             burst_requests=family.burst_requests,
             anchored=family.anchored,
         )
+        self._is_log = family.algorithm == "sliding-log"
+        self._refusals_count = bool(rate.block_ns) or family.counts_refused
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
         self._now_ns = 0
 
-    def fits(self, lane: Sequence[Cluster], slack: int) -> bool:
-        """Whether each cluster's admissions lie in the range, given all before it."""
-        for cluster in lane:
-            seen = sum(one.outcome == "admitted" for one in cluster)
-            lost = sum(one.outcome == "lost" for one in cluster)
-            at_ns = sorted(one.middle_ns + self._shift_ns for one in cluster)
-            would = [self._would_admit(at_ns, 0)]
+    def fits(self, lane: Sequence[_Burst], slack: int) -> bool:
+        """Whether each burst's admissions lie in the range, given all before it."""
+        for burst in lane:
+            seen, lost = len(burst.admitted_ns), burst.lost
+            would = [self._would_admit(burst.all_ns, 0)]
             if self._unsure_ns and not would[0] - slack - lost <= seen <= would[0] + slack:
                 # The middle instants alone do not explain it: the range decides.
                 would += [
-                    self._would_admit(at_ns, by) for by in (-self._unsure_ns, self._unsure_ns)
+                    self._would_admit(burst.all_ns, by)
+                    for by in (-self._unsure_ns, self._unsure_ns)
                 ]
             if seen > max(would) + slack or seen + lost < min(would) - slack:
                 return False
-            self._take(cluster)
+            self._take(burst)
         return True
 
     def _would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
         """Return how many it would admit at these instants, in order, all moved alike."""
-        line, ring, now_ns = self._line.copy(), self._ring.copy(), self._now_ns
+        kept = self._line, self._ring
+        self._line, self._ring = line, ring = self._line.copy(), self._ring.copy()
+        charge, row, is_log = self._charge, self._row, self._is_log
+        shift_ns, now_ns = self._shift_ns + offset_ns, self._now_ns
         admitted = 0
         for instant_ns in at_ns:
-            self._now_ns = t_ns = max(self._now_ns, instant_ns + offset_ns)
-            if self._line[READY] <= t_ns:
-                self._count(t_ns)
+            if now_ns < instant_ns + shift_ns:
+                now_ns = instant_ns + shift_ns
+            if line[READY] <= now_ns:
+                if is_log:
+                    self._count(now_ns)
+                else:
+                    charge(line, ring, row, now_ns)
                 admitted += 1
-            else:
-                self._refuse(t_ns)
-        self._line, self._ring, self._now_ns = line, ring, now_ns
+            elif self._refusals_count:
+                self._refuse(now_ns)
+            elif line[READY] > max(now_ns, at_ns[-1] + shift_ns):
+                break  # nothing changes any more until the last of them
+        self._line, self._ring = kept
         return admitted
 
-    def _take(self, cluster: Cluster) -> None:
+    def _take(self, burst: _Burst) -> None:
         """Take what was seen: first the admissions of a burst, then its refusals."""
-        for outcome in ("admitted", "refused"):
-            for instant_ns in sorted(one.middle_ns for one in cluster if one.outcome == outcome):
-                self._now_ns = t_ns = max(self._now_ns, instant_ns + self._shift_ns)
-                if outcome == "admitted":
-                    self._count(t_ns)
-                else:
-                    self._refuse(t_ns)
+        for instant_ns in burst.admitted_ns:
+            self._now_ns = max(self._now_ns, instant_ns + self._shift_ns)
+            self._count(self._now_ns)
+        for instant_ns in burst.refused_ns:
+            self._now_ns = max(self._now_ns, instant_ns + self._shift_ns)
+            if self._refusals_count:
+                self._refuse(self._now_ns)
 
     def _count(self, t_ns: int) -> None:
-        if len(self._ring) < self._rate.limit_requests and self._family.algorithm == "sliding-log":
+        if self._is_log and len(self._ring) < self._rate.limit_requests:
             grow_ring(self._ring, self._rate.limit_requests)
         self._charge(self._line, self._ring, self._row, t_ns)
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from conformance.probes.asking import SECOND_NS, Asker, Burst, Counter
 from conformance.probes.exceeding import refused_in
-from conformance.probes.families import HEAVY_REQUESTS, Rate
+from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, fits
 from conformance.probes.sightings import Sighting
 from conformance.probes.signature import Signature, take_signature
 
@@ -35,6 +35,7 @@ _ROOM_NS: Final = 700_000_000
 _EARLY_PART: Final = 40
 _TRIES: Final = 5
 _LITTLE: Final = 3
+_FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-window")
 _QUARTERS: Final = 10
 
 
@@ -117,7 +118,29 @@ async def play_throttle_row(
             await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
 
     await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth(), between()])
+    await _show_anchor(counter, rate, start_ns)
     return played
+
+
+async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
+    """Where windows are fixed show whether they begin with a request or at multiples of W.
+
+    After a rest that is no multiple of W the one kind begins anew with the next request, and the
+    other ends sooner.
+    """
+
+    def may_be_both() -> bool:
+        return all(fits([counter.clusters()], rate, family) for family in _FIXED)
+
+    window_ns = rate.window_ns
+    if window_ns >= LONG_NS or rate.limit_requests >= HEAVY_REQUESTS:
+        return
+    if not await counter.aside(may_be_both):
+        return
+    turns = -(-(counter.now_ns + window_ns - start_ns) // window_ns)
+    at_ns = start_ns + turns * window_ns + window_ns * 4 // 10
+    rested = await counter.send("after a rest", rate.limit_requests, at_ns=at_ns)
+    await counter.send("early again", _LITTLE, at_ns=rested.begun_ns + window_ns * 97 // 100)
 
 
 async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:

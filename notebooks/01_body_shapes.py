@@ -2,23 +2,27 @@
 # # The four body shapes
 # `POST /tokenize` takes a body in the caller's own shape and gives the same shape back.
 #
-# Clauses: TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF, TOK-TYPES, REC-SECRET.
+# Clauses: TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF, TOK-TYPES, TOK-TOKEN-DATA,
+# TOK-ONE-OF, TOK-ENCRYPTED, TOK-JSON, REC-SECRET.
 #
 # A tokenization service replaces sensitive values by tokens. What sets this operation apart is
 # that callers keep their own data structure: nothing has to be taken apart and put together
 # again. We ask an engine in this very process, under a clock that moves only when told.
 
 # %%
+import json
 from typing import Any
 
 import altair as alt
 
+from engine import Request
+from engine.vault import jwe
 from notebooks.desk import CARD, Desk, show
 from notebooks.pictures import mirror
 
 _ = alt.renderers.enable("svg")
 desk = Desk()
-key = desk.key("token:create")
+key = desk.key("token:create", "token:read", "key:create")
 
 # %% [markdown]
 # ## A plain object
@@ -47,8 +51,14 @@ assert record["metadata"] == {"source": "signup"}
 assert "data" not in record
 
 # %% [markdown]
-# `data` went in and does not come out: no record shows the sensitive value (REC-SECRET).
-#
+# `data` went in and does not come out: no record shows the sensitive value (REC-SECRET). For the
+# type `token` it is a string, nothing else (TOK-TOKEN-DATA); and there has to be one (TOK-ONE-OF).
+
+# %%
+assert desk.ask("POST", "/tokenize", {"type": "token", "data": 36}, key=key).status == 400
+assert desk.ask("POST", "/tokenize", {"type": "token"}, key=key).status == 400
+
+# %% [markdown]
 # ## An array
 # Strings and token request objects, mixed, of both types. Length and order stay (TOK-ARRAY,
 # TOK-TYPES).
@@ -85,6 +95,31 @@ assert shape(mirrored) == shape(order)
 mirror(order, mirrored)
 
 # %% [markdown]
+# ## Encrypted by the caller
+# Instead of `data` there may be `encrypted`: what the caller has encrypted with the tenant's public
+# key, so that nobody between them and the service could read it. It is accepted in a single object
+# and inside arrays, and is the token that its plaintext would have been (TOK-ENCRYPTED).
+
+# %%
+public = desk.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
+
+
+def encrypted(value: Any) -> str:
+    """Return what a client makes of a value."""
+    return jwe.encrypt(public, json.dumps(value).encode())
+
+
+(name,) = desk.tokenize([{"type": "token", "encrypted": encrypted("Ada")}], key=key)
+card = desk.tokenize({"type": "card", "encrypted": encrypted(CARD["data"])}, key=key)
+show(card["mask"])
+assert card["mask"]["number"] == "XXXXXXXXXXXX4242"
+answer = desk.ask("POST", "/detokenize", [f"{{{{ {name['id']} }}}}"], key=key)
+assert answer.body == ["Ada"]
+tampered = encrypted("Ada")[:-4] + "AAAA"
+refused = desk.ask("POST", "/tokenize", {"type": "token", "encrypted": tampered}, key=key)
+assert refused.status == 400
+
+# %% [markdown]
 # ## What is none of them
 # The shapes hold strings and token request objects only. A number is neither, so the request is
 # refused as a whole, with the place of the fault.
@@ -95,3 +130,21 @@ print(refused.status)
 show(refused.body["errors"])
 assert refused.status == 400
 assert list(refused.body["errors"]) == ["/age"]
+
+# %% [markdown]
+# And whatever the shape, the body is JSON and says so (TOK-JSON).
+
+# %%
+asked = {
+    "JSON": ("application/json", b'{"name": "Ada"}'),
+    "JSON by another name": ("text/plain", b'{"name": "Ada"}'),
+    "no JSON": ("application/json", b"name=Ada"),
+}
+statuses = {}
+for what, (kind, text) in asked.items():
+    request = Request(
+        "POST", "/tokenize", key=key, ip="203.0.113.7", headers={"Content-Type": kind}, body=text
+    )
+    statuses[what] = desk.engine.handle(request).status
+print(statuses)
+assert list(statuses.values()) == [200, 415, 400]

@@ -17,14 +17,18 @@ key = desk.key("token:create")
 
 # %% [markdown]
 # ## A known key
-# Every request names an API key. None, or one that nobody knows, is answered 401 before anything
-# else is looked at (AUTH-HEADER).
+# Every request names an API key, in a header. None, or one that nobody knows, is answered 401, and
+# nobody looks at the body (AUTH-HEADER).
 
 # %%
-for who, text in (("nobody", None), ("a stranger", "key_prod_us_pvt_unknown"), ("Acme", key)):
-    answer = desk.ask("POST", "/tokenize", {"a": "x"}, key=text)
-    print(f"{who:<12} {answer.status}")
-assert desk.ask("POST", "/tokenize", {"a": "x"}, key=None).status == 401
+callers = {"nobody": None, "a stranger": "key_prod_us_pvt_unknown", "Acme": key}
+answers = {
+    who: desk.ask("POST", "/tokenize", {"a": "x"}, key=text) for who, text in callers.items()
+}
+print(pd.Series({who: answer.status for who, answer in answers.items()}).to_string())
+assert [answer.status for answer in answers.values()] == [401, 401, 200]
+assert "SVC-API-KEY" in answers["nobody"].headers["WWW-Authenticate"]
+assert desk.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
 
 # %% [markdown]
 # ## Containers

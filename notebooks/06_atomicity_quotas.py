@@ -61,7 +61,7 @@ for asked in range(1, 9):
 assert created == [1, 2, 3, 4, 5, 0, 0, 0]
 alt.Chart(
     pd.DataFrame({"asked for": range(1, 9), "created": created}), width=320, height=120
-).mark_bar(aria=False).encode(x="asked for:O", y="created:Q")
+).mark_bar(aria=False).encode(x=alt.X("asked for:O", axis=alt.Axis(labelAngle=0)), y="created:Q")
 
 # %% [markdown]
 # ## Quotas are a tenant's

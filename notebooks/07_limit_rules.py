@@ -13,9 +13,9 @@ from fractions import Fraction
 import altair as alt
 import pandas as pd
 
-from engine import LimitTable
+from engine import Limiter, LimitTable, Profile
 from engine.limits import Subject, render
-from notebooks.limits_desk import SECOND_NS, caller, strip, trace
+from notebooks.limits_desk import SECOND_NS, caller, play, strip, trace
 
 _ = alt.renderers.enable("svg")
 table = LimitTable.default()
@@ -47,13 +47,26 @@ def outcomes(frame: pd.DataFrame) -> set[str]:
     return set(frame["outcome"])
 
 
+def share(rule_id: str, one: Subject, other: Subject) -> bool:
+    """Whether what one asks uses up what the other may."""
+    rule = table[rule_id]
+    limiter = Limiter({"Default": LimitTable(rules=(rule,))}, Profile().limits)
+    for _ in range(rule.limit_requests):
+        assert limiter.decide(0, one).admitted
+    return not limiter.decide(0, other).admitted
+
+
 # %% [markdown]
 # ### LIM-TEST-TENANT
 # A test tenant: any method and resource, 50 in 10 s for each key and address.
 
 # %%
-frame = overload("LIM-TEST-TENANT", caller(tenant="test"))
+tester = caller(tenant="test")
+frame = overload("LIM-TEST-TENANT", tester)
 assert outcomes(frame) == {"admitted", "refused"}
+assert share("LIM-TEST-TENANT", tester, caller("DELETE", "/tokens/a", tenant="test"))
+assert not share("LIM-TEST-TENANT", tester, caller(tenant="test", key="key-2"))
+assert not share("LIM-TEST-TENANT", tester, caller(tenant="test", ip="203.0.113.8"))
 strip(frame)
 
 # %% [markdown]
@@ -72,6 +85,7 @@ strip(frame)
 # %%
 frame = overload("LIM-READ", caller("POST", "/detokenize"))
 assert outcomes(frame) == {"admitted", "refused"}
+assert share("LIM-READ", caller("POST", "/detokenize"), caller("GET", "/tokens"))
 strip(frame)
 
 # %% [markdown]
@@ -81,6 +95,7 @@ strip(frame)
 # %%
 frame = overload("LIM-CREATE", caller("POST", "/tokenize"))
 assert outcomes(frame) == {"admitted", "refused"}
+assert share("LIM-CREATE", caller("POST", "/tokenize"), caller("POST", "/tokens"))
 strip(frame)
 
 # %% [markdown]
@@ -91,6 +106,7 @@ strip(frame)
 patch = overload("LIM-PATCH", caller("PATCH", "/tokens/a"))
 delete = overload("LIM-DELETE", caller("DELETE", "/tokens/b"))
 assert outcomes(patch) == outcomes(delete) == {"admitted", "refused"}
+assert share("LIM-PATCH", caller("PATCH", "/tokens/a"), caller("PATCH", "/tokens/b"))
 strip(pd.concat([patch, delete]))
 
 # %% [markdown]
@@ -109,6 +125,9 @@ strip(frame)
 # %%
 frame = overload("LIM-PRIVATE", caller(kind="private"))
 assert outcomes(frame) == {"admitted", "refused"}
+assert share("LIM-PRIVATE", caller(), caller(ip="203.0.113.8"))
+assert share("LIM-PRIVATE", caller(), caller(key="key-2"))
+assert not share("LIM-PRIVATE", caller(), caller(key="key-2", ip="203.0.113.8"))
 strip(frame)
 
 # %% [markdown]
@@ -125,8 +144,10 @@ strip(frame)
 # A management application: 200 a minute for the key, wherever it comes from, and a block of 60 s.
 
 # %%
-frame = overload("LIM-MANAGEMENT", caller(kind="management"))
+manager = caller(kind="management")
+frame = overload("LIM-MANAGEMENT", manager)
 assert outcomes(frame) == {"admitted", "blocked"}
+assert share("LIM-MANAGEMENT", manager, caller(kind="management", ip="203.0.113.8"))
 strip(frame)
 
 # %% [markdown]
@@ -158,6 +179,7 @@ strip(frame)
 # %%
 frame = overload("LIM-LEGACY", caller(legacy=True))
 assert outcomes(frame) == {"admitted", "refused"}
+assert {"LIM-LEGACY", "LIM-PRIVATE.key"} <= set(play([0], caller(legacy=True))[0].counted)
 strip(frame)
 
 # %% [markdown]

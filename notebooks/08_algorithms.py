@@ -99,7 +99,7 @@ admitted = {name: int((frame["outcome"] == "admitted").sum()) for name, frame in
 print(admitted)
 assert admitted["fixed-window"] == 100
 assert admitted["sliding-log"] == 50
-strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]))
+strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]), zero=False)
 
 # %% [markdown]
 # ## Strict spacing

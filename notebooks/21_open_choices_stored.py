@@ -12,6 +12,7 @@
 import json
 from typing import Any
 
+import altair as alt
 import pandas as pd
 
 from engine import CLAUSES, InputError, Request
@@ -21,7 +22,9 @@ from engine.vault import jwe
 from notebooks.choices_desk import Walk, choices
 from notebooks.desk import CARD, Desk
 from notebooks.outside_desk import OutsideDesk
+from notebooks.pictures import grid
 
+_ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 70)
 walk = Walk()
 known = list(choices())
@@ -99,6 +102,19 @@ walk.through(
     },
 )
 
+# %% [markdown]
+# The same as a picture: what the default makes of each body, and what the first other value does.
+# Some readings accept more, some less; none is wrong.
+
+# %%
+first: dict[str, dict[str, object]] = {}
+for row in walk.rows:
+    column = "default" if row["is"] == "default" else "another reading"
+    first.setdefault(row["choice"], {}).setdefault(column, row["seen"])
+pairs = [(held["default"], held["another reading"]) for held in first.values()]
+assert ("400", "200") in pairs, "a reading that accepts more"
+assert ("200", "400") in pairs, "a reading that accepts less"
+grid(first, {"200": "#3a9d5d", "400": "#e34948", "refused": "#e34948"})
 
 # %% [markdown]
 # ## Where it goes, and what the record shows

@@ -105,8 +105,8 @@ class Walk:
 
     def frame(self, began: int = 0) -> pd.DataFrame:
         """Return the rows from one on, as a table to be read."""
-        columns = ["choice", "asks", "value", "is", "seen"]
-        return pd.DataFrame(self.rows[began:])[columns].set_index(["choice", "asks", "value"])
+        index = ["choice", "decides", "asks", "value"]
+        return pd.DataFrame(self.rows[began:])[[*index, "is", "seen"]].set_index(index)
 
     def walked(self) -> set[str]:
         """Return the paths of the choices that have been walked."""

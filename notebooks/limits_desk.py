@@ -104,12 +104,13 @@ def runs(seconds: Iterable[float]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans) or "none"
 
 
-def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22) -> alt.Chart:
+def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool = True) -> alt.Chart:
     """Return a line of bars for each value of `by`, coloured by outcome.
 
     rows: second, outcome, and the column that `by` names; drawn in the order of its values.
     Requests of one outcome that follow one another closely are one bar, so that a picture stays
-    small however many requests it shows.
+    small however many requests it shows. zero: whether time is shown from 0 on, or from the first
+    request.
     """
     order = list(dict.fromkeys(rows[by]))
     bars = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
@@ -120,7 +121,7 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22) -> alt.Chart
         alt.Chart(frame, width=560, height=max(height * len(order), 40))
         .mark_bar(size=height * 0.65, strokeWidth=1.5, aria=False)
         .encode(
-            x=alt.X("from:Q", title="seconds"),
+            x=alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero)),
             x2="to",
             y=alt.Y("who:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
             color=alt.Color("outcome:N", scale=colours, title=None),

@@ -40,7 +40,27 @@ def test_a_committed_notebook_holds_nothing_of_the_machine(source: Path) -> None
     assert len({cell["id"] for cell in book["cells"]}) == len(book["cells"])
     outputs = json.dumps([cell.get("outputs") for cell in book["cells"]])
     assert not re.search(r"127\.0\.0\.1:\d|/ho[m]e/|/roo[t]/|/tm[p]/|Traceback", outputs)
+    assert not re.search(r'"name": "stderr"|"model_id"', outputs)
+    assert set(book["metadata"]) == {"kernelspec", "language_info"}
     assert book["metadata"]["kernelspec"]["name"] == "python3"
+
+
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
+def test_a_notebook_has_a_picture_of_few_marks(source: Path) -> None:
+    book = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    outputs = [output for cell in book["cells"] for output in cell.get("outputs", ())]
+    drawn = [output["data"].get("image/svg+xml") for output in outputs if "data" in output]
+    pictures = ["".join(text) for text in drawn if text]
+    assert pictures
+    for picture in pictures:
+        assert picture.startswith("<svg")
+        assert picture.count("<path") <= 5_000
+
+
+def test_every_clause_is_taught() -> None:
+    texts = [source.read_text(encoding="utf-8") for source in sources()]
+    named = {clause for text in texts for clause in CLAUSE.findall(text)}
+    assert {clause.id for clause in CLAUSES} - named == set()
 
 
 def test_the_site_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ class MemoryStore:
         self._deadlines: list[tuple[int, str, str]] = []
         self._secrets: dict[str, bytes] = {}
         self._work: dict[str, tuple[str, str, str, int]] = {}
-        self._unadd: Callable[[Sequence[Token]], None] = self._drop_tokens
 
     # transactions
     def transaction(self, *, write: bool = True) -> Block:
@@ -194,7 +193,7 @@ class MemoryStore:
         undo = self._undo
         assert undo is not None, "a write must stand in a transaction that writes"
         added: list[Token] = []
-        undo.append((self._unadd, added))
+        undo.append((self._drop_tokens, added))
         tenant_id = ""
         for token in tokens:
             if token.tenant_id is not tenant_id:
@@ -323,9 +322,8 @@ class MemoryStore:
 
     def is_due(self, now_ns: int) -> bool:
         """Return whether a deadline has come, be it of something that went before its time."""
-        deadlines = self._deadlines
         try:
-            return deadlines[0][0] <= now_ns if deadlines else False
+            return bool(self._deadlines) and self._deadlines[0][0] <= now_ns
         except IndexError:  # another thread has just emptied it
             return False
 

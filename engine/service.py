@@ -134,7 +134,7 @@ class Engine(Operator):
         Never raises for what a caller sent. Raises `TypeError` when the request has to wait and
         the clock is not a `ManualClock`.
         """
-        return drive(self.submit(request), self.services.world.clock)
+        return drive(self.submit(request), self._clock)
 
     async def submit(self, request: Request) -> Response:
         """Answer one request: the path, top to bottom."""
@@ -144,7 +144,7 @@ class Engine(Operator):
         # 2. The limits, at the request's one instant.
         decision, headroom, now_ns, wall_ns = self._decide(subject)
         admitted = decision.admitted
-        headers = rate_fields(headroom, self.profile.http, refused=not admitted)
+        headers = rate_fields(headroom, self.profile.http, not admitted)
         if not admitted:
             return _refusal(decision, headers)
         if decision.wait_ns:

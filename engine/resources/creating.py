@@ -48,9 +48,9 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     drafts = validate(
         plan,
         rules,
-        deduplicate=tenant.settings[rules.dedup.setting_name],
-        decrypt=partial(decrypter, context, keys),
-        open_intent=partial(_open_intent, context, keys),
+        tenant.settings[rules.dedup.setting_name],
+        partial(decrypter, context, keys),
+        partial(_open_intent, context, keys),
     )
     hashes = dedup_hashes(drafts, keys, rules)
     decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))

@@ -11,7 +11,9 @@ __all__ = ["rate_fields"]
 
 
 def rate_fields(
-    headroom: Headroom | None, profile: HttpProfile, *, refused: bool
+    headroom: Headroom | None,
+    profile: HttpProfile,
+    refused: bool,  # noqa: FBT001 # reason: the hot path calls by position
 ) -> dict[str, str]:
     """Return `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit`."""
     if headroom is None:

@@ -80,8 +80,7 @@ class Reading:
 def validate(
     plan: Plan,
     rules: Rules,
-    *,
-    deduplicate: bool = False,
+    deduplicate: bool = False,  # noqa: FBT001, FBT002 # reason: the hot path calls by position
     decrypt: Decrypt | None = None,
     open_intent: OpenIntent | None = None,
 ) -> list[Draft]:

@@ -8,14 +8,47 @@ known what stands in it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from engine import Profile
 from engine.files import from_document, read_toml, to_plain, to_toml
 
-__all__ = ["known_to_toml", "read_profile", "told_by"]
+__all__ = ["NOT_DISCOVERED", "known_to_toml", "read_profile", "told_by"]
+
+NOT_DISCOVERED: Final[Mapping[str, str]] = {
+    # Nothing that is sent or answered depends on them in a way that a client could see.
+    "limits.edges": "the readings differ in one nanosecond, which no client can hit",
+    "limits.or_counter": "LIM-IP refuses where the IP counter of LIM-PRIVATE would",
+    "http.ipv6_prefix_bits": "it takes two IPv6 addresses of one prefix, which no target names",
+    "dedup.setting_name": "a tenant's setting is the operator's, not seen from outside",
+    # A reading would be a failure: the deployment is judged by it instead (study).
+    "limits.compose": "judged, not discovered: LIM-LOWEST",
+    "limits.or_resource": "judged, not discovered: LIM-READ and LIM-CREATE",
+    # The clause gives the value.
+    "outside.destination_timeout_ns": "judged, not discovered: PRX-TIMEOUT",
+    "outside.reactor_timeout_ns": "judged, not discovered: RCT-TIMEOUT",
+    "outside.hot_concurrency": "judged, not discovered: RCT-HOT",
+    "account_updater.file_limit_bytes": "judged, not discovered: ACC-FILE",
+    # The target's file says how to ask.
+    "http.key_header": "named by the target: without it nothing can be asked",
+    "http.proxy_key_header": "named by the target",
+    "tokens.container_field": "tried by names alone: see TOK-CONTAINER",
+    "dedup.flag_name": "named by the profile: any name might do it",
+    "tokens.extra_types": "any name might be a type",
+    # Too heavy, or too long, for a service that others use as well.
+    "http.body_limit_bytes": "bodies of many megabytes burden a deployment",
+    "http.proxy_body_limit_bytes": "bodies of many megabytes burden a deployment",
+    "outside.reactor_timeout_status": "a reactor that runs for 30 s burdens a deployment",
+    "outside.cold_start_ns": "its time cannot be told from the code's own",
+    "outside.keep_hot_ns": "its time cannot be told from the code's own",
+    "outside.instances_cap": "as many invocations at once burden a deployment",
+    "account_updater.upload_valid_ns": "an hour is longer than a run",
+    "account_updater.job_base_ns": "its time is the operator's machine's",
+    "account_updater.job_row_ns": "its time is the operator's machine's",
+}
+"""Choices that no check reports a reading of, and why."""
 
 
 def _fields(profile: Profile) -> Iterator[tuple[str, str, str]]:
@@ -49,7 +82,10 @@ def read_profile(path: str | Path) -> tuple[Profile, set[str]]:
 
 
 def known_to_toml(profile: Profile, known: Collection[str]) -> str:
-    """Return the text of a profile file with the known choices; the engine loads it."""
+    """Return the text of a profile file with the known choices; the engine loads it.
+
+    What no run can know stands at the end, as comments, with the reason.
+    """
     plain = to_plain(profile)
     found: dict[str, dict[str, Any]] = {}
     for section, name, key in _fields(profile):
@@ -57,4 +93,8 @@ def known_to_toml(profile: Profile, known: Collection[str]) -> str:
         held = key if key in values else name
         if f"{section}.{name}" in known and held in values:
             found.setdefault(section, {})[held] = values[held]
-    return "#:schema profile.schema.json\n" + to_toml(found)
+    unknown = [
+        f"# {choice}: {why}\n" for choice, why in NOT_DISCOVERED.items() if choice not in known
+    ]
+    text = "#:schema profile.schema.json\n" + to_toml(found)
+    return f"{text}\n# Not discovered, and why:\n{''.join(unknown)}"

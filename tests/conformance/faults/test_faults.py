@@ -13,6 +13,7 @@ from engine.service import Engine
 
 SUBTLE = (
     "strings-rotated",
+    "array-sorted",
     "values-swapped",
     "same-id-twice",
     "strings-before-invalid",

@@ -13,7 +13,7 @@ from conformance.verdicts import Verdict
 from engine import LimitTable, Profile
 from engine.clauses import CLAUSES
 from engine.profile import Algorithm
-from tests.conformance.probes.measured import SECOND_NS, Stalling, jittery, play, tenth
+from tests.conformance.probes.measured import MS_NS, SECOND_NS, Stalling, jittery, play, tenth
 
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
 
@@ -49,6 +49,8 @@ def test_a_throttle_that_slows_is_understood() -> None:
         (("LIM-PROXY-KEY",), "proxy_rules", "unkeyed"),
         (("LIM-TEST-TENANT", "LIM-PUBLIC"), "and_counter", "each"),
         (("counted",), "counted_statuses", "success"),
+        (("legacy-class",), "legacy_class", "added"),
+        (("legacy-class",), "legacy_class", "exclusive"),
     ],
 )
 def test_a_reading_is_reported_and_never_failed(
@@ -58,6 +60,35 @@ def test_a_reading_is_reported_and_never_failed(
     assert found.bad == []
     assert f"limits.{choice}" in found.known
     assert getattr(found.profile.limits, choice) == value
+
+
+@pytest.mark.parametrize("anchor", ["aligned", "first"])
+def test_where_fixed_windows_begin_is_told(anchor: str) -> None:
+    """D-ALGORITHM: after a rest that is no multiple of the window."""
+    found = play("LIM-SEARCH", algorithm="fixed-window", fixed_anchor=anchor)
+    assert found.bad == []
+    assert "limits.fixed_anchor" in found.known
+    assert found.profile.limits.fixed_anchor == anchor
+
+
+@pytest.mark.parametrize("bound_ms", [2_500, 6_000, 10_000])
+def test_the_longest_delay_is_told_where_waits_are_finely_spaced(bound_ms: int) -> None:
+    """D-THROTTLE: a bucket's turns are a tenth of a second apart."""
+    found = play(
+        "LIM-READ",
+        throttle="delay",
+        algorithm="token-bucket",
+        delay_bound_ns=bound_ms * MS_NS,
+    )
+    assert found.bad == []
+    limits = found.profile.limits
+    assert (limits.algorithm, limits.delay_bound_ns) == ("token-bucket", bound_ms * MS_NS)
+
+
+def test_delays_under_jitter_are_not_taken_for_another_algorithm() -> None:
+    found = play("LIM-SEARCH", throttle="delay", latency=jittery(5, 10, 140), seed=5)
+    assert found.bad == []
+    assert found.profile.limits.algorithm == "sliding-log"
 
 
 def spaced_throttles() -> LimitTable:

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.exchanges import Ask, Exchange
-from conformance.probes.asking import clusters_of
+from conformance.probes.asking import Burst, clusters_of
 from conformance.probes.families import Family, Rate, families_that_fit, fits
-from conformance.probes.measuring import explain, measure
-from conformance.probes.sightings import Sighting, mark_late
+from conformance.probes.measuring import Measured, explain, measure
+from conformance.probes.sightings import Outcome, Sighting, mark_late
+from conformance.probes.signature import Signature
 from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
@@ -188,3 +189,69 @@ def test_what_is_held_back_before_anything_is_refused_is_slowed() -> None:
     full = [answered(4, 6_000, 1, 429)]
     seen = clusters_of([first, beyond, full], MS_NS)
     assert [one.is_late for cluster in seen for one in cluster].count(True) == 1
+
+
+def spread(at_ms: int, lasts_ms: int, admitted: int, refused: int = 0) -> list[Sighting]:
+    """Return a burst whose every answer takes as long as the burst lasts."""
+    sent_ns, received_ns = at_ms * MS_NS, (at_ms + lasts_ms) * MS_NS
+    outcomes: list[Outcome] = [*["admitted"] * admitted, *["refused"] * refused]  # type: ignore[list-item] # reason: literals
+    return [Sighting(sent_ns, received_ns, outcome) for outcome in outcomes]
+
+
+def measured_at(lasts_ms: int) -> Measured:
+    """Measure 60 in one window of 50 per 10 s, seen through bursts that last so long."""
+    return measure([[spread(0, lasts_ms, 60, 5), spread(9_000, lasts_ms, 0, 5)]], RATE)
+
+
+def test_a_row_seen_too_blurred_is_never_called_wrong() -> None:
+    """Only instants tell how 60 came about, and bursts of a fortieth of the window blur them."""
+    sharp, blurred = measured_at(200), measured_at(300)
+    assert sharp.resolution_ns <= RATE.window_ns // 20 < blurred.resolution_ns
+    assert sharp.families == ()
+    assert "60 admitted" in (sharp.fault or "")
+    assert blurred.families == ()
+    assert blurred.fault is None
+
+
+def test_blurred_or_not_a_refusal_that_nothing_excuses_is_a_fault() -> None:
+    """Not in the window before, not in the one before that, not by what was refused."""
+    early = [spread(0, 700, 25), spread(50_000, 700, 0, 20)]
+    measured = measure([early], RATE)
+    assert measured.resolution_ns > RATE.window_ns // 20
+    assert "refused after at most" in (measured.fault or "")
+
+
+def test_blurred_or_not_more_than_any_way_of_counting_admits_is_a_fault() -> None:
+    assert "no way of counting" in (measure([[spread(0, 2_000, 101, 1)]], RATE).fault or "")
+
+
+def test_an_answer_that_stalled_is_an_admission_of_its_time_and_no_delay() -> None:
+    """Where nothing that is held back explains the history, and the plain one is a log's."""
+    first = [Sighting(0, MS_NS)] * 25
+    stall = [Sighting(5_000 * MS_NS, 7_000 * MS_NS)] * 25
+    refused = [Sighting(7_100 * MS_NS, 7_101 * MS_NS, "refused")] * 5
+    marked = mark_late(stall, MS_NS)
+    measured = measure([[first, marked, refused, [Sighting(10_100 * MS_NS, 10_101 * MS_NS)]]], RATE)
+    assert measured.fault is None
+    assert not measured.delays
+    assert not measured.is_clear
+
+
+def signature_of(size: int, lasts_ms: int, *, until_ms: int = 60_000) -> Signature:
+    """Return a signature whose control is refused at 0 and again at the end."""
+    found = Signature(until_ns=until_ms * MS_NS)
+    for name, at_ms, status in (("control", 0, 429), ("twin", 1, 200), ("control again", 0, 429)):
+        burst = Burst(name, size)
+        took_ms = lasts_ms if name == "control again" else 1
+        burst.exchanges = [answered(n, at_ms, took_ms, status) for n in range(size)]
+        found.bursts[name] = burst
+    found.regained = 1 + RATE.limit_requests * lasts_ms * MS_NS // RATE.window_ns
+    return found
+
+
+def test_a_signature_tells_only_what_no_pause_can_have_made() -> None:
+    """A second regains five of 50 in 10 s: a probe of four may have found room in a full bucket."""
+    assert signature_of(4, 200).tells
+    assert signature_of(4, 200).refused("twin") is False
+    assert not signature_of(4, 1_000).tells
+    assert not signature_of(4, 200, until_ms=200).tells

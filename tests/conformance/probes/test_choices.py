@@ -1,0 +1,50 @@
+"""Every choice of the profile is discovered by a check, or it is said why it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import conformance
+from conformance.choices import NOT_DISCOVERED, known_to_toml, read_profile
+from engine import Profile
+
+_CODE = Path(conformance.__file__).parent
+
+
+def choices() -> set[str]:
+    """Return every choice as `section.field`."""
+    return {
+        f"{section.name}.{field.name}"
+        for section in dataclasses.fields(Profile)
+        for field in dataclasses.fields(getattr(Profile(), section.name))
+    }
+
+
+def reported() -> set[str]:
+    """Return the choices that some check names in a reading; those of rows by the field alone."""
+    files = [*(_CODE / "checks").glob("*.py"), _CODE / "probes" / "saying.py"]
+    text = "\n".join(file.read_text("utf-8") for file in files)
+    return {
+        choice
+        for choice in choices()
+        if f'"{choice}"' in text or f'yield "{choice.partition(".")[2]}"' in text
+    } | {f"http.{name}" for name in ("retry_after", "rate_limit_fields") if f'("{name}"' in text}
+
+
+def test_a_choice_is_discovered_or_it_is_said_why_not() -> None:
+    assert choices() - reported() <= set(NOT_DISCOVERED)
+    assert set(NOT_DISCOVERED) <= choices()
+
+
+def test_what_is_discovered_is_not_said_to_be_hidden() -> None:
+    named = {"tokens.container_field"}  # told, and asked with; no reading finds another name
+    assert reported() & set(NOT_DISCOVERED) <= named
+
+
+def test_a_discovered_profile_says_what_it_cannot_hold_and_loads(tmp_path: Path) -> None:
+    file = tmp_path / "profile.toml"
+    file.write_text(known_to_toml(Profile(), {"limits.algorithm"}), "utf-8")
+    assert "# limits.edges: the readings differ in one nanosecond" in file.read_text("utf-8")
+    profile, told = read_profile(file)
+    assert (profile, told) == (Profile(), {"limits.algorithm"})

@@ -46,6 +46,7 @@ def _seed(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the suite; returns the exit code."""
+    from conformance.preflight import Unreachable
     from conformance.report.terminal import Terminal, show_report
     from conformance.running import Options, Run, Silence
     from conformance.target import Target
@@ -77,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
     )
     try:
         report = one.execute()
+    except Unreachable:
+        _forget(out)
+        raise
     finally:
         terminal.close()
     files = report.save(out)
@@ -114,6 +118,15 @@ def _prepare(out: Path, *, is_forced: bool) -> None:
         raise InputError(f"--out = {out} must be a folder to write: {reason}") from None
 
 
+def _forget(out: Path) -> None:
+    """Leave no trace of a run that reached nobody, so that the same command works once it can."""
+    from conformance.history import HISTORY_FILE
+
+    (out / HISTORY_FILE).unlink(missing_ok=True)
+    if not any(out.iterdir()):
+        out.rmdir()
+
+
 def replay(args: argparse.Namespace) -> int:
     """Ask again, with the same seed, what failed; say what it was and what it is now."""
     from conformance.replaying import again, failed
@@ -141,6 +154,9 @@ def _target_of(args: argparse.Namespace, results: dict[str, Any]) -> Target:
     command = results["command"]
     if len(command) < 5:
         raise InputError(f"{args.folder} was not run from a target file; give --target FILE")
+    if not Path(command[4]).exists():
+        says = "must be the run's target file; go where it was run, or give --target FILE"
+        raise InputError(f"{command[4]} {says}")
     return Target.from_toml(command[4])
 
 

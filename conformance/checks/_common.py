@@ -266,5 +266,6 @@ def refusal(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding
 def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
     """Judge a rule said as "… must be …": it is so, or it is a failure."""
     if is_so:
-        return bench.passes(clause, says.replace(" must be ", " is "), *shown)
+        seen = says.replace(" must be ", " is ").replace(" must have ", " has ")
+        return bench.passes(clause, seen, *shown)
     return bench.fails(clause, says, *shown)

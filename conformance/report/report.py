@@ -32,7 +32,7 @@ _SHOWN_BODY: Final = 2_000
 _SHOWN_EVIDENCE: Final = 5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """What a run found.
 
@@ -62,6 +62,10 @@ class Report:
     aborted: str | None = None
     command: tuple[str, ...] = ()
     unrun: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        line = self.redactor.text(self.verdict_line)
+        return f"<Report on {self.target.base_url}, seed {self.seed}: {line}>"
 
     @property
     def partial(self) -> bool:

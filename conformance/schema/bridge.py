@@ -21,7 +21,18 @@ NUMBER_HEADER: Final = "X-Tollgate-Exchange"
 """The header that tells which exchange of the run an answer belongs to."""
 
 _KEY: Final = re.compile(r"\{key:([^{}]+)\}")
-_OWN: Final = frozenset({"host", "content-length", "connection", "user-agent", "accept-encoding"})
+_OWN: Final = frozenset(
+    {
+        "host",
+        "content-length",
+        "connection",
+        "user-agent",
+        "accept",
+        "accept-encoding",
+        "x-schemathesis-testcaseid",
+    }
+)
+"""Headers of the generator's own, which say nothing about the deployment."""
 _GONE: Final = 599
 
 _Start = Callable[[str, list[tuple[str, str]]], Any]

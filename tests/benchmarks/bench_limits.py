@@ -2,7 +2,8 @@
 
 Both check the same rules of W1 under a frozen clock, all rules before any is charged, and get
 their inputs ready-made: ours subjects, the peer its items and identifiers. Beside it: our other
-algorithms, the header fields' `headroom`, and the two peers' ways that charge rule by rule.
+algorithms, decisions with the room for the header fields, as the service asks for both at once, and
+the two peers' ways that charge rule by rule.
 """
 
 import time
@@ -57,8 +58,7 @@ def _with_headroom(times_ns: list[int], asked: list[Subject]) -> Callable[[], ob
 
     def run() -> None:
         for now_ns, subject in zip(times_ns, fresh, strict=True):
-            limiter.decide(now_ns, subject)
-            limiter.headroom(now_ns, subject)
+            limiter.judge(now_ns, subject)
 
     return run
 

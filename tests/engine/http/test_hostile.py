@@ -14,10 +14,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from engine.http.arriving import BODIES_LIMIT_BYTES
+from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, wait_until
 
 HEAD = (
@@ -228,7 +230,7 @@ HOLDERS = 90
 
 
 @pytest.mark.slow
-def test_many_large_bodies_at_once_are_503_and_memory_is_bounded() -> None:
+def test_many_large_bodies_at_once_are_503_and_memory_is_bounded(full: dict[str, Any]) -> None:
     """D-SIZE bounds each body, the server's memory all of them: small ones are served meanwhile."""
     assert HOLDERS * LARGE > BODIES_LIMIT_BYTES
     with Live("--demo", "--demo-keys", "1") as live, _many(live, HOLDERS) as holders:
@@ -248,6 +250,7 @@ def test_many_large_bodies_at_once_are_503_and_memory_is_bounded() -> None:
         assert live.ask("POST", "/tokenize", key=key, json=["x"]).status_code == 200
         large = live.ask("POST", "/tokenize", key=key, content=b" " * LARGE + b"{}")
         assert large.status_code == 503
+        check_answer(full, "tokenize", large)
         for connection in holders:
             connection.close()
         wait_until(lambda: _is_taken(live, key))

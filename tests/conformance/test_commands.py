@@ -54,6 +54,30 @@ def test_a_run_prints_a_plan_a_table_and_the_command_that_repeats_it(
     _check_files(out)
 
 
+def test_a_run_that_reaches_nobody_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "target.toml", tmp_path / "out"
+    file.write_text('base_url = "http://127.0.0.1:9"\n', "utf-8")
+    for _ in range(2):
+        assert main(["run", str(file), "--out", str(out)]) == 3
+        assert capsys.readouterr().err.endswith("cannot connect: connection refused\n")
+    assert not out.exists()
+
+
+def test_a_replay_says_where_it_must_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = {"clause": "TOK-JSON", "verdict": "fail", "findings": []}
+    command = ["python", "-m", "conformance", "run", "nowhere.toml"]
+    results = {"format": 1, "seed": 1, "clauses": [failed], "command": command}
+    (tmp_path / "results.json").write_text(json.dumps(results), "utf-8")
+    assert main(["replay", str(tmp_path), "TOK-"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("conformance: nowhere.toml must be the run's target file; ")
+    assert "--target FILE" in said
+
+
 def _check_files(out: Path) -> None:
     results = json.loads((out / "results.json").read_text("utf-8"))
     clauses = [one["clause"] for one in results["clauses"]]
@@ -75,6 +99,7 @@ def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
     report = asyncio.run(cell())
     assert report.clauses.loc["TOK-JSON", "verdict"] == "pass"
     assert "TOK-JSON" in report._repr_html_()
+    assert re.fullmatch(r"<Report on http://\S+, seed 2: no failure of the 1 .*>", repr(report))
     assert len(report.requests_made) == report.requests
 
 

@@ -92,6 +92,7 @@ class Application:
         self.watch = Watch()
         http = engine.profile.http
         self.clients = Clients(trusted, prefix_bits=http.ipv6_prefix_bits)
+        self._trusts = self.clients.trusts
         self._pages = pages
         self._page_paths = page_paths
         self._key_header = http.key_header.lower().encode()
@@ -162,7 +163,7 @@ class Application:
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))
         forwarded: list[str] = []
-        if self.clients.trusts:
+        if self._trusts:
             forwarded = [v.decode("latin-1") for n, v in raw if n == b"x-forwarded-for"]
         client = scope["client"]
         host = found.get(b"host")

@@ -7,6 +7,7 @@ when somebody asks. Nothing here names a tenant, a key or an address.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -54,8 +55,7 @@ class Metrics(Collector):
     """What the server has done since its start."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, int], int] = {}
-        self._decisions: dict[tuple[str, str], int] = {}
+        self._answers: dict[tuple[str, int, str, str | None], int] = {}
         self._shadows: dict[str, int] = {}
         self._buckets = [0] * (len(_BOUNDS_NS) + 1)
         self._sum_ns = 0
@@ -66,10 +66,8 @@ class Metrics(Collector):
 
     def count(self, operation: str, status: int, decision: Decision, latency_ns: int) -> None:
         """Count one answered request."""
-        asked = (operation, status)
-        self._requests[asked] = self._requests.get(asked, 0) + 1
-        decided = (decision.outcome, decision.rule or "")
-        self._decisions[decided] = self._decisions.get(decided, 0) + 1
+        answer = (operation, status, decision.outcome, decision.rule)
+        self._answers[answer] = self._answers.get(answer, 0) + 1
         for rule in decision.shadow:
             self._shadows[rule] = self._shadows.get(rule, 0) + 1
         self._buckets[bisect_left(_BOUNDS_NS, latency_ns)] += 1
@@ -81,10 +79,15 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the metric families."""
+        asked: Counter[tuple[str, int]] = Counter()
+        decided: Counter[tuple[str, str]] = Counter()
+        for (operation, status, outcome, rule), count in self._answers.copy().items():
+            asked[operation, status] += count
+            decided[outcome, rule or ""] += count
         requests = CounterMetricFamily(
             "tollgate_requests", "Requests answered.", labels=("operation", "status")
         )
-        for (operation, status), count in sorted(self._requests.items()):
+        for (operation, status), count in sorted(asked.items()):
             requests.add_metric((operation, str(status)), count)
         yield requests
         decisions = CounterMetricFamily(
@@ -92,7 +95,7 @@ class Metrics(Collector):
             "Decisions of the limits; rule is the clause that refused or delayed.",
             labels=("outcome", "rule"),
         )
-        for labels, count in sorted(self._decisions.items()):
+        for labels, count in sorted(decided.items()):
             decisions.add_metric(labels, count)
         yield decisions
         shadows = CounterMetricFamily(

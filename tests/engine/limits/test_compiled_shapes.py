@@ -81,7 +81,7 @@ def test_any_number_of_rules(count: int) -> None:
     people = [Subject("GET", "/", str(n % 3), key_id=str(n % 2)) for n in range(6)]
     calls = [(now, people[who]) for now, who in zip(times, chance.integers(0, 6, 900), strict=True)]
     for throttle in ("refuse", "delay"):
-        profile = LimitsProfile(throttle=throttle, delay_bound_ns=50)  # type: ignore[arg-type] # reason: both are its words
+        profile = LimitsProfile(throttle=throttle, delay_bound_ns=50)
         check_same(many_rules(count), profile, calls)
 
 

@@ -34,7 +34,6 @@ NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # The target's file says how to ask.
     "http.key_header": "named by the target: without it nothing can be asked",
     "http.proxy_key_header": "named by the target",
-    "tokens.container_field": "tried by names alone: see TOK-CONTAINER",
     "dedup.flag_name": "named by the profile: any name might do it",
     "tokens.extra_types": "any name might be a type",
     # Too heavy, or too long, for a service that others use as well.

@@ -28,6 +28,36 @@ __all__: list[str] = []
 _CHOICES: Final = ("tokens.container_default_token", "tokens.container_default_card")
 
 
+_NAMES: Final = ("containers", "container", "container_path", "container_id", "vault")
+"""What the field may be called, the likeliest first (D-CONTAINER)."""
+
+
+@check(
+    "containers.field",
+    "TOK-CONTAINER",
+    accepts="any name of the field that selects the container: a reading",
+    roles=("private_reader",),
+    requests=5,
+)
+def field(bench: Bench) -> Iterator[Finding]:
+    """Which field selects the container: the one whose container the record then shows."""
+    key = spread_key(bench, "private_reader")
+    ready(bench, key)
+    path = (bench.target.containers or ("/conformance/named/",))[0]
+    usual = bench.profile.tokens.container_field
+    shown: list[Exchange] = []
+    for name in dict.fromkeys((usual, *_NAMES)):
+        for given in ([path], path):
+            asked: dict[str, Json] = {name: list(given) if isinstance(given, list) else given}
+            exchange = tokenize(bench, token(bench, f"field {name}", **asked), key)
+            shown.append(exchange)
+            if exchange.ok and _found_in(bench, exchange, key)[0] == path:
+                yield reads(bench, "TOK-CONTAINER", "tokens.container_field", name, exchange)
+                return
+    says = f"none of {', '.join(_NAMES)} is seen to name a container; name the field in the profile"
+    yield informs(bench, "TOK-CONTAINER", says, *shown[:2])
+
+
 @check(
     "containers.named",
     "TOK-CONTAINER",

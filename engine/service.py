@@ -24,7 +24,6 @@ from typing import Final
 from engine.errors import InputError
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import Decision, Problem, Request, Response
-from engine.model import LogEntry
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from engine.resources.authentication import unauthenticated
@@ -255,20 +254,10 @@ class Engine(Operator):
         """
         services = self.services
         with services.store.transaction():
-            for work_id, tenant_id, operation, _ in services.store.abandoned_work():
-                services.store.add_log(
-                    LogEntry(
-                        services.new_id(),
-                        tenant_id,
-                        services.world.clock.wall_ns,
-                        operation,
-                        "work",
-                        work_id,
-                        None,
-                        500,
-                    )
-                )
-                services.store.close_work(work_id)
+            for entry in services.store.abandoned_work():
+                at_ns = services.world.clock.wall_ns
+                services.store.add_log(entry._replace(id=services.new_id(), at_ns=at_ns))
+                services.store.close_work(entry.id)
 
     def close(self) -> None:
         """Close the store; the engine is not used afterwards."""

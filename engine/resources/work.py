@@ -9,12 +9,15 @@ leaves the intent, which the next start logs as failed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from engine.messages import Problem, Response
+from engine.model import LogEntry
 from engine.resources.context import Context
 
 __all__ = ["Work"]
+
+_FAILED: Final = 500
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
@@ -67,14 +70,23 @@ class Work:
                 self._close(response.status)
         except BaseException as error:
             with store.transaction():
-                self._close(error.status if isinstance(error, Problem) else 500)
+                self._close(error.status if isinstance(error, Problem) else _FAILED)
             raise
         return response
 
     def _open(self) -> None:
         services = self._context.services
-        at_ns = services.world.clock.wall_ns
-        services.store.open_work(self._id, self._tenant_id, self._operation, at_ns)
+        services.store.open_work(
+            LogEntry(
+                self._id,
+                self._tenant_id,
+                services.world.clock.wall_ns,
+                self._operation,
+                *self._entity,
+                self._actor_id,
+                _FAILED,
+            )
+        )
 
     def _close(self, status: int) -> None:
         context = self._context

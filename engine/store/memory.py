@@ -74,7 +74,7 @@ class MemoryStore:
         self._logs: dict[str, LogShelf] = {}
         self._deadlines: list[tuple[int, str, str]] = []
         self._secrets: dict[str, bytes] = {}
-        self._work: dict[str, tuple[str, str, str, int]] = {}
+        self._work: dict[str, LogEntry] = {}
 
     # transactions
     def transaction(self, *, write: bool = True) -> Block:
@@ -370,24 +370,24 @@ class MemoryStore:
         return dict(self._secrets)
 
     # work
-    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+    def open_work(self, entry: LogEntry) -> None:
         """Remember that an operation has begun."""
         undo = self._changes()
-        if work_id in self._work:
+        if entry.id in self._work:
             raise StoreError("the id of new work must be its own; it is taken")
-        undo.append((_restore, self._work, work_id, None))
-        self._work[work_id] = (work_id, tenant_id, operation, at_ns)
+        undo.append((_restore, self._work, entry.id, None))
+        self._work[entry.id] = entry
 
     def close_work(self, work_id: str) -> None:
         """Forget it."""
         self._changes().append((_restore, self._work, work_id, self._work.pop(work_id, None)))
 
-    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return what never finished, in order of (at_ns, work_id)."""
+    def unfinished_work(self) -> Sequence[LogEntry]:
+        """Return what never finished, in order of (at_ns, id)."""
         assert self._open, "a read must stand in a transaction"
-        return sorted(self._work.values(), key=lambda work: (work[3], work[0]))
+        return sorted(self._work.values(), key=lambda entry: (entry.at_ns, entry.id))
 
-    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+    def abandoned_work(self) -> Sequence[LogEntry]:
         """Return nothing: what this store remembers is gone with it."""
         self._changes()
         return []

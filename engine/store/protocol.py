@@ -271,19 +271,25 @@ class Store(Protocol):
         ...
 
     # intents of work, for operations that await the world (DESIGN: begin → await → finish)
-    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
-        """Remember that an operation has begun."""
+    def open_work(self, entry: LogEntry) -> None:
+        """Remember that an operation has begun, by what its log shall say if it never finishes.
+
+        entry: its id is the work's, its `at_ns` when it began.
+
+        Raises:
+            StoreError: the id is taken.
+        """
         ...
 
     def close_work(self, work_id: str) -> None:
         """Forget it: it has finished."""
         ...
 
-    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return (work_id, tenant_id, operation, at_ns) of what has begun and not finished."""
+    def unfinished_work(self) -> Sequence[LogEntry]:
+        """Return what has begun and not finished, in order of (at_ns, id)."""
         ...
 
-    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+    def abandoned_work(self) -> Sequence[LogEntry]:
         """Return those of `unfinished_work` whose store, in whichever process, is gone.
 
         Nobody will ever finish them. Asked by every engine at its start, in a transaction that

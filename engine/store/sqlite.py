@@ -271,22 +271,22 @@ class SqliteStore:
         return {name: open_cell(cell) or b"" for name, cell in found}
 
     # work
-    def open_work(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+    def open_work(self, entry: LogEntry) -> None:
         """Remember that an operation has begun."""
         self._check_writes()
-        self._work.open(work_id, tenant_id, operation, at_ns)
+        self._work.open(entry)
 
     def close_work(self, work_id: str) -> None:
         """Forget it."""
         self._check_writes()
         self._work.close(work_id)
 
-    def unfinished_work(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return what never finished, in order of (at_ns, work_id)."""
+    def unfinished_work(self) -> Sequence[LogEntry]:
+        """Return what never finished, in order of (at_ns, id)."""
         self._check_reads()
         return self._work.unfinished()
 
-    def abandoned_work(self) -> Sequence[tuple[str, str, str, int]]:
+    def abandoned_work(self) -> Sequence[LogEntry]:
         """Return what nobody will finish, in the same order."""
         self._check_writes()
         return self._work.abandoned()

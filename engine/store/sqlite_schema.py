@@ -17,7 +17,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -98,7 +98,8 @@ CREATE INDEX logs_by_entity ON logs (tenant_id, entity_id, at_ns);
 CREATE INDEX logs_by_type ON logs (tenant_id, entity_type, at_ns);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, sealed INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE work (
-    id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER, owner TEXT
+    id TEXT PRIMARY KEY, tenant_id TEXT, at_ns INTEGER, operation TEXT, entity_type TEXT,
+    entity_id TEXT, actor_id TEXT, status INTEGER, owner TEXT
 );
 """
 
@@ -120,6 +121,14 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
         "ALTER TABLE jobs DROP COLUMN sealed_result",
         "ALTER TABLE work ADD COLUMN owner TEXT",
         "PRAGMA user_version = 2",
+    ),
+    2: (
+        "ALTER TABLE work ADD COLUMN entity_type TEXT",
+        "ALTER TABLE work ADD COLUMN entity_id TEXT",
+        "ALTER TABLE work ADD COLUMN actor_id TEXT",
+        "ALTER TABLE work ADD COLUMN status INTEGER",
+        "UPDATE work SET entity_type = 'work', entity_id = id, status = 500",
+        "PRAGMA user_version = 3",
     ),
 }
 """What makes a store of an older version one of the next, in one transaction."""

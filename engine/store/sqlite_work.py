@@ -18,9 +18,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from engine.errors import StoreError
+from engine.model import LogEntry
 from engine.store.sqlite_file import Session
 
 if sys.platform != "win32":  # there a file has one process at a time
@@ -28,7 +29,10 @@ if sys.platform != "win32":  # there a file has one process at a time
 
 __all__ = ["WorkTable"]
 
-_COLUMNS: Final = "id, tenant_id, operation, at_ns"
+_COLUMNS: Final = ", ".join([*LogEntry._fields, "owner"])
+_MARKS: Final = ", ".join("?" * (len(LogEntry._fields) + 1))
+_INSERT: Final = f"INSERT INTO work ({_COLUMNS}) VALUES ({_MARKS})"
+_SELECT: Final = f"SELECT {_COLUMNS} FROM work ORDER BY at_ns, id"
 _MODE: Final = 0o600
 _NO_LOCK: Final = -1
 
@@ -41,29 +45,23 @@ class WorkTable:
         self._owner = os.urandom(8).hex()
         self._lock_number = _NO_LOCK
 
-    def open(self, work_id: str, tenant_id: str, operation: str, at_ns: int) -> None:
+    def open(self, entry: LogEntry) -> None:
         """Remember that an operation has begun, here."""
         self._show_presence()
-        self._session.run(
-            "INSERT INTO work VALUES (?, ?, ?, ?, ?)",
-            (work_id, tenant_id, operation, at_ns, self._owner),
-        )
+        self._session.run(_INSERT, (*entry, self._owner))
 
     def close(self, work_id: str) -> None:
         """Forget it."""
         self._session.run("DELETE FROM work WHERE id = ?", (work_id,))
 
-    def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return what never finished, in order of (at_ns, work_id)."""
-        return self._session.all(f"SELECT {_COLUMNS} FROM work ORDER BY at_ns, id")
+    def unfinished(self) -> Sequence[LogEntry]:
+        """Return what never finished, in order of (at_ns, id)."""
+        return [LogEntry(*row[:-1]) for row in self._session.all(_SELECT)]
 
-    def abandoned(self) -> Sequence[tuple[str, str, str, int]]:
+    def abandoned(self) -> Sequence[LogEntry]:
         """Return what nobody will finish, in the same order; remove the locks of who is gone."""
         present = {self._owner, *self._others()}
-        found: list[Any] = self._session.all(
-            f"SELECT {_COLUMNS}, owner FROM work ORDER BY at_ns, id"
-        )
-        return [tuple(row[:4]) for row in found if row[4] not in present]
+        return [LogEntry(*row[:-1]) for row in self._session.all(_SELECT) if row[-1] not in present]
 
     def leave(self) -> None:
         """Let go of the lock: what is unfinished now is abandoned."""

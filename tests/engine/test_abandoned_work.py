@@ -114,6 +114,21 @@ def test_the_work_of_a_killed_engine_is_failed_at_the_next_start(path: Path) -> 
     assert [file.name for file in path.parent.iterdir() if "owner" in file.name] == []
 
 
+def test_what_was_abandoned_is_logged_as_it_would_have_been(path: Path) -> None:
+    """D-LOGS: with the entity and the actor, so that whoever looks for either finds it."""
+    with busy(path) as other:
+        other.kill()
+        engine = Engine(
+            world=ModelWorld(clock=ManualClock()), store=SqliteStore(path), master_key=MASTER
+        )
+        body = engine.handle(Request("GET", "/logs?size=100", key=other.key, ip="::1")).body
+        engine.close()
+    made, failed = (e for e in body["data"] if e["entity_type"] == "reactor")
+    assert (made["operation"], failed["operation"]) == ("reactor:create", "reactor:invoke")
+    assert (failed["entity_id"], failed["actor_id"]) == (made["entity_id"], made["actor_id"])
+    assert failed["id"] != made["id"]
+
+
 def test_a_living_engine_fails_the_work_of_a_killed_one_within_a_minute(path: Path) -> None:
     clock = ManualClock()
     with busy(path) as other:

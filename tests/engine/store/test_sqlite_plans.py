@@ -102,8 +102,8 @@ def drive_everything(store: SqliteStore) -> None:
         store.secret("a")
         store.put_secret("a", b"b")
         store.secrets()
-        store.open_work("w", TENANT, "o", 1)
-        store.close_work("w")
+        store.open_work(log(4, 1))
+        store.close_work(uuid(4))
         store.unfinished_work()
         store.abandoned_work()
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StoreError
-from engine.model import JobResult
+from engine.model import JobResult, LogEntry
 from engine.store import MemoryStore, SqliteStore, Store
 from tests.engine.store._queries import files
-from tests.engine.store._records import TENANT, job, job_result, uuid
+from tests.engine.store._records import TENANT, job, job_result, log, uuid
 
 
 def abandoned(store: Store) -> list[str]:
     with store.transaction():
-        return [work_id for work_id, _, _, _ in store.abandoned_work()]
+        return [entry.id for entry in store.abandoned_work()]
 
 
 def opened(store: Store, *works: str) -> None:
     with store.transaction():
         for at_ns, work in enumerate(works):
-            store.open_work(work, TENANT, "react", at_ns)
+            store.open_work(log(0, at_ns, id=work))
 
 
 def locks(path: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def test_what_is_being_done_is_not_abandoned(
     for store in pair:
         assert abandoned(store) == []
         with store.transaction(write=False):
-            assert [work[0] for work in store.unfinished_work()] == ["a", "c", "b"]
+            assert [entry.id for entry in store.unfinished_work()] == ["a", "c", "b"]
 
 
 def test_a_closed_store_has_abandoned_what_it_had_not_finished(path: Path) -> None:
@@ -100,7 +100,8 @@ def first_version(path: Path) -> None:
             UPDATE jobs SET sealed_result =
                 (SELECT sealed_content FROM job_results WHERE job_results.id = jobs.id);
             DROP TABLE job_results;
-            ALTER TABLE work DROP COLUMN owner;
+            DROP TABLE work;
+            CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
             INSERT INTO work VALUES ('a', 'tenant', 'react', 5);
             PRAGMA user_version = 1;
         """)
@@ -117,4 +118,7 @@ def test_a_file_of_the_first_version_is_brought_up_and_keeps_all(path: Path) -> 
                 ]
                 assert store.get(JobResult, uuid(1)) == job_result(1)
                 assert store.get(JobResult, uuid(2)) is None
-            assert abandoned(store) == ["a"]
+            with store.transaction():
+                assert store.abandoned_work() == [
+                    LogEntry("a", "tenant", 5, "react", "work", "a", None, 500)
+                ]

@@ -33,7 +33,7 @@ def test_what_raises_undoes_everything(store: Store) -> None:
         store.put(key(4))
         store.add_log(log(5, 10))
         store.put_secret("dek", b"one")
-        store.open_work("work", TENANT, "react", 5)
+        store.open_work(log(70, 5))
     with pytest.raises(ZeroDivisionError):
         change_everything_and_fail(store)
     with store.transaction(write=False):
@@ -47,7 +47,7 @@ def test_what_raises_undoes_everything(store: Store) -> None:
         assert store.key_by_hash(b"other") is None
         assert store.next_deadline_ns() == 50
         assert store.secrets() == {"dek": b"one"}
-        assert store.unfinished_work() == [("work", TENANT, "react", 5)]
+        assert store.unfinished_work() == [log(70, 5)]
     assert logged(store) == [uuid(5)]
     assert [each.id for each in found(store, metadata=(("order", "é\0"),))] == [uuid(1)]
 
@@ -63,7 +63,7 @@ def change_everything_and_fail(store: Store) -> None:
         store.add_log(log(7, 10))
         store.put_secret("dek", b"two")
         store.put_secret("new", b"new")
-        store.close_work("work")
+        store.close_work(uuid(70))
         store.expire(100)
         raise ZeroDivisionError
 
@@ -184,13 +184,13 @@ def test_wrapped_secrets_are_kept_by_name(store: Store) -> None:
 
 def test_work_that_never_finished_is_remembered(store: Store) -> None:
     with store.transaction():
-        store.open_work("b", TENANT, "react", 7)
-        store.open_work("a", TENANT, "proxy", 7)
-        store.open_work("c", TENANT, "proxy", 1)
-        store.close_work("c")
+        store.open_work(log(2, 7))
+        store.open_work(log(1, 7, actor_id=None, status=500))
+        store.open_work(log(3, 1))
+        store.close_work(uuid(3))
         store.close_work("nothing")
     with store.transaction(write=False):
-        assert store.unfinished_work() == [("a", TENANT, "proxy", 7), ("b", TENANT, "react", 7)]
+        assert store.unfinished_work() == [log(1, 7, actor_id=None, status=500), log(2, 7)]
 
 
 def test_no_repr_shows_what_is_sealed(store: Store) -> None:

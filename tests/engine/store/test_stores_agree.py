@@ -202,7 +202,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, at_ns=INSTANTS)
     def open_work(self, number: int, at_ns: int) -> None:
-        self.both("open_work", uuid(number), TENANT, "react", at_ns)
+        self.both("open_work", log(number, at_ns))
 
     @rule(number=NUMBERS)
     def close_work(self, number: int) -> None:

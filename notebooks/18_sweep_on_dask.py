@@ -8,6 +8,7 @@
 
 # %%
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ retry = { kind = "full-jitter", base = "1s", cap = "20s", attempts = 4 }
 # workers must have Tollgate installed, in the same version.
 
 # %%
-cluster: Any = LocalCluster(
+cluster: Any = LocalCluster(  # type: ignore[no-untyped-call] # reason: untyped library
     n_workers=2,
     threads_per_worker=1,
     dashboard_address="127.0.0.1:0",
@@ -199,3 +200,4 @@ alt.Chart(drawn[["limit", "people", "refused_share"]], width=300, height=200).ma
 
 # %%
 cluster.close()
+shutil.rmtree(folder)

@@ -8,6 +8,7 @@
 
 # %%
 import dataclasses
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,7 @@ frame = pd.DataFrame(
         "default": {path: value_in(Profile(), path) for path in readings},
     }
 )
-frame["differs"] = frame["found"] != frame["default"]
-frame.sort_values("differs", ascending=False, kind="stable")
+frame[frame["found"] != frame["default"]]
 
 # %% [markdown]
 # Most choices are seen in a single answer (REC-CARD-MASK, TOK-LIMIT, TOK-DEDUP). How a limit is
@@ -96,7 +96,8 @@ strip(pd.concat(counted))
 # %%
 report.save(folder)
 discovered = folder / "profile.discovered.toml"
-print(discovered.read_text(encoding="utf-8"))
+text = discovered.read_text(encoding="utf-8")
+print(text[text.index("[limits]") :].partition("\n\n")[0])
 assert Profile.from_toml(discovered) == truth
 
 # %% [markdown]
@@ -158,3 +159,4 @@ generous = LimitTable.default().replace_rule("LIM-PUBLIC", rate="51/1m")
 exact = run(Profile(), sliding, limits=generous)
 print(exact.result("LIM-PUBLIC").word, exact.result("LIM-PUBLIC").says, sep=": ")
 assert exact.result("LIM-PUBLIC").word == "fail"
+shutil.rmtree(folder)

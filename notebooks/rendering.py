@@ -13,6 +13,7 @@ import hashlib
 import html
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,9 +63,9 @@ def render(source: Path) -> str:
     for cell in book.cells:
         if cell.cell_type == "code":
             cell["execution_count"] = None
-            cell["outputs"] = [
+            cell["outputs"] = _joined(
                 _stable(output) for output in cell.outputs if output.get("name") != "stderr"
-            ]
+            )
     text = nbformat.writes(book, indent=1, sort_keys=True)  # type: ignore[no-untyped-call] # reason: untyped library
     return f"{text}\n"
 
@@ -76,6 +77,17 @@ def _stable(output: Any) -> Any:
     output.pop("transient", None)
     output.get("data", {}).pop(_WIDGET, None)
     return output
+
+
+def _joined(outputs: Iterable[Any]) -> list[Any]:
+    """Return outputs with what was printed in pieces as one: where it is cut is chance."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output.output_type == joined[-1].output_type == "stream":
+            joined[-1]["text"] += output["text"]
+        else:
+            joined.append(output)
+    return joined
 
 
 def write_site(folder: Path) -> Path:

@@ -23,7 +23,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -36,6 +36,13 @@ _AHEAD: Final = 2
 _BREAKS: Final = 2
 _BATCH_S: Final = 0.1
 """Tasks that go to a worker together take about as long: seldom handed out, soon come back."""
+
+_DASK: Final = {
+    # How often a task may break a worker is counted here, as for local processes.
+    "distributed.scheduler.allowed-failures": 0,
+    # A worker that died is started again however long it takes; else none might be left.
+    "distributed.deploy.lost-worker-timeout": "1h",
+}
 
 _Played: TypeAlias = tuple[float, list[dict[str, Any]]]
 """How many seconds some tasks took, and their rows."""
@@ -100,30 +107,29 @@ class Cluster:
 
     def __init__(self, scheduler: str, count: int | None = None) -> None:
         try:
-            import distributed as _distributed  # noqa: PLC0415 # reason: an optional dependency
+            import dask as _dask  # noqa: PLC0415 # reason: an optional dependency
+            import distributed as _distributed  # noqa: PLC0415 # reason: as above
         except ImportError:
             raise InputError(
                 f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]"
             ) from None
+        dask: Any = _dask
         distributed: Any = _distributed
         self._cluster: Any = None
+        self._settings = ExitStack()
         try:
             if scheduler == "local":
-                with _deaf():
-                    self._cluster = distributed.LocalCluster(
-                        n_workers=count or _cores(),
-                        threads_per_worker=1,
-                        dashboard_address=None,
-                        silence_logs=logging.ERROR,
-                    )
+                self._settings.enter_context(dask.config.set(_DASK))
+                self._cluster = _local_cluster(distributed, count)
             self._client = distributed.Client(self._cluster or scheduler, timeout="10s")
         except (OSError, ValueError) as fault:
+            self._settings.close()
             raise InputError(
                 f"--scheduler = {scheduler!r} must be local or a scheduler's address that "
                 f"answers; {fault}"
             ) from None
         self.count = max(1, sum(self._client.nthreads().values()))
-        self._executor = self._client.get_executor(retries=0)
+        self._executor = self._client.get_executor(retries=0, pure=False)
 
     def executor(self) -> Executor:
         """Return Dask's executor; the cluster replaces its workers itself."""
@@ -138,6 +144,18 @@ class Cluster:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+        self._settings.close()
+
+
+def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types
+    # What breaks a worker is said in the task's row, so that Dask need not.
+    with _deaf():
+        return distributed.LocalCluster(
+            n_workers=count or _cores(),
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
 
 
 def workers_of(scheduler: str | None, count: int | None = None) -> Workers:

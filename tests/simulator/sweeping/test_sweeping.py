@@ -274,13 +274,16 @@ def _die_at_70(task: Task) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_tasks_that_travel_with_one_that_kills_come_to_an_end_well() -> None:
+@pytest.mark.parametrize("of", [lambda: LocalPool(2), lambda: Cluster("local", 2)])
+def test_tasks_that_travel_with_one_that_kills_come_to_an_end_well(
+    of: Callable[[], Workers],
+) -> None:
     many = [dataclasses.replace(tasks(1)[0], point=number) for number in range(200)]
-    pool = LocalPool(2)
+    workers = of()
     try:
-        rows = list(play_all(pool, many, _die_at_70))
+        rows = list(play_all(workers, many, _die_at_70))
     finally:
-        pool.close()
+        workers.close()
     assert sorted(row["point"] for row in rows) == list(range(200))
     assert [row["point"] for row in rows if row["status"] == "failed"] == [70]
 

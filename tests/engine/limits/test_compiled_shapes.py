@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from engine.files import Rate
 from engine.limits import LimitTable, Rule, Subject
 from engine.limits.compiled import Columns, CompiledLimiter, Decided
+from engine.limits.compiled.core import SLOTS
 from engine.limits.compiled.finding import is_plain
 from engine.limits.table import Counter
 from engine.profile import Algorithm, LimitsProfile
@@ -169,3 +170,14 @@ def test_the_code_for_plain_profiles_is_taken_for_those_alone() -> None:
         replace(usual, block_reset="clear"),
     ):
         assert not plain(profile, default())
+
+
+def test_a_cleared_counter_keeps_its_ring() -> None:
+    """Blocks that clear (D-BLOCK-RESET) begin over and over, in one ring of the limit's size."""
+    rule = Rule(id="OWN-0", counter="ip", rate=Rate(3, 10), action="block", block_ns=5)
+    profile = LimitsProfile(block_reset="clear")
+    calls = [(now, Subject("GET", "/", "ip")) for now in range(2_000)]
+    limiter = CompiledLimiter({"Default": LimitTable((rule,))}, profile)
+    decided = limiter.decide(numbered(limiter, calls))
+    assert decided.admitted.sum() == 3 * 2_000 // 8, "three, then a block of five"
+    assert limiter.core.used[SLOTS] == 3

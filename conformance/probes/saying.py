@@ -109,7 +109,7 @@ def row_findings(
             f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
             f"window came too slowly to exceed a bucket of {rate.limit_requests}"
         )
-    is_blind = measured.resolution_ns > rate.window_ns // 2 and not measured.delays
+    is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
     if measured.fault is None and (is_blind or not measured.families):
         raise Inconclusive(f"{row.rule_id} is {measured.summary}: ask from nearer by, or again")
     check_alike(bench, row.rule_id, measured)

@@ -10,14 +10,17 @@ a *pool* has the instances that code runs in (`engine.resources.instances`).
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = ["Sim", "linked", "longer"]
+__all__ = ["Sim", "aligned", "linked", "longer"]
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+_LINE_BYTES: Final = 64
 
 # `clock`: one row of whole numbers about the run, then what the profile says of the outside.
 (
@@ -94,20 +97,23 @@ RETRY_FIXED, RETRY_EXPONENTIAL, RETRY_FULL, RETRY_DECORRELATED = range(4)
 UNPACED, BUCKET, AIMD = range(3)
 CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 
-# A client's row.
+# A client's row; what every attempt needs stands in the first cache line.
 (
     C_GROUP,
     C_STOP,
+    C_COMBO,
+    C_THINK,
+    C_SERVICE,
+    C_RETRY,
+    C_UNDER_WAY,
+    C_LINE_HEAD,
     C_START,
     C_KEY,
     C_ADDRESS,
     C_ADDRESSES,
-    C_COMBO,
-    C_UNDER_WAY,
     C_SERIAL,
     C_QUEUE_HEAD,
     C_QUEUE_TAIL,
-    C_LINE_HEAD,
     C_LINE_TAIL,
     C_DUE,
     C_TAT,
@@ -118,9 +124,6 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_MIX,
     C_KEYS,
     C_ADDRESS_STREAM,
-    C_RETRY,
-    C_SERVICE,
-    C_THINK,
     C_ARRIVALS,
     C_SWITCHES,
     C_BEGINS,
@@ -264,16 +267,24 @@ class Sim(NamedTuple):
     late: Ints
 
 
+def aligned(shape: tuple[int, ...], kind: type = np.int64) -> np.ndarray[Any, Any]:
+    """Return zeros that begin with a cache line, so that rows of its size lie in one each."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    raw = np.zeros(size + _LINE_BYTES, dtype=np.uint8)
+    skipped = -raw.ctypes.data % _LINE_BYTES
+    return raw[skipped : skipped + size].view(kind).reshape(shape)
+
+
 def longer(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
     """Return an array with room for `size` rows, the new ones zero."""
-    found = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
+    found = aligned((size, *array.shape[1:]), array.dtype)
     found[: len(array)] = array
     return found
 
 
 def linked(rows: Any, taken: int, size: int, column: int) -> Any:  # noqa: ANN401 # reason: arrays
     """Return `size` rows, those from `taken` on linked into a list of free ones."""
-    found = np.zeros((size, rows.shape[1]), dtype=np.int64)
+    found = aligned((size, rows.shape[1]))
     found[: min(len(rows), size)] = rows[:size]
     following = np.arange(taken + 1, size + 1)
     following[-1] = -1

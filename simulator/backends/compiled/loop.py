@@ -18,6 +18,7 @@ from engine.limits.compiled.core import Core
 from engine.limits.compiled.finding import SOURCES, Int, has_lane_room, has_room, raw_of
 from engine.limits.compiled.jit import Jit, called, inlined
 from simulator.backends.compiled import layout as at
+from simulator.backends.compiled.ahead import look_ahead
 from simulator.backends.compiled.block import block_of
 from simulator.backends.compiled.calling import go_on, time_over, woken_by_bell
 from simulator.backends.compiled.choosing import next_arrival_ns
@@ -50,6 +51,9 @@ __all__ = ["JIT", "play"]
 _HERE: Final = Path(__file__).parent
 _SPARE_EVENTS: Final = 8
 _SPARE_CALLS: Final = 8
+
+_MANY: Final = 4_000
+"""Events of so many clients and more no longer lie in a core's own cache."""
 
 _UNCOMPILED: Final = {
     "__init__.py",
@@ -183,7 +187,10 @@ def play(words: Ints, core: Core, loops: int) -> int:
         if clock[at.PARTS_LEFT]:
             asking = begin_part(sim)
         else:
+            span = clock[at.EPOCH]
             number = next_event(sim)
+            if clock[at.PENDING] >= _MANY and clock[at.EPOCH] != span:
+                look_ahead(sim, clock[at.EPOCH])
             event = event_row(sim, number)
             kind, what, serial = event[at.E_KIND], event[at.E_WHAT], event[at.E_SERIAL]
             clock[at.NOW] = event[at.E_T]

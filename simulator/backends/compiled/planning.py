@@ -17,7 +17,7 @@ from engine.profile import Profile
 from simulator.backends.asking import _asked
 from simulator.backends.compiled import drawing
 from simulator.backends.compiled import layout as at
-from simulator.backends.compiled.layout import Sim, linked
+from simulator.backends.compiled.layout import Sim, aligned, linked, longer
 from simulator.backends.compiled.ordering import ALL_NEAR, FIRST_TUNING
 from simulator.backends.compiled.planning_numbers import Numbers
 from simulator.backends.compiled.planning_outside import Outside, clock_of, proxy_of
@@ -340,7 +340,7 @@ class Plan:
 
     def _arrays(self, clients: list[list[int]], loops: list[tuple[int, int]]) -> Sim:
         places = len(loops) + len(clients)
-        streams = np.zeros((max(1, len(self._streams)), drawing.STREAM_WIDTH), dtype=np.uint64)
+        streams = aligned((max(1, len(self._streams)), drawing.STREAM_WIDTH), np.uint64)
         streams[: len(self._streams), :2] = np.array(self._streams, np.uint64).reshape(-1, 2)
         streams[:, 3] = 4
         requests = linked(_ints([], at.REQUEST_WIDTH), len(loops), 2 * places + 16, at.R_NEXT)
@@ -375,8 +375,8 @@ class Plan:
             requests=requests,
             events=linked(_ints([], at.EVENT_WIDTH), 0, room, at.E_NEXT),
             wheel=np.full(room, at.NONE, dtype=np.int32),
-            heap=np.zeros((room, 2), dtype=np.int64),
-            combos=np.zeros((_FIRST_ROOM, at.COMBO_WIDTH), dtype=np.int32),
+            heap=aligned((room, 2)),
+            combos=aligned((_FIRST_ROOM, at.COMBO_WIDTH), np.int32),
             combo_table=np.full(2 * _FIRST_ROOM, -1, dtype=np.int32),
             ended=np.zeros((_FIRST_ROOM, 2), dtype=np.int64),
             rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
@@ -385,4 +385,4 @@ class Plan:
 
 
 def _ints(rows: Sequence[Sequence[int]], width: int) -> Any:  # noqa: ANN401 # reason: an array
-    return np.array(rows, dtype=np.int64).reshape(-1, width)
+    return longer(np.array(rows, dtype=np.int64).reshape(-1, width), len(rows))

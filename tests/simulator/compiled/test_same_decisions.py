@@ -64,6 +64,57 @@ def test_built_in_scenarios_whole(name: str) -> None:
     check_same(load(name))
 
 
+@pytest.mark.slow
+def test_thousands_of_clients() -> None:
+    """So many events are in the wheel, and so many answers on the way, that all of it is used."""
+    check_same(
+        loads(
+            """
+duration = "30s"
+[choices.outside]
+instances_cap = 900
+hot_concurrency = 3
+keep_hot = "2s"
+[rules.LIM-PROXY-KEY]
+rate = "9/1s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 40
+[[proxies]]
+name = "p"
+tenant = "t"
+require_auth = true
+destination = { kind = "lognormal", median = "4s", sigma = 1.0 }
+request_transform = { kind = "exponential", mean = "300ms" }
+[[reactors]]
+name = "r"
+tenant = "t"
+service = { kind = "exponential", mean = "3s" }
+[[clients]]
+name = "closed"
+count = 6000
+application = "a"
+think = { kind = "exponential", mean = "6s" }
+mix = [
+    { request = "POST /proxy/score", proxy = "p" },
+    { request = "POST /reactors/{id}/react", reactor = "r" },
+    { request = "GET /tokens" },
+]
+retry = { kind = "full-jitter", base = "200ms", cap = "5s", attempts = 4, on = [429, 408, 504] }
+[[clients]]
+name = "open"
+count = 50
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "4/1s" }
+"""
+        )
+    )
+
+
 def test_answers_may_come_after_the_rows_between_were_handed_on() -> None:
     """Rows are handed on in order and whole, however small the pieces that the loop plays in."""
     scenario = load("slow-destination")

@@ -31,13 +31,17 @@ def starts_ns(together: Sequence[Dealt]) -> list[int]:
     """Return when each check of a round begins, nanoseconds after the round does.
 
     What has slack is spread over the first quarter of it, the lightest first; a probe of very many
-    requests begins when two thirds of its slack have gone.
+    requests begins when two thirds of its slack have gone, and beside probes what may stall the
+    deployment when three quarters of the time have.
     """
     longest_ns = max((one.check.takes_ns for one in together), default=0)
     found = [0] * len(together)
     light = []
+    has_probes = any(one.check.is_probe for one in together)
     for place, one in enumerate(together):
         slack_ns = longest_ns - one.check.takes_ns
+        if one.check.load == "stalling" and has_probes:
+            found[place] = longest_ns * 3 // 4
         if not one.check.is_probe or slack_ns < _NONE_NS:
             continue
         if one.check.requests >= _BULK_REQUESTS:
@@ -57,7 +61,7 @@ def loads_after_ns(
     latency_ns: of one request. What runs beside needs at least that for each of its own, and
     begins sooner where it would not be done else.
     """
-    if not any(starts_ns(together)):
+    if not any(one.check.is_probe for one in together):
         return {"light": 0, "computing": 0, "stalling": 0}
     longest_ns = max(one.check.takes_ns for one in together)
     needed_ns = 3 * latency_ns * sum(one.check.requests for one in beside)

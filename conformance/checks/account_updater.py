@@ -6,7 +6,6 @@ said about what lies between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.bench import Bench, Lane
@@ -65,25 +64,27 @@ def _address(bench: Bench, job: Exchange) -> str | None:
     requests=6,
     load="stalling",
 )
-def file(bench: Bench) -> Iterator[Finding]:
+async def file(bench: Bench) -> list[Finding]:
     """A batch file holds at most 30 MB."""
-    key = spread_key(bench, "management")
+    lane = bench.lane("file", key=spread_key(bench, "management"))
+    method, create, form = bench.shaped("create_account_updater_job")
     shown = []
-    for body in (_FEW, batch_file(_LEAST_BYTES), batch_file(_MOST_BYTES + 1)):
-        job = bench.call("create_account_updater_job", key=key)
+    for size_bytes in (0, _LEAST_BYTES, _MOST_BYTES + 1):
+        body = batch_file(size_bytes) if size_bytes else _FEW
+        job = await lane.insist(method, create, form)
         path = _address(bench, job)
         if path is None:
             raise Inconclusive(f"no job with an upload address here can be made ({job.status})")
-        shown.append(bench.ask("PUT", path, body, headers=_CSV))
+        shown.append(await lane.insist("PUT", path, body, key=None, headers=_CSV))
     small, below, above = shown
     if not small.ok:
         raise Inconclusive(f"a small file is not accepted ({small.status})")
     if below.ok:
-        yield bench.passes("ACC-FILE", f"{_LEAST_BYTES} bytes are accepted", below)
+        found = bench.passes("ACC-FILE", f"{_LEAST_BYTES} bytes are accepted", below)
     else:
         says = f"{_LEAST_BYTES} bytes must be accepted, got {below.status}"
-        yield bench.fails("ACC-FILE", says, below)
-    yield refusal(bench, "ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)
+        found = bench.fails("ACC-FILE", says, below)
+    return [found, refusal(bench, "ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)]
 
 
 @check(

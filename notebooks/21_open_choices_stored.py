@@ -114,7 +114,8 @@ for row in walk.rows:
 pairs = [(held["default"], held["another reading"]) for held in first.values()]
 assert ("400", "200") in pairs, "a reading that accepts more"
 assert ("200", "400") in pairs, "a reading that accepts less"
-grid(first, {"200": "#3a9d5d", "400": "#e34948", "refused": "#e34948"})
+colours = {"400": "#e34948", "refused": "#e34948"}
+grid(first, {**dict.fromkeys(("200", "an identifier", "plain"), "#3a9d5d"), **colours})
 
 # %% [markdown]
 # ## Where it goes, and what the record shows

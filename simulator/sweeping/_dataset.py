@@ -1,7 +1,7 @@
 """The folder of a sweep: a Parquet dataset partitioned by point, one file a run, and what it is.
 
 A file appears whole (it is written beside its place and moved), so what is there is done; a sweep
-that goes on plays what is missing. `sweep.json` says which sweep it is, so that another one is not
+that goes on plays what is missing. `_sweep.json` says which sweep it is, so that another one is not
 mixed in.
 """
 
@@ -20,7 +20,8 @@ from engine.errors import InputError
 
 __all__ = ["SPEC_FILE", "done_runs", "load_sweep", "open_folder", "write_row"]
 
-SPEC_FILE: Final = "sweep.json"
+SPEC_FILE: Final = "_sweep.json"
+"""Readers of Parquet datasets pass over what begins with `_`."""
 
 
 def open_folder(folder: Path, spec: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import simulator
@@ -124,6 +125,8 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
         alone = simulator.run(row["scenario"], seed=row["seed"], fidelity="limits")
         assert alone.summary["sha256"] == row["sha256"]
         assert alone.summary["totals"]["offered"] == row["offered"]
+    whole = pq.read_table(out).to_pandas().sort_values(["point", "replication"])
+    assert whole["sha256"].tolist() == frame["sha256"].tolist()
     kept = sorted(out.glob("point=*/run-*.parquet"))
     kept[1].unlink()
     times = {path: path.stat().st_mtime_ns for path in kept if path != kept[1]}

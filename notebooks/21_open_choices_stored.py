@@ -194,6 +194,11 @@ walk.through(
 )
 
 
+# %%
+assert walk.seen("tokens.limit_counts", "created") == "200", "four tokens are within five"
+assert walk.seen("tokens.limit_counts", "elements") == "400", "six elements are not"
+assert walk.seen("tokens.card_view", "both") == "data, mask"
+
 # %% [markdown]
 # ## Deduplication
 
@@ -242,6 +247,13 @@ walk.through(
     },
 )
 
+
+# %%
+redacted = walk.seen("dedup.redact", "data_metadata").split(", ")
+assert not {"data", "metadata"} & set(redacted)
+assert "mask" in redacted
+assert "mask" not in walk.seen("dedup.redact", "narrow").split(", ")
+assert walk.seen("dedup.container_in_key", "True") == "two tokens"
 
 # %% [markdown]
 # ## Headers, statuses, sizes

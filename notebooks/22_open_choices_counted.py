@@ -89,8 +89,16 @@ walk.through(
 )
 
 # %% [markdown]
-# Where refused requests count too, a client that does not slow down is never let in again.
-#
+# Where refused requests count too, a client that does not slow down is never let in again. And
+# whether an admission exactly one window ago still counts is one request more or less.
+
+# %%
+assert walk.seen("limits.count_refused", "False") == "5-9, 15-19, 25-29"
+assert walk.seen("limits.count_refused", "True") == "5-29", "to the end"
+assert walk.seen("limits.edges", "half-open") == "admitted"
+assert walk.seen("limits.edges", "closed") == "refused LIM-TEST-TENANT"
+
+# %% [markdown]
 # ## What a block does
 # A public key, 50 a minute and a block of 10 s: 51 requests at once, then one a second (LIM-BLOCK).
 
@@ -106,6 +114,11 @@ strip(pd.concat([trace(crowd, public, **given).assign(who=who) for who, given in
 
 # %%
 walk.through("limits", {"block_extends": spans(crowd, public), "block_reset": spans(crowd, public)})
+
+# %%
+assert walk.seen("limits.block_reset", "keep") == "0-59, 110-119"
+assert walk.seen("limits.block_reset", "clear") == "0-9, 60-69, 120-129"
+assert walk.seen("limits.block_extends", "True") == "0-149", "to the end"
 
 # %% [markdown]
 # ## Which counters there are
@@ -142,6 +155,11 @@ walk.through(
     },
 )
 
+
+# %%
+pair = walk.seen("limits.and_counter", "pair")
+assert pair == "other key admitted, other address admitted"
+assert walk.seen("limits.and_counter", "each") == pair.replace("admitted", "refused")
 
 # %% [markdown]
 # ## Destinations and reactors
@@ -206,6 +224,11 @@ walk.through(
     },
 )
 
+
+# %%
+assert walk.seen("outside.cold_start_ns", "1 s") == "1 s, 2 s, 11 s, 12 s"
+assert walk.seen("outside.keep_hot_ns", "60 s") == "1 s, 2 s, 11 s, 11 s", "the second is hot now"
+assert walk.seen("outside.instances_cap", "1") == "5 s, 10 s, 15 s, 20 s", "one after another"
 
 # %% [markdown]
 # ## The account updater

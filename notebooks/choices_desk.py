@@ -112,6 +112,12 @@ class Walk:
         """Return the paths of the choices that have been walked."""
         return {row["path"] for row in self.rows}
 
+    def seen(self, path: str, value: str) -> str:
+        """Return what was seen of a value, as written."""
+        return next(
+            str(row["seen"]) for row in self.rows if (row["path"], row["value"]) == (path, value)
+        )
+
     def tried(self) -> set[tuple[str, str]]:
         """Return (path, value as written) of everything that has been tried."""
         return {(row["path"], row["value"]) for row in self.rows}

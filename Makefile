@@ -81,7 +81,7 @@ test: setup ## the tests without the slow ones, below 5 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: setup ## all tests, below 18 minutes
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone"
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone" --durations=12
 	@$(PY) -m pytest -m alone
 
 check: setup ## lint, format, types, layers, dependencies

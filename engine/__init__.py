@@ -5,17 +5,24 @@
 
 The path of a request stands in `engine.service`, the ports to the world in `engine.world`, every
 open choice of the specification in `engine.profile`, the limits in `engine.limits`.
+
+Each name is imported when it is first asked for, so that whoever needs the limits alone starts
+fast.
 """
 
-from engine.clauses import CLAUSES, Clause
-from engine.errors import InputError, TollgateError
-from engine.limits import Limiter, LimitTable, Rule, Subject
-from engine.messages import Decision, Problem, Request, Response
-from engine.profile import Profile
-from engine.resources.batch_files import split_batch
-from engine.service import Engine
-from engine.store import MemoryStore, Store
-from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from engine.clauses import CLAUSES, Clause
+    from engine.errors import InputError, TollgateError
+    from engine.limits import Limiter, LimitTable, Rule, Subject
+    from engine.messages import Decision, Problem, Request, Response
+    from engine.profile import Profile
+    from engine.resources.batch_files import split_batch
+    from engine.service import Engine
+    from engine.store import MemoryStore, Store
+    from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
 
 __all__ = [
     "CLAUSES",
@@ -42,3 +49,40 @@ __all__ = [
     "World",
     "split_batch",
 ]
+
+_HOMES: Final = {
+    "CLAUSES": "engine.clauses",
+    "Call": "engine.world",
+    "CallAnswer": "engine.world",
+    "Clause": "engine.clauses",
+    "Decision": "engine.messages",
+    "Engine": "engine.service",
+    "InputError": "engine.errors",
+    "LimitTable": "engine.limits",
+    "Limiter": "engine.limits",
+    "ManualClock": "engine.world",
+    "MemoryStore": "engine.store",
+    "ModelWorld": "engine.world",
+    "Problem": "engine.messages",
+    "Profile": "engine.profile",
+    "Request": "engine.messages",
+    "Response": "engine.messages",
+    "Rule": "engine.limits",
+    "Store": "engine.store",
+    "Subject": "engine.limits",
+    "TollgateError": "engine.errors",
+    "VirtualLoop": "engine.world",
+    "World": "engine.world",
+    "split_batch": "engine.resources.batch_files",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 # reason: whatever goes by the name
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numba as _numba
+from numba.core.caching import FunctionCache as _FunctionCache
+from numba.core.runtime.nrt import rtsys as _rtsys
+from numba.extending import is_jitted as _is_jitted
 from numba.extending import register_jitable as _register_jitable
 
 __all__ = ["Jit", "cache_root", "called", "inlined"]
 
 numba: Any = _numba
+is_jitted: Any = _is_jitted
 register_jitable: Any = _register_jitable
+rtsys: Any = _rtsys
+FunctionCache: Any = _FunctionCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -64,6 +70,21 @@ def cache_root() -> Path:
     return base / "tollgate"
 
 
+class _KeptCode(FunctionCache):  # type: ignore[misc] # reason: numba has no types
+    """A function's machine code on disk, taken as it is.
+
+    numba's own cache first loads all that it can compile with (scipy's linear algebra among it),
+    which takes longer than everything else before the first decision. Finished code needs the
+    runtime only; and where something must be compiled after all, the compiler loads the rest.
+    """
+
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """Return the code for a signature, None where there is none yet."""
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
 class Jit:
     """One set of compiled functions with its cache.
 
@@ -85,15 +106,15 @@ class Jit:
 
     def compiled(self, function: _Function) -> _Function:
         """Compile a function when it is first called, or take it from the cache."""
-        if self._folder is None:
-            plain: _Function = numba.njit(nogil=True)(function)
-            return plain
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(self._folder)
-        try:
-            found: _Function = numba.njit(cache=True, nogil=True)(function)
-        finally:
-            numba.config.CACHE_DIR = before
+        made: Any = numba.njit(nogil=True)(function)
+        if self._folder is not None and is_jitted(made):
+            before = numba.config.CACHE_DIR
+            numba.config.CACHE_DIR = str(self._folder)
+            try:
+                made._cache = _KeptCode(function)  # noqa: SLF001 # reason: numba's `cache=True` does no more
+            finally:
+                numba.config.CACHE_DIR = before
+        found: _Function = made
         return found
 
     def is_ready(self) -> bool:

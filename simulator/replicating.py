@@ -21,8 +21,6 @@ from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy import stats
 
 from engine.errors import InputError
 from simulator.backends import Fidelity, simulate
@@ -86,6 +84,8 @@ def interval_of(values: Sequence[float]) -> Interval:
     deviation = float(np.std(known, ddof=1))
     if deviation == 0.0 or max(known) == min(known):
         return Interval(mean, mean, mean, count)
+    from scipy import stats  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)) * deviation / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
 
@@ -96,6 +96,8 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     The overall ones, each client group's refused share, what each clause refused and how long it
     blocked, and whatever the scenario's thresholds are about.
     """
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     whole = result.metrics()
     line = {
         name: float(whole[metric.column].iloc[0])

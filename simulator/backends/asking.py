@@ -11,7 +11,6 @@ from typing import Final
 
 from engine.limits import Subject
 from simulator.backends.driving import Plan
-from simulator.backends.outside import plan_maker
 from simulator.results.limits_view import LimitsView
 from simulator.results.recorder import Recorder
 from simulator.results.rows import Subject as RowSubject
@@ -88,6 +87,8 @@ class Asker:
         view: LimitsView,
         file_limit_bytes: int,
     ) -> None:
+        from simulator.backends.outside import plan_maker  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
+
         self._client = client
         self._known: dict[tuple[int, int, int], Asked] = {}
         mix = client.group.mix

@@ -5,35 +5,21 @@ What it is not: several runs, files or thresholds; those are `simulator.running`
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-import simpy
-
 from engine.errors import InputError
 from engine.files import format_duration
-from engine.limits import Limiter
-from simulator.backends.asking import Asker
-from simulator.backends.engine_gate import EngineGate
-from simulator.backends.events import At
-from simulator.backends.gates import Gate, LimitsGate
 from simulator.backends.needing_bodies import needs_bodies
-from simulator.backends.simpy_backend import ClientRun, start_client
 from simulator.progress import Progress
 from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
-from simulator.traffic.drawing import arrivals_of
-from simulator.traffic.instants import ReplayedInstants
-from simulator.traffic.population import Client, populate
+from simulator.traffic.population import populate
 
 __all__ = ["FIDELITIES", "Fidelity", "simulate"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
-
-_PROGRESS_STEPS: Final = 200
-_LAST: Final = 1 << 200
 
 
 def simulate(  # reason: what a run is told
@@ -80,29 +66,9 @@ def simulate(  # reason: what a run is told
 
         simulate_compiled(scenario, population, tables, profile, seed, book, progress)
         return book.close()
-    env = simpy.Environment()
-    gate: Gate
-    if fidelity == "engine":
-        gate = EngineGate(env, scenario, population, profile, tables, seed, book)
-    else:
-        gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)
-    file_limit_bytes = profile.account_updater.file_limit_bytes
-    replayed = ReplayedInstants()
-    for client in population.clients:
-        asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
-        run = ClientRun(
-            env,
-            client,
-            asker,
-            gate,
-            book.tally,
-            scenario.duration_ns,
-            told_to_wait=profile.http.retry_after,
-        )
-        start_client(env, run, client, lambda c=client: _arrivals(scenario, c, replayed))  # type: ignore[misc] # reason: a default binds the loop's client
-    if progress is not None:
-        env.process(_ticks(env, scenario.duration_ns, progress))
-    env.run()
+    from simulator.backends.simpy_run import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
+
+    gate = simulate_simpy(scenario, population, tables, profile, seed, book, fidelity, progress)
     return book.close(gate.violations() if check else None)
 
 
@@ -115,25 +81,3 @@ def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:
             f"{format_duration(scenario.duration_ns)}; take less"
         )
     return warm_up_ns
-
-
-def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:
-    assert client.group.arrivals is not None, "an open loop has arrivals"
-    return arrivals_of(
-        client.group.arrivals,
-        client.stream,
-        start_ns=client.group.start_ns,
-        start_time_ns=scenario.start_time_ns,
-        replayed_ns=replayed.of,
-    )
-
-
-def _ticks(
-    env: simpy.Environment, end_ns: int, progress: Progress
-) -> Generator[simpy.Event, object, None]:
-    told_ns = 0
-    for step in range(1, _PROGRESS_STEPS):
-        now_ns = end_ns * step // _PROGRESS_STEPS
-        yield At(env, now_ns - told_ns, _LAST)
-        progress(now_ns)
-        told_ns = now_ns

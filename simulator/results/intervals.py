@@ -7,7 +7,6 @@ each row, the latest end among the earlier rows of its counter.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from simulator.results.counted import order_by_counter
 from simulator.results.rows import Numbers
@@ -38,6 +37,8 @@ class LatestEnd:
         first = np.r_[True, groups[1:] != groups[:-1]]
         earlier = np.r_[np.int64(NEVER), end_ns[order][:-1]]
         earlier[first] = self._ends[groups[first]]
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
         running = pd.Series(earlier).groupby(groups).cummax().to_numpy()
         answer = np.empty_like(end_ns)
         answer[order] = running

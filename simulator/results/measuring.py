@@ -9,13 +9,14 @@ stays whole, so `refused_share{clause='LIM-READ'}` is the share that LIM-READ re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-import pandas as pd
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import InputError, did_you_mean
 from simulator.results.result import Result
 from simulator.scenario.conditions import METRICS, Condition
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["measure", "measure_condition", "subject_of"]
 
@@ -75,5 +76,7 @@ def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
 def _value(frame: pd.DataFrame, metric: str) -> float:
     if not len(frame):
         return 0.0 if metric in _COUNTS else _NAN
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     value = frame[METRICS[metric].column].iloc[0]
     return _NAN if pd.isna(value) else float(value)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
 from simulator.results.metric_rows import BatchRows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["DIMENSIONS", "EXACT_ROWS", "metrics_of"]
 
@@ -88,6 +90,8 @@ def metrics_of(
             raise InputError(f"by = {name!r} must be a dimension{did_you_mean(name, DIMENSIONS)}")
     if "time" in names and (bin_ns is None or bin_ns <= 0):
         raise InputError("bin_ns is missing; by = 'time' needs the width of a bin")
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     found: dict[Any, _Group] = {}
     nulls = "clause" not in names and "rule" not in names
     for batch in batches:
@@ -106,6 +110,8 @@ def metrics_of(
 
 
 def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | None:
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     if not keys:
         return None
     found: pd.Index[Any]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,6 +20,7 @@ from simulator.results.storing import REQUESTS_FILE, write_table
 from simulator.results.tally import Tally
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table
 
     from simulator.report.plots import Plots
@@ -111,11 +111,15 @@ class Result:
     @property
     def clauses(self) -> pd.DataFrame:
         """The table by limit clause."""
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
         return pd.DataFrame(self.summary["clauses"]).set_index("clause")
 
     @property
     def replications(self) -> pd.DataFrame:
         """A line a metric: mean, and the interval over replications; empty for a single run."""
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
         found = self.summary.get("replications", {}).get("intervals", {})
         return pd.DataFrame.from_dict(found, orient="index", columns=["mean", "low", "high"])
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from engine.errors import InputError
 from simulator.scenario.draws import ReplayArrivals
-from simulator.traffic.logs._stamps import StampError, clock_for
 
 __all__ = ["ReplayedInstants"]
 
@@ -52,6 +51,8 @@ def _stamps(replay: ReplayArrivals) -> list[int]:
 
 
 def _read(replay: ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
+    from simulator.traffic.logs._stamps import StampError, clock_for  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+
     seconds, iso = clock_for("s"), clock_for("iso")
     for number, text in _texts(replay, lines):
         read = seconds if text.lstrip("-").replace(".", "", 1).isdigit() else iso

@@ -21,7 +21,6 @@ from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed, s
 from simulator.replaying._comparing import compare_decisions
 from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide, limit_subject
 from simulator.replaying._summing import log_summary, run_name
-from simulator.report import write_report
 from simulator.results import Result, RunBook, RunHeader, out_folder
 from simulator.results.recorder import CHUNK_ROWS
 from simulator.results.rows import Subject
@@ -207,6 +206,8 @@ def _finish(
     result = book.close()
     result.summary.update(extra)
     if folder is not None:
+        from simulator.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+
         result.write_to(folder)
         write_report(folder)
     return result

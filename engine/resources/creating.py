@@ -9,6 +9,7 @@ racing requests deduplicate against each other (TOK-DEDUP).
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from engine.messages import Json
@@ -21,7 +22,7 @@ from engine.tokens import (
     Plan,
     check_limit,
     count_limited,
-    create_token,
+    create_tokens,
     decide,
     dedup_hashes,
     merge_existing,
@@ -69,31 +70,34 @@ def _write(
 ) -> list[tuple[Draft, Token, bool]]:
     """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD)."""
     services, caller = context.services, context.caller
-    tenant, store, new_id = caller.tenant, services.store, services.new_id
+    tenant, store = caller.tenant, services.store
     retention_ns = tenant.quotas["CVC Retention"]
     assert isinstance(retention_ns, int)
     wall_ns = context.wall_ns
     until_ns = wall_ns + retention_ns
-    tenant_id, created_by = tenant.id, caller.application.id
-    created: list[Token] = []
+    creating, digests = drafts, hashes
+    if decisions.count(CREATE) != len(drafts):
+        is_new = [decision is CREATE for decision in decisions]
+        creating, digests = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
+    created_by = caller.application.id
+    created = create_tokens(
+        creating, digests, keys, services.new_id, tenant.id, created_by, wall_ns, until_ns
+    )
+    for intent_id in [draft.intent_id for draft in drafts if draft.intent_id is not None]:
+        store.delete(Intent, intent_id)
+    if created:
+        store.add_tokens(created)
+    if creating is drafts:  # the common case: nothing was there before
+        return [(draft, token, False) for draft, token in zip(drafts, created)]  # noqa: B905 # reason: one a draft
     made: list[tuple[Draft, Token, bool]] = []
-    for draft, digest, decision in zip(drafts, hashes, decisions, strict=True):
+    following = iter(created)
+    for draft, decision in zip(drafts, decisions, strict=True):
         if decision is CREATE:
-            token = create_token(
-                draft, keys, digest, new_id(), tenant_id, created_by, wall_ns, until_ns
-            )
-            created.append(token)
-            made.append((draft, token, False))
+            made.append((draft, next(following), False))
         else:
             existing = made[decision][1] if isinstance(decision, int) else decision
             assert isinstance(existing, Token), "an earlier element, or a stored token"
             made.append((draft, existing, True))
-        if draft.intent_id is not None:
-            store.delete(Intent, draft.intent_id)
-    if created:
-        store.add_tokens(created)
-    if len(created) == len(made):  # the common case: nothing was there before
-        return made
     return _merge(context, keys, made, until_ns)
 
 

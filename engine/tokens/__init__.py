@@ -33,7 +33,7 @@ What it is not: it stores nothing, seals nothing itself and knows no permission.
 
 from __future__ import annotations
 
-from engine.tokens.creation import Keys, create_token, dedup_hashes, hash_indexes
+from engine.tokens.creation import Keys, create_token, create_tokens, dedup_hashes, hash_indexes
 from engine.tokens.deduplication import (
     CREATE,
     Decision,
@@ -75,6 +75,7 @@ __all__ = [
     "check_value",
     "count_limited",
     "create_token",
+    "create_tokens",
     "decide",
     "dedup_hashes",
     "dumps",

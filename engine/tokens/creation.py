@@ -7,21 +7,18 @@ What it is not: the store. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from engine.model import Token
 from engine.tokens.drafts import Draft
 from engine.tokens.fingerprints import KeyedHash, dedup_place, fingerprint
 from engine.tokens.rules import Rules
 
-__all__ = ["Keys", "create_token", "dedup_hashes", "hash_indexes"]
+__all__ = ["Keys", "create_token", "create_tokens", "dedup_hashes", "hash_indexes"]
 
 _BARE: Final = tuple(Token._field_defaults.values())
 """All that a plain leaf has not."""
-
-_token: Final = tuple.__new__
-"""Makes a named tuple without the call that its class puts around this one."""
 
 
 class Keys(Protocol):
@@ -50,6 +47,41 @@ def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
     return tuple([keys.index(message) for message in draft.index_messages])
 
 
+def create_tokens(
+    drafts: Sequence[Draft],
+    hashes: Sequence[bytes],
+    keys: Keys,
+    new_id: Callable[[], str],
+    tenant_id: str,
+    created_by: str,
+    created_at_ns: int,
+    cvc_until_ns: int,
+) -> list[Token]:
+    """Return the tokens to be stored, one a draft; the rest as in `create_token`.
+
+    hashes: their deduplication hashes.
+    """
+    seal, token = keys.seal, tuple.__new__
+    tokens: list[Token] = []
+    for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
+        token_id, container = new_id(), draft.container
+        sealed = seal(container, token_id, draft.plaintext, "data")
+        first = (
+            token_id,
+            tenant_id,
+            draft.type,
+            container,
+            created_by,
+            created_at_ns,
+            sealed,
+            dedup,
+        )
+        bare = draft.is_leaf and draft.fingerprint_expression is None
+        rest = _BARE if bare else _rest(draft, keys, token_id, cvc_until_ns)
+        tokens.append(token(Token, first + rest))  # without the call that the class puts around
+    return tokens
+
+
 def create_token(
     draft: Draft,
     keys: Keys,
@@ -65,28 +97,29 @@ def create_token(
     dedup: its deduplication hash. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC), whatever
     the token holds; kept only with a cvc.
     """
-    container = draft.container
-    sealed_data = keys.seal(container, token_id, draft.plaintext, "data")
-    expression = draft.fingerprint_expression
-    if draft.is_leaf and expression is None:
-        begun = (token_id, tenant_id, draft.type, container, created_by, created_at_ns, sealed_data)
-        return _token(Token, (*begun, dedup, *_BARE))
-    cvc = draft.cvc
-    return Token(
-        token_id,
+    (token,) = create_tokens(
+        [draft],
+        [dedup],
+        keys,
+        lambda: token_id,
         tenant_id,
-        draft.type,
-        container,
         created_by,
         created_at_ns,
-        sealed_data,
-        dedup,
+        cvc_until_ns,
+    )
+    return token
+
+
+def _rest(draft: Draft, keys: Keys, token_id: str, cvc_until_ns: int) -> tuple[Any, ...]:
+    """Return what only some tokens have, in the order of `Token`."""
+    expression, cvc = draft.fingerprint_expression, draft.cvc
+    return (
         draft.mask,
         draft.metadata,
         draft.search_indexes,
         hash_indexes(draft, keys) if draft.index_messages else (),
         None if expression is None else fingerprint(draft.type, draft.selected, keys.fingerprint),
         expression,
-        None if cvc is None else keys.seal(container, token_id, cvc.encode(), "cvc"),
+        None if cvc is None else keys.seal(draft.container, token_id, cvc.encode(), "cvc"),
         None if cvc is None else cvc_until_ns,
     )

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
-import orjson
-
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, NUMBER, Path
 from engine.tokens.masks import card_mask
@@ -119,7 +117,7 @@ class LeafDraft(Draft):
     """A plain leaf of a body, which is its own draft, since nothing about it can be wrong.
 
     What a leaf never has stands in the class, not in each draft. The walk knows its place and its
-    value; `prepare` sets the rest.
+    value; `engine.tokens.validate` sets the rest.
     """
 
     __slots__ = ("_frame", "_hole", "_key", "value")
@@ -151,17 +149,6 @@ class LeafDraft(Draft):
     def pointer(self) -> str:
         """The JSON Pointer of this leaf of the body."""
         return pointer_to(self._frame, self._key)
-
-    def prepare(self, rules: Rules, deduplicate: bool) -> None:  # noqa: FBT001 # reason: the hot path calls by position
-        """Set what is sealed and compared, and whether it is deduplicated (D-DEDUP)."""
-        value = self.value
-        if type(value) is str:
-            self.plaintext = self.selected = orjson.dumps(value)
-        else:
-            self.plaintext = dumps(value)
-            self.selected = expressions.canonical(value)
-        self.fingerprint_expression = rules.leaf_expression
-        self.deduplicate = deduplicate
 
 
 class Located(Protocol):

@@ -42,7 +42,8 @@ def card_mask(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     number = data["number"]
     mask = {"number": "X" * (len(number) - 4) + number[-4:]}
-    for name in ("expiration_month", "expiration_year"):
-        if name in data:
-            mask[name] = data[name]
+    if "expiration_month" in data:
+        mask["expiration_month"] = data["expiration_month"]
+    if "expiration_year" in data:
+        mask["expiration_year"] = data["expiration_year"]
     return mask

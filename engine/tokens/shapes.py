@@ -97,7 +97,8 @@ class Plan:
 
         The mirror is the plan's own, so a plan is rebuilt once.
         """
-        for element, result in zip(self.elements, results, strict=True):
+        assert len(results) == len(self.elements), "one result an element"
+        for element, result in zip(self.elements, results):  # noqa: B905 # reason: just asked, for less
             element._hole[element._key] = result  # noqa: SLF001 # reason: an element knows its place for this alone
         answer: Json = self._root[0]
         return answer
@@ -169,10 +170,8 @@ def _elements(
         for key, value in items:
             kind = type(value)
             if kind is str:
-                hole[key] = None  # keeps the order of keys
                 elements.append(LeafDraft(frame, key, hole, value, container))
             elif kind is not dict and kind is not list:
-                hole[key] = None
                 leaf = LeafDraft(frame, key, hole, value, container)
                 _other_leaf(leaf, rules, elements, faults)
             elif len(stack) >= rules.tokens.depth_limit - 1:  # one level is the body itself
@@ -181,7 +180,6 @@ def _elements(
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             elif kind is dict and "type" in value:
-                hole[key] = None
                 element = Element(frame, key, hole, value, container)
                 _request_object(element, rules, faults)
                 elements.append(element)
@@ -198,9 +196,9 @@ def _elements(
 
 
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:
-    """Return what an object or array holds, and the empty mirror of it."""
-    if isinstance(value, dict):
-        return iter(value.items()), {}
+    """Return what an object or array holds, and its mirror, where all is still to be filled in."""
+    if type(value) is dict:
+        return iter(value.items()), dict.fromkeys(value)
     return iter(enumerate(value)), [None] * len(value)
 
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
@@ -27,7 +29,7 @@ from engine.tokens.cards import read_card
 from engine.tokens.drafts import Draft, LeafDraft, Located, derive
 from engine.tokens.rules import CARD, Faults, Rules
 from engine.tokens.shapes import Element, Plan, escaped
-from engine.tokens.strict_json import parse
+from engine.tokens.strict_json import dumps, parse
 
 __all__ = [
     "NOTHING",
@@ -92,9 +94,16 @@ def validate(
     """
     reading: Reading | None = None
     drafts: list[Draft] = []
+    expression = rules.leaf_expression
     for element in plan.elements:
         if type(element) is LeafDraft:
-            element.prepare(rules, deduplicate)
+            if type(element.value) is str:  # one text: nothing in it can be ordered
+                element.plaintext = element.selected = orjson.dumps(element.value)
+            else:
+                element.plaintext = dumps(element.value)
+                element.selected = expressions.canonical(element.value)
+            element.fingerprint_expression = expression
+            element.deduplicate = deduplicate
             drafts.append(element)
             continue
         assert type(element) is Element

@@ -19,7 +19,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from engine.errors import InputError
 from engine.limits import Headroom, Limiter, LimitTable, Subject
@@ -27,7 +27,7 @@ from engine.messages import Decision, Problem, Request, Response
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from engine.resources.authentication import unauthenticated
-from engine.resources.bodies import read_body
+from engine.resources.bodies import PARSED, read_body, receive
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
 from engine.resources.identification import Identification, Identifier
@@ -156,7 +156,10 @@ class Engine(Operator):
             # 3.1 What is asked: 404, 405. 3.2 Who may ask at all: 401.
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.
-            context.body = await read_body(operation, request, self.profile)
+            sent: Any = request.body
+            if type(sent) not in PARSED:
+                sent = await receive(operation, request, self.profile)
+            context.body = read_body(operation, request, sent, self.profile)
             # 3.4 The operation, in one transaction; those that await the world open their own.
             if operation.run is not None:
                 response = self._run(operation.run, context)

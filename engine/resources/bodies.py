@@ -16,12 +16,23 @@ from engine.profile import Profile
 from engine.resources.operation import Operation
 from engine.tokens.strict_json import check_value, dumps, parse
 
-__all__ = ["MEDIA_TYPES", "check_coding", "header_value", "read_body", "read_raw", "too_large"]
+__all__ = [
+    "MEDIA_TYPES",
+    "PARSED",
+    "check_coding",
+    "header_value",
+    "read_body",
+    "read_raw",
+    "receive",
+    "too_large",
+]
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 
-_CONTAINERS: Final = frozenset({dict, list})
+_HELD: Final = (bytes, str, int, float, list, dict)
+PARSED: Final = frozenset({dict, list})
+"""Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
 
 
 def header_value(request: Request, name: str) -> str | None:
@@ -35,8 +46,24 @@ def header_value(request: Request, name: str) -> str | None:
     return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
 
 
-async def read_body(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
-    """Return the body in the operation's form.
+async def receive(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
+    """Return the body as it was sent, once all of it is here, for `read_body`.
+
+    Raises `Problem` 413 over the operation's bound. What the operation does not read here stays
+    where it is.
+    """
+    body = request.body
+    if body is None or isinstance(body, _HELD):
+        return body
+    if operation.body == "none" or operation.reads_body:
+        return None
+    return await _drain(body, operation.body_limit_bytes(profile))
+
+
+def read_body(
+    operation: Operation, request: Request, body: Json | bytes, profile: Profile
+) -> Json | bytes:
+    """Return the body, all of which is here, in the operation's form.
 
     Raises `Problem` 413 over the operation's bound, 415 for another media type, 400 for what is
     not strict JSON.
@@ -44,14 +71,11 @@ async def read_body(operation: Operation, request: Request, profile: Profile) ->
     form = operation.body
     if form == "none" or operation.reads_body:
         return None
-    body = request.body
-    if form == "json" and type(body) in _CONTAINERS:
+    if form == "json" and type(body) in PARSED:
         return check_value(body)
     limit_bytes = operation.body_limit_bytes(profile)
     if form == "raw":
-        return await read_raw(request, limit_bytes)
-    if body is not None and not isinstance(body, (bytes, str, int, float, list, dict)):
-        body = await _drain(body, limit_bytes)
+        return _raw(body, limit_bytes)
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
             raise too_large(limit_bytes)
@@ -71,15 +95,18 @@ async def read_raw(request: Request, limit_bytes: int, clause: str | None = None
     Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
     """
     body = request.body
+    if body is None or isinstance(body, _HELD):
+        return _raw(body, limit_bytes, clause)
+    return await _drain(body, limit_bytes, clause)
+
+
+def _raw(body: Json | bytes, limit_bytes: int, clause: str | None = None) -> bytes:
     if body is None:
         return b""
-    if isinstance(body, (str, int, float, list, dict)):
-        body = dumps(check_value(body))
-    elif not isinstance(body, bytes):
-        return await _drain(body, limit_bytes, clause)
-    if len(body) > limit_bytes:
+    raw = body if isinstance(body, bytes) else dumps(check_value(body))
+    if len(raw) > limit_bytes:
         raise too_large(limit_bytes, clause)
-    return body
+    return raw
 
 
 async def _drain(stream: BodyStream, limit_bytes: int, clause: str | None = None) -> bytes:

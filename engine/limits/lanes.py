@@ -105,31 +105,31 @@ def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_
 
     In one call, because every admitted request makes it a rule. In a list's ring BASE is 0.
     """
-    place = line[PLACE]
+    place, limit = line[PLACE], rule[LIMIT]
     try:
         ring[place] = t_ns
     except IndexError:  # reason: free until a ring must grow
-        grow_ring(ring, rule[LIMIT])
+        grow_ring(ring, limit)
         ring[place] = t_ns
     place += 1
-    if place == rule[LIMIT]:
+    if place == limit:
         place = 0
         line[FULL] = 1
     line[PLACE] = place
     gone_ns = t_ns - rule[SPAN]
-    ready_ns = t_ns
     if line[FULL] and ring[place] > gone_ns:
-        ready_ns = ring[place] + rule[SPAN]
-    line[READY] = ready_ns
+        line[READY] = ring[place] + rule[SPAN]
+    else:
+        line[READY] = t_ns
     oldest = line[OLDEST]
     if ring[oldest - 1] > gone_ns:  # the look before this one does not help
         return remaining_sliding_log(line, ring, rule, t_ns)
     while ring[oldest] <= gone_ns:
         oldest += 1
-        if oldest == rule[LIMIT]:
+        if oldest == limit:
             oldest = 0
     line[OLDEST] = oldest
-    return oldest - place if oldest >= place else rule[LIMIT] + oldest - place
+    return oldest - place if oldest >= place else limit + oldest - place
 
 
 def taker(leg: Leg) -> Take:

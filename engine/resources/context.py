@@ -90,19 +90,8 @@ class Context:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""
         caller = self.known_caller
         assert caller is not None, "what no principal did is not logged"
-        actor, services = caller.application, self.services
-        services.store.add_log(
-            LogEntry(
-                services.new_id(),
-                actor.tenant_id,
-                self.wall_ns,
-                operation,
-                entity_type,
-                entity_id,
-                actor.id,
-                status,
-            )
-        )
+        actor = caller.application
+        self.log_for(actor.tenant_id, actor.id, operation, entity_type, entity_id, status)
 
     def log_for(  # reason: the columns of a log entry
         self,
@@ -115,15 +104,15 @@ class Context:
     ) -> None:
         """Append one log entry for a tenant that the request's key does not tell."""
         services = self.services
-        services.store.add_log(
-            LogEntry(
-                services.new_id(),
-                tenant_id,
-                self.wall_ns,
-                operation,
-                entity_type,
-                entity_id,
-                actor_id,
-                status,
-            )
+        entry = (
+            services.new_id(),
+            tenant_id,
+            self.wall_ns,
+            operation,
+            entity_type,
+            entity_id,
+            actor_id,
+            status,
         )
+        # Without the call that a named tuple's class puts around this one.
+        services.store.add_log(tuple.__new__(LogEntry, entry))

@@ -35,7 +35,7 @@ _NAMES: Final = ("containers", "container", "container_path", "container_id", "v
 @check(
     "containers.field",
     "TOK-CONTAINER",
-    accepts="any name of the field that selects the container: a reading",
+    accepts="any name of the field that selects the container: a reading; the one told, where told",
     roles=("private_reader",),
     requests=5,
 )
@@ -45,15 +45,21 @@ def field(bench: Bench) -> Iterator[Finding]:
     ready(bench, key)
     path = (bench.target.containers or ("/conformance/named/",))[0]
     usual = bench.profile.tokens.container_field
+    is_told = bench.knows("tokens.container_field")
     shown: list[Exchange] = []
     for name in dict.fromkeys((usual, *_NAMES)):
         for given in ([path], path):
             asked: dict[str, Json] = {name: list(given) if isinstance(given, list) else given}
             exchange = tokenize(bench, token(bench, f"field {name}", **asked), key)
             shown.append(exchange)
-            if exchange.ok and _found_in(bench, exchange, key)[0] == path:
+            if not exchange.ok or _found_in(bench, exchange, key)[0] != path:
+                continue
+            if is_told and name != usual:
+                says = f"`{usual}` must name the container, as the profile says; `{name}` does"
+                yield bench.fails("TOK-CONTAINER", says, exchange)
+            else:
                 yield reads(bench, "TOK-CONTAINER", "tokens.container_field", name, exchange)
-                return
+            return
     says = f"none of {', '.join(_NAMES)} is seen to name a container; name the field in the profile"
     yield informs(bench, "TOK-CONTAINER", says, *shown[:2])
 

@@ -76,11 +76,14 @@ def judged(
     redirect: Redirect | None = None,
     *,
     profile: Profile | None = None,
+    told: Profile | None = None,
     engine: type[Engine] = Engine,
     seed: int = 3,
 ) -> list[Finding]:
     """Return what a check finds about a deployment that is changed so."""
-    bench = bench_of(check_id, change, redirect, profile=profile, engine=engine, seed=seed)
+    bench = bench_of(
+        check_id, change, redirect, profile=profile, told=told, engine=engine, seed=seed
+    )
     if bench.check.is_side_by_side:
         found: list[Finding] = bench.transport.run([judge_side_by_side(bench)])[0]
         return found
@@ -93,13 +96,14 @@ def bench_of(
     redirect: Redirect | None = None,
     *,
     profile: Profile | None = None,
+    told: Profile | None = None,
     engine: type[Engine] = Engine,
     seed: int = 3,
 ) -> Bench:
     """Return the bench of a check before a deployment that is changed so."""
     deployment = deploy(profile=profile, engine=engine, keys_a_role=2)
     transport = Broken(deployment, change, redirect)
-    session = Session(deployment.target, transport, seed=seed)
+    session = Session(deployment.target, transport, seed=seed, profile=told)
     return Bench(all_checks()[check_id], session)
 
 

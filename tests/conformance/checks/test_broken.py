@@ -224,6 +224,13 @@ _ENGINES: list[tuple[str, str, type[PartlyCreating | SixAtMost]]] = [
     ("quotas.retention", "QUO-INTENT", SixAtMost),
     ("quotas.retention", "QUO-LOG", SixAtMost),
 ]
+_TOLD: list[tuple[str, str, Profile]] = [
+    (
+        "containers.field",
+        "TOK-CONTAINER",
+        Profile().replace(tokens={"container_field": "vault"}),
+    ),
+]
 
 
 @pytest.mark.parametrize(("check_id", "clause", "change"), _CHANGES)
@@ -251,9 +258,17 @@ def test_wrong_engines_are_caught(
     assert Verdict.FAIL in verdicts(judged(check_id, engine=engine), clause)
 
 
+@pytest.mark.parametrize(("check_id", "clause", "told"), _TOLD)
+def test_a_profile_that_is_not_followed_is_caught(
+    check_id: str, clause: str, told: Profile
+) -> None:
+    assert Verdict.FAIL in verdicts(judged(check_id, told=told), clause)
+
+
 def test_no_check_is_without_a_case() -> None:
     """What cannot fail is no check."""
-    named = {case[0] for case in (*_CHANGES, *_REDIRECTS, *_PROFILES, *_ENGINES)}
+    cases = (*_CHANGES, *_REDIRECTS, *_PROFILES, *_ENGINES, *_TOLD)
+    named = {case[0] for case in cases}
     assert named == set(clause_checks())
 
 

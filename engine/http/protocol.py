@@ -315,7 +315,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Take a whole head: refuse what is too much, else start to answer."""
         self._in_head = False
         if len(self.headers) > _FIELDS_LIMIT or (
-            self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
+            self._head_bytes + self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
         ):
             self._end(431, "The head of the request holds too much.")
             return

@@ -104,6 +104,17 @@ def test_an_endless_head_is_431(live: Live, piece: bytes) -> None:
     _is_served(live)
 
 
+@pytest.mark.parametrize("first_bytes", [1_000, 40_000, 64_000, 65_000])
+def test_a_large_head_in_two_pieces_is_431(live: Live, first_bytes: int) -> None:
+    head = HEAD + b"X-Much: " + b"x" * 70_000 + b"\r\n\r\n"
+    with _connect(live) as connection:
+        connection.sendall(head[:first_bytes])
+        time.sleep(0.05)  # the server reads the pieces apart
+        connection.sendall(head[first_bytes:])
+        _problem(_everything(connection), 431)
+    _is_served(live)
+
+
 def test_an_endless_target_is_refused(live: Live) -> None:
     with _connect(live) as connection:
         with contextlib.suppress(OSError):

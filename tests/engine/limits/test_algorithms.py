@@ -126,6 +126,8 @@ def test_the_limits_library_decides_the_same(limit: int, seconds: int, gaps: lis
         ]
         theirs = []
         storage = MemoryStorage()
+        storage.timer.cancel()  # it would clear by the real clock, in the middle of the trace
+        storage.timer.join()
         peer = strategy(storage)
         with (
             mock.patch.object(time, "time") as clock,

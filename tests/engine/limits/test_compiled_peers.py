@@ -45,6 +45,8 @@ def theirs(
         for name in rule.counter_names
     }
     storage = MemoryStorage()
+    storage.timer.cancel()  # it would clear by the real clock, in the middle of the trace
+    storage.timer.join()
     peer = strategy(storage)
     now_s, decided = 0.0, []
     with (

@@ -139,6 +139,7 @@ _CHANGES: list[tuple[str, str, Change]] = [
     ("proxies.timeout", "ERR-408", answered(504, lambda ask: ask.path.endswith("/26"))),
     ("reactors.fan-out", "RCT-HOT", answered(409, after(4, has("busy")))),
     ("account-updater.jobs", "ACC-SPLIT", one_job),
+    ("account-updater.jobs", "ACC-SPLIT", answered(409, lambda ask: ask.path.endswith("/jobs"))),
 ]
 _REDIRECTS: list[tuple[str, str, Redirect, Profile]] = [
     (

@@ -1,13 +1,17 @@
 """The conformance harness: is a live deployment what the specification says?
 
-report = conformance.run("target.toml")     # inside a notebook's running loop too
-report.clauses                              # a frame, a row a clause
+    report = conformance.run("target.toml")     # inside a notebook's running loop too
+    report.clauses                              # a frame, a row a clause
+
+Each name is imported when it is first asked for: every pytest of an environment imports this
+package for its plugin, and that must cost nothing.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from conformance.preflight import Unreachable
@@ -27,12 +31,4 @@ _HOMES: Final = {
     "run": "conformance.running",
 }
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 # reason: any public name
-    """Import a public name when it is first asked for.
-
-    Every pytest of an environment imports this package for its plugin; that must cost nothing.
-    """
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = on_demand(__name__, _HOMES)

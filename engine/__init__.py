@@ -10,8 +10,9 @@ Each name is imported when it is first asked for, so that whoever needs the limi
 fast.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from engine.clauses import CLAUSES, Clause
@@ -76,13 +77,4 @@ _HOMES: Final = {
     "split_batch": "engine.resources.batch_files",
 }
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 # reason: whatever goes by the name
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'engine' has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = on_demand(__name__, _HOMES)

@@ -12,6 +12,7 @@ but belong to a deployment, not to a reading of the specification.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 SECOND_NS: Final = 1_000_000_000
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 Algorithm = Literal["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
 
@@ -370,12 +372,18 @@ def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # r
             if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
                 raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
         elif isinstance(item.default, str):
-            if not isinstance(value, str) or not value:
-                raise InputError(f"{where} must be a text that is not empty")
+            _check_text(where, value, is_header=item.name.endswith("_header"))
         elif isinstance(item.default, tuple) and not (
             isinstance(value, tuple) and all(isinstance(v, str) for v in value)
         ):
             raise InputError(f"{where} must be a list of texts")
+
+
+def _check_text(where: str, value: object, *, is_header: bool) -> None:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{where} must be a text that is not empty")
+    if is_header and _HEADER_NAME.fullmatch(value) is None:
+        raise InputError(f"{where} must be a header's name, as 'SVC-API-KEY' is")
 
 
 def decisions() -> dict[str, list[str]]:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from engine.errors import InputError
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import Decision, Problem, Request, Response
@@ -32,7 +34,8 @@ from engine.resources.context import Context
 from engine.resources.fields import rate_fields
 from engine.resources.identification import Identification, Identifier
 from engine.resources.operation import Operation
-from engine.resources.operator import Operator
+from engine.resources.operator import Operator, check_tables
+from engine.resources.proxy_names import proxy_path
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
 from engine.store import MemoryStore, Store
@@ -71,7 +74,8 @@ class Engine(Operator):
     store: memory unless given. A store that outlives the process takes a `master_key` (32 bytes)
         and no seed.
 
-    Raises `InputError` when these do not fit together.
+    Raises `InputError` when these do not fit together, `VaultError` when the master key is not the
+    one that the store was made with.
 
     >>> engine = Engine(seed=7)
     >>> tenant = engine.create_tenant("Acme", kind="test")
@@ -110,6 +114,10 @@ class Engine(Operator):
         self.tables = tables
         self.limiter = Limiter(tables, self.profile.limits)
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
+        if store.persistent:  # asked before a tenant can be made that only a wrong key opens
+            with store.transaction(write=False):
+                vault.verify()
+                check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
         new_id = Supply(partial(_uuids, world.random)).take
         self.services = Services(self.profile, rules, store, vault, world, new_id, region, {})
@@ -170,12 +178,15 @@ class Engine(Operator):
             response = Response(204, headers={"Allow": options.allowed})
         except Problem as problem:
             response = problem.response()
+        except BaseException:  # a caller who went away, a store that fails: no success either
+            self._settle(decision, 500)
+            raise
         if request.method == "HEAD":
             response.body = None
         response.headers.update(headers)
         response.decision = decision
         if self._settles:
-            self._settle(decision, response)
+            self._settle(decision, response.status)
         return response
 
     def _prepare(
@@ -183,8 +194,8 @@ class Engine(Operator):
     ) -> tuple[Operation, Context]:
         """Return what is asked, and the context of whoever asks it."""
         path, _, query = request.path.partition("?")
-        if who.proxies[1] is not None and path != "/proxy" and not path.startswith("/proxy/"):
-            path = "/proxy" + path  # a custom hostname is the proxy, whatever the path
+        if who.proxies[1] is not None:
+            path = proxy_path(path)
         try:
             operation, params = self.router.find(request.method, path)
         except Problem:
@@ -221,10 +232,10 @@ class Engine(Operator):
                 self._expire(wall_ns)
             return *self.limiter.judge(now_ns, subject), now_ns, wall_ns
 
-    def _settle(self, decision: Decision, response: Response) -> None:
+    def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
         with self._lock:
-            self.limiter.settle(decision, response.status)
+            self.limiter.settle(decision, status)
 
     def expire(self) -> None:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT, QUO-LOG).
@@ -259,7 +270,7 @@ class Engine(Operator):
         with services.store.transaction():
             for entry in services.store.abandoned_work():
                 at_ns = services.world.clock.wall_ns
-                services.store.add_log(entry._replace(id=services.new_id(), at_ns=at_ns))
+                services.store.add_log(replace(entry, id=services.new_id(), at_ns=at_ns))
                 services.store.close_work(entry.id)
 
     def close(self) -> None:

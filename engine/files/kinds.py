@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -37,7 +38,7 @@ _ENVIRONMENT: Final = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Kind(Generic[Value]):
+class Kind(ABC, Generic[Value]):
     """What a value may be. `suffix` is the unit that ends a Python name and no file's key."""
 
     suffix: ClassVar[str] = ""
@@ -54,8 +55,8 @@ class Kind(Generic[Value]):
         """Return the JSON Schema; shared parts go to `definitions`."""
         return self._schema(definitions)
 
-    def _read(self, spot: Spot) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, spot: Spot) -> Value: ...
 
     def _write(self, value: Value) -> Any:  # noqa: ANN401 # reason: any TOML value
         return value

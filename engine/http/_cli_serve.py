@@ -180,24 +180,23 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
     else:
         destinations = Destinations(config.allowed_destinations, config.private_destinations)
     runtime = None if config.reactor_runtime is None else load_runtime(config.reactor_runtime)
-    engine = Engine(
-        profile=profile,
-        limits=_limits(args, config),
-        world=SystemWorld(
-            destinations=destinations,
-            answer_limit_bytes=profile.http.proxy_body_limit_bytes,
-            runtime=runtime,
-        ),
-        store=MemoryStore() if path is None else SqliteStore(path),
-        master_key=master_key,
-        region=config.region,
-    )
-    store = engine.services.store
+    limits = _limits(args, config)
+    store = MemoryStore() if path is None else SqliteStore(path)
     try:
-        with store.transaction(write=False):
-            engine.services.vault.verify()
+        engine = Engine(
+            profile=profile,
+            limits=limits,
+            world=SystemWorld(
+                destinations=destinations,
+                answer_limit_bytes=profile.http.proxy_body_limit_bytes,
+                runtime=runtime,
+            ),
+            store=store,
+            master_key=master_key,
+            region=config.region,
+        )
     except VaultError:
-        engine.close()
+        store.close()
         raise InputError(
             f"master_key must be the one that {path} was made with; it does not open its keys"
         ) from None

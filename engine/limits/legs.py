@@ -180,7 +180,8 @@ class Legs:
     """The legs of some tables under a profile, and which of them apply to a class of requests.
 
     Raises `InputError` when a table holds a rule by IP alone with no match that `Default` does
-    not: such a rule, as LIM-IP, is in no tenant's table and counts everybody.
+    not, or another rule of such a one's name: such a rule, as LIM-IP, is in no tenant's table and
+    counts everybody.
     """
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
@@ -203,8 +204,9 @@ class Legs:
         """Return a table's rules, and those of `Default` that count everybody."""
         everybody = tuple(rule for rule in self._tables[DEFAULT_TABLE] if rule.is_global)
         own = self._tables[name].rules
+        taken = {rule.id for rule in everybody}
         for rule in own:
-            if rule.is_global and rule not in everybody:
+            if (rule.is_global or rule.id in taken) and rule not in everybody:
                 raise InputError(
                     f"table {name!r}: {rule.id} counts every request by IP, which is in no "
                     f"tenant's table; change it in {DEFAULT_TABLE!r}"

@@ -9,12 +9,12 @@ and the key, and never further than its bound.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request
 from engine.profile import Profile
 from engine.resources.operation import Operation
-from engine.tokens.strict_json import check_value, dumps, parse
+from engine.tokens.strict_json import check_value, dumps, parse, too_large
 
 __all__ = [
     "MEDIA_TYPES",
@@ -30,7 +30,6 @@ __all__ = [
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 
-_HELD: Final = (bytes, str, int, float, list, dict)
 PARSED: Final = frozenset({dict, list})
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
 
@@ -46,6 +45,10 @@ def header_value(request: Request, name: str) -> str | None:
     return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
 
 
+def _is_here(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
+    return not hasattr(body, "read")
+
+
 async def receive(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
     """Return the body as it was sent, once all of it is here, for `read_body`.
 
@@ -53,11 +56,11 @@ async def receive(operation: Operation, request: Request, profile: Profile) -> J
     where it is.
     """
     body = request.body
-    if body is None or isinstance(body, _HELD):
+    if _is_here(body):
         return body
     if operation.body == "none" or operation.reads_body:
         return None
-    return await _drain(body, operation.body_limit_bytes(profile))
+    return await _drain(cast("BodyStream", body), operation.body_limit_bytes(profile))
 
 
 def read_body(
@@ -71,9 +74,9 @@ def read_body(
     form = operation.body
     if form == "none" or operation.reads_body:
         return None
-    if form == "json" and type(body) in PARSED:
-        return check_value(body)
     limit_bytes = operation.body_limit_bytes(profile)
+    if form == "json" and type(body) in PARSED:
+        return check_value(body, limit_bytes)
     if form == "raw":
         return _raw(body, limit_bytes)
     if isinstance(body, bytes):
@@ -86,7 +89,7 @@ def read_body(
         return parse(body)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    return check_value(body)
+    return check_value(body, limit_bytes)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str | None = None) -> bytes:
@@ -95,9 +98,9 @@ async def read_raw(request: Request, limit_bytes: int, clause: str | None = None
     Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
     """
     body = request.body
-    if body is None or isinstance(body, _HELD):
+    if _is_here(body):
         return _raw(body, limit_bytes, clause)
-    return await _drain(body, limit_bytes, clause)
+    return await _drain(cast("BodyStream", body), limit_bytes, clause)
 
 
 def _raw(body: Json | bytes, limit_bytes: int, clause: str | None = None) -> bytes:
@@ -114,11 +117,6 @@ async def _drain(stream: BodyStream, limit_bytes: int, clause: str | None = None
     if whole is None:
         raise too_large(limit_bytes, clause)
     return whole
-
-
-def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
-    """Return the 413 problem."""
-    return Problem(413, f"The body must hold at most {limit_bytes} bytes.", clause=clause)
 
 
 def check_coding(request: Request) -> None:

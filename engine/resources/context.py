@@ -20,10 +20,13 @@ class Context:
     body: the parsed JSON, or the bytes where the operation takes them raw.
     params, query: from the path template and the query string.
     proxies: the proxies that a proxy key and a custom hostname name.
+    known_caller: the principal, None without one. caller: the same for operations that ask for a
+    key; there is no such attribute without one, since the service authenticates first.
     """
 
     __slots__ = (
         "body",
+        "caller",
         "known_caller",
         "now_ns",
         "params",
@@ -47,6 +50,8 @@ class Context:
         self.services = services
         self.request = request
         self.known_caller = caller
+        if caller is not None:
+            self.caller = caller
         self.params = params
         self.query = query
         self.body: Json | bytes = None
@@ -56,13 +61,6 @@ class Context:
 
     def __repr__(self) -> str:
         return f"<Context of {self.request!r}>"
-
-    @property
-    def caller(self) -> Caller:
-        """The principal; asserted, since the service authenticates first."""
-        caller = self.known_caller
-        assert caller is not None, "an operation that uses the caller asks for a key"
-        return caller
 
     @property
     def tenant(self) -> Tenant:
@@ -104,7 +102,7 @@ class Context:
     ) -> None:
         """Append one log entry for a tenant that the request's key does not tell."""
         services = self.services
-        entry = (
+        entry = LogEntry(
             services.new_id(),
             tenant_id,
             self.wall_ns,
@@ -114,5 +112,4 @@ class Context:
             actor_id,
             status,
         )
-        # Without the call that a named tuple's class puts around this one.
-        services.store.add_log(tuple.__new__(LogEntry, entry))
+        services.store.add_log(entry)

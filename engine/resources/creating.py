@@ -32,7 +32,7 @@ from engine.tokens import (
 )
 from engine.vault import TenantKeys, jwe
 
-__all__ = ["create_all", "decrypter", "results_of"]
+__all__ = ["create_all", "decrypter", "log_made", "results_of"]
 
 
 def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
@@ -49,7 +49,7 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     drafts = validate(
         plan,
         rules,
-        tenant.settings[rules.dedup.setting_name],
+        tenant.settings.get(rules.dedup.setting_name, False),
         partial(decrypter, context, keys),
         partial(_open_intent, context, keys),
     )
@@ -83,8 +83,9 @@ def _write(
     created = create_tokens(
         creating, digests, keys, services.new_id, tenant.id, created_by, wall_ns, until_ns
     )
-    for intent_id in [draft.intent_id for draft in drafts if draft.intent_id is not None]:
-        store.delete(Intent, intent_id)
+    for draft in drafts:
+        if draft.intent_id is not None:
+            store.delete(Intent, draft.intent_id)
     if created:
         store.add_tokens(created)
     if creating is drafts:  # the common case: nothing was there before
@@ -116,6 +117,23 @@ def _merge(
     for changed in merged.values():
         store.update_token(changed)
     return [(draft, merged.get(token.id, token), found) for draft, token, found in made]
+
+
+def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: int) -> None:
+    """Log what tokenizing has changed, in one entry; nothing when it changed nothing (D-LOGS)."""
+    for _, token, deduplicated in made:
+        if not deduplicated:
+            context.log("token:create", "token", token.id, status)
+            return
+    if context.services.rules.dedup.record == "update_existing":
+        for draft, token, _ in made:
+            if draft.cvc is not None or draft.metadata or draft.search_indexes is not None:
+                context.log("token:update", "token", token.id, status)
+                return
+    for draft, _, _ in made:
+        if draft.intent_id is not None:  # consumed, though it made no token
+            context.log("token-intent:delete", "token-intent", draft.intent_id, status)
+            return
 
 
 def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:

@@ -61,9 +61,12 @@ class Form:
     def check(self, body: Json) -> dict[str, Any]:
         """Return the body; raises `Problem` 400 with every fault by JSON Pointer."""
         errors: dict[str, list[str]] = {}
-        for fault in self._validator.iter_errors(body):
-            for place, message in _messages(fault):
-                errors.setdefault(place, []).append(message)
+        try:
+            for fault in self._validator.iter_errors(body):
+                for place, message in _messages(fault):
+                    errors.setdefault(place, []).append(message)
+        except RecursionError:  # the library shows what is wrong, with all that it holds
+            errors[""] = ["must not be nested so deep"]
         if errors:
             raise Problem(400, "The body is not of the form that is asked for.", errors=errors)
         assert isinstance(body, dict), "every form is an object"

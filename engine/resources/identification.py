@@ -16,7 +16,7 @@ from engine.identity import Caller
 from engine.limits import Subject
 from engine.messages import Request
 from engine.model import Application, Key, Tenant
-from engine.resources.proxy_names import NO_PROXIES, Proxies, find_proxies
+from engine.resources.proxy_names import NO_PROXIES, Proxies, find_proxies, proxy_path
 from engine.resources.services import Services
 from engine.vault import hash_key_text
 
@@ -48,6 +48,8 @@ class Identification:
         """Return what the limits need to know: AUTH-KINDS, D-UNKEYED, D-PROXY-RULES."""
         caller, tenant = self.caller, self._owner
         by_key, by_host = self.proxies
+        if by_host is not None:
+            path = proxy_path(path)  # `/tokens` there is the destination's, not ours
         return Subject(
             method,
             path,

@@ -25,10 +25,13 @@ from engine.model import (
 from engine.resources.services import Services
 from engine.vault import hash_key_text
 
-__all__ = ["Operator", "add_application", "add_key", "checked_quota"]
+__all__ = ["Operator", "add_application", "add_key", "check_tables", "checked_quota"]
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
+_LARGEST_COUNT: Final = 10**9
+_LONGEST_NS: Final = 100 * 365 * 24 * 3_600 * 1_000_000_000
+"""Above every use; an instant that far from today still fits 64 bits of nanoseconds."""
 
 
 class Operator:
@@ -168,7 +171,20 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         unit = "a whole number" if name in _COUNTS else "a duration such as '1h', or whole ns"
         raise InputError(f"quota {name} = {value!r} must be {unit}, 0 or more")
+    if value > (_LARGEST_COUNT if name in _COUNTS else _LONGEST_NS):
+        most = "1000000000" if name in _COUNTS else "36500d"
+        raise InputError(f"quota {name} = {value!r} must be at most {most}")
     return value
+
+
+def check_tables(tenants: Iterable[Tenant], table_names: Iterable[str]) -> None:
+    """Raise `InputError` where a kept tenant's `Rate Limit` names a table that is not there."""
+    names = sorted(table_names)
+    for tenant in tenants:
+        try:
+            checked_quota("Rate Limit", tenant.quotas["Rate Limit"], names)
+        except InputError as error:
+            raise InputError(f"tenant {tenant.id} of the store: {error}; add that table") from None
 
 
 def add_application(

@@ -18,6 +18,7 @@ __all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "check_filters", "instant_ns", 
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FURTHEST_NS: Final = 2**63 - 1
 _SIZE_FORM: Final = re.compile(r"[0-9]{1,3}")
 _CURSOR_FORM: Final = re.compile(r"[0-9]{1,19}:[0-9a-f-]{36}")
 
@@ -92,7 +93,10 @@ def page_of(
 
 
 def instant_ns(text: str, place: str) -> int:
-    """Return the instant of an ISO 8601 text; no offset means UTC. Raises `Problem` 400."""
+    """Return the instant of an ISO 8601 text; no offset means UTC. Raises `Problem` 400.
+
+    Beyond what 64 bits hold it is the furthest instant that they do: nothing was done there.
+    """
     try:
         # A query's `+` is a space once it is decoded.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
@@ -103,4 +107,5 @@ def instant_ns(text: str, place: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    at_ns = (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return min(max(at_ns, -_FURTHEST_NS), _FURTHEST_NS)

@@ -160,11 +160,13 @@ async def _react(context: Context) -> Response:
     )
 
     def begin() -> tuple[Reactor, Json]:
-        args: Json = _REACT.check(context.json).get("args")
+        body = context.json
+        args = body.get("args") if isinstance(body, dict) else None
         limit_bytes = services.profile.outside.reactor_payload_limit_bytes
         if len(dumps(args)) > limit_bytes:
             raise too_large(limit_bytes, "RCT-PAYLOAD")
-        context.require("reactor:invoke")
+        context.require("reactor:invoke")  # 413, then 403, then what is wrong (D-ORDER)
+        _REACT.check(body)
         reactor = _found(context)
         revealed, _ = reveal(args, context, "token:use")
         return reactor, revealed

@@ -105,7 +105,7 @@ class Router:
             child = node.children.get(segment)
             if child is None and node.parameter is not None and segment:
                 child = node.parameter
-                values.append(unquote(segment))
+                values.append(unquote(_text(segment)))
             if child is None:
                 return rest
             node = child
@@ -114,6 +114,11 @@ class Router:
         if node.rest:
             return node.rest, [*values, ""]
         return rest
+
+
+def _text(part: str) -> str:
+    """Return what can be written down: a lone surrogate, which no HTTP request holds, is a `?`."""
+    return part if part.isascii() else part.encode("utf-8", "replace").decode()
 
 
 def _shown(method: str) -> str:
@@ -125,7 +130,7 @@ def parse_query(query: str) -> Mapping[str, str]:
     if not query:
         return _NOTHING
     found: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
+    for name, value in parse_qsl(_text(query), keep_blank_values=True, errors="replace"):
         if name in found:
             raise Problem(400, "A query parameter is given twice.", errors={"": ["given twice"]})
         found[name] = value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.messages import Response
 from engine.resources.context import Context
-from engine.resources.creating import create_all, results_of
+from engine.resources.creating import create_all, log_made, results_of
 from engine.resources.operation import Operation
 from engine.tokens import walk
 
@@ -22,10 +22,7 @@ def _tokenize(context: Context) -> Response:
     made = create_all(plan, context)
     answer = plan.rebuild(results_of(made, context))
     status = context.services.profile.http.tokenize_status
-    for _, token, deduplicated in made:
-        if not deduplicated:
-            context.log("token:create", "token", token.id, status)
-            break
+    log_made(made, context, status)
     return Response(status, answer)
 
 

@@ -6,13 +6,14 @@ is tokenize's, plus `containers`, and never plaintext (D-READ, REC-SECRET).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from engine.containers import CONTAINER_RULE, covers, normal_container
 from engine.messages import Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
-from engine.resources.creating import create_all, decrypter
+from engine.resources.creating import create_all, decrypter, log_made
 from engine.resources.detokenize import opened, plaintext_of
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
@@ -37,18 +38,31 @@ _SEARCH = Form(
 )
 
 
+def _shows_plaintext(token: Token, context: Context) -> bool:
+    """Return whether the caller reads the token's data with its record (D-READ)."""
+    plaintext_reads = context.services.rules.tokens.plaintext_reads
+    return plaintext_reads and context.caller.may("token:read", token.container)
+
+
 def _shown(token: Token, context: Context) -> dict[str, Any]:
     rules = context.services.rules
-    if rules.tokens.plaintext_reads and context.caller.may("token:read", token.container):
+    if _shows_plaintext(token, context):
         return record(token, rules, with_container=True, plaintext=plaintext_of(token, context))
     return record(token, rules, with_container=True)
+
+
+def _log_read(tokens: Iterable[Token], context: Context) -> None:
+    """Log that plaintext was read, in one entry (D-LOGS)."""
+    for token in tokens:
+        if _shows_plaintext(token, context):
+            context.log("token:read", "token", token.id, 200)
+            return
 
 
 def _create(context: Context) -> Response:
     made = create_all(walk_one(context.json, context.services.rules), context)
     _, token, deduplicated = made[0]
-    if not deduplicated:
-        context.log("token:create", "token", token.id, 201)
+    log_made(made, context, 201)
     may_read = not deduplicated or context.caller.may("token:read", token.container)
     shown = record(
         token,
@@ -71,7 +85,9 @@ def _found(context: Context, permission: str) -> Token:
 
 
 def _get(context: Context) -> Response:
-    return Response(200, _shown(_found(context, "token:read"), context))
+    token = _found(context, "token:read")
+    _log_read([token], context)
+    return Response(200, _shown(token, context))
 
 
 def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, ...] | None:
@@ -92,11 +108,18 @@ def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
     store, tenant_id = context.services.store, context.tenant.id
     if chosen.containers == ():
         return Response(200, {"pagination": {"next": None, "page_size": page.size}, "data": []})
+    here: list[Token] = []
+
+    def shown(token: Token) -> dict[str, Any]:
+        here.append(token)
+        return _shown(token, context)
+
     answer = page_of(
         page,
         lambda after, size: store.find_tokens(tenant_id, chosen, after=after, size=size),
-        lambda token: _shown(token, context),
+        shown,
     )
+    _log_read(here, context)
     return Response(200, answer)
 
 

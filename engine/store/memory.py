@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 from engine.errors import StoreError
 from engine.model import Intent, Job, JobResult, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
@@ -203,9 +205,8 @@ class MemoryStore:
                     shelf = self._tokens[tenant_id] = TokenShelf()
                 records, fresh = shelf.records, shelf.fresh
             token_id = token.id
-            if token_id in records:
+            if records.setdefault(token_id, token) is not token:
                 raise StoreError("the id of a new token must be its own; it is taken")
-            records[token_id] = token
             fresh.append(token_id)
             added.append(token)
             if token.cvc_until_ns is not None:
@@ -311,8 +312,6 @@ class MemoryStore:
     def next_deadline_ns(self) -> int | None:
         """Return the earliest cvc or intent deadline."""
         deadlines = self._deadlines
-        if not deadlines:
-            return None
         with self._lock:
             while deadlines:
                 if self._is_due_at(*deadlines[0]):
@@ -340,7 +339,7 @@ class MemoryStore:
             _, tenant_id, record_id = due
             if tenant_id:
                 token = self._tokens[tenant_id].records[record_id]
-                bare = token._replace(sealed_cvc=None, cvc_until_ns=None)
+                bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
                 undo.append((self._swap_token, self._tokens[tenant_id].swap(bare)))
             else:
                 undo.append((self._set, Intent, record_id, self._set(Intent, record_id, None)))

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import astuple
+
 from engine.errors import StoreError
 from engine.model import LogEntry
 from engine.store.sqlite_file import Session
@@ -29,8 +31,8 @@ if sys.platform != "win32":  # there a file has one process at a time
 
 __all__ = ["WorkTable"]
 
-_COLUMNS: Final = ", ".join([*LogEntry._fields, "owner"])
-_MARKS: Final = ", ".join("?" * (len(LogEntry._fields) + 1))
+_COLUMNS: Final = ", ".join([*LogEntry.__struct_fields__, "owner"])
+_MARKS: Final = ", ".join("?" * (len(LogEntry.__struct_fields__) + 1))
 _INSERT: Final = f"INSERT INTO work ({_COLUMNS}) VALUES ({_MARKS})"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM work ORDER BY at_ns, id"
 _MODE: Final = 0o600
@@ -48,7 +50,7 @@ class WorkTable:
     def open(self, entry: LogEntry) -> None:
         """Remember that an operation has begun, here."""
         self._show_presence()
-        self._session.run(_INSERT, (*entry, self._owner))
+        self._session.run(_INSERT, (*astuple(entry), self._owner))
 
     def close(self, work_id: str) -> None:
         """Forget it."""

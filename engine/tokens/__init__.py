@@ -50,7 +50,7 @@ from engine.tokens.fingerprints import base58
 from engine.tokens.patches import Change, apply_change, validate_patch
 from engine.tokens.records import record, timestamp
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
-from engine.tokens.shapes import Element, Plan, walk, walk_one
+from engine.tokens.shapes import Plan, walk, walk_one
 from engine.tokens.strict_json import check_value, dumps, parse
 from engine.tokens.types import Decrypt, OpenIntent, validate, validate_intent
 
@@ -63,7 +63,6 @@ __all__ = [
     "Decrypt",
     "DetokenizePlan",
     "Draft",
-    "Element",
     "Faults",
     "Keys",
     "OpenIntent",

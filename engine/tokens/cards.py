@@ -33,10 +33,14 @@ def read_card(
     faults: Faults,
     at: Located,
     field: str,
+    *,
+    misses_cvc: bool,
 ) -> tuple[dict[str, Any], str | None] | None:
     """Return (data without the cvc, the cvc); None when something is wrong, which is named.
 
     field: where the body holds it; inside `encrypted` every fault is named at the payload.
+    misses_cvc: whether none is asked, whatever the profile requires, since it is of a stored card
+    whose cvc is gone.
     """
     if type(given) is not dict:
         faults.add(f"{at.pointer}/{field}", "must be an object: `data` of a `card` is one")
@@ -54,7 +58,9 @@ def read_card(
                 data[name] = value
             else:
                 wrong[name] = fault
-        elif name == "number" or rules.tokens.card_all_required:
+        elif name == "number" or (
+            rules.tokens.card_all_required and not (misses_cvc and name == "cvc")
+        ):
             wrong[name] = "is required"
     if not wrong:
         return data, data.pop("cvc", None)

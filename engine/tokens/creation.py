@@ -8,7 +8,7 @@ What it is not: the store. Nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from engine.model import Token
 from engine.tokens.drafts import Draft
@@ -16,9 +16,6 @@ from engine.tokens.fingerprints import KeyedHash, dedup_place, fingerprint
 from engine.tokens.rules import Rules
 
 __all__ = ["Keys", "create_token", "create_tokens", "dedup_hashes", "hash_indexes"]
-
-_BARE: Final = tuple(Token._field_defaults.values())
-"""All that a plain leaf has not."""
 
 
 class Keys(Protocol):
@@ -33,13 +30,18 @@ class Keys(Protocol):
         """(container, token id, plaintext, purpose `data` or `cvc`) → ciphertext."""
         ...
 
+    @property
+    def open(self) -> Callable[[str, str, bytes, str], bytes]:
+        """(container, token id, ciphertext, purpose) → plaintext."""
+        ...
+
 
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
     """Return what D-DEDUP-KEY compares, one a draft."""
-    keyed = keys.dedup
+    keyed, place_of = keys.dedup, dedup_place
     if not rules.dedup.container_in_key:
-        return [keyed(dedup_place(draft.type, "") + draft.selected) for draft in drafts]
-    return [keyed(dedup_place(draft.type, draft.container) + draft.selected) for draft in drafts]
+        return [keyed(place_of(draft.type, "") + draft.selected) for draft in drafts]
+    return [keyed(place_of(draft.type, draft.container) + draft.selected) for draft in drafts]
 
 
 def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
@@ -61,24 +63,26 @@ def create_tokens(
 
     hashes: their deduplication hashes.
     """
-    seal, token = keys.seal, tuple.__new__
+    seal = keys.seal
     tokens: list[Token] = []
     for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
         token_id, container = new_id(), draft.container
         sealed = seal(container, token_id, draft.plaintext, "data")
-        first = (
-            token_id,
-            tenant_id,
-            draft.type,
-            container,
-            created_by,
-            created_at_ns,
-            sealed,
-            dedup,
-        )
         bare = draft.is_leaf and draft.fingerprint_expression is None
-        rest = _BARE if bare else _rest(draft, keys, token_id, cvc_until_ns)
-        tokens.append(token(Token, first + rest))  # without the call that the class puts around
+        rest = () if bare else _rest(draft, keys, token_id, cvc_until_ns)
+        tokens.append(
+            Token(
+                token_id,
+                tenant_id,
+                draft.type,
+                container,
+                created_by,
+                created_at_ns,
+                sealed,
+                dedup,
+                *rest,
+            )
+        )
     return tokens
 
 

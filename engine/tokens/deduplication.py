@@ -13,13 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from engine.messages import Problem
 from engine.model import Token
 from engine.tokens.creation import Keys, hash_indexes
-from engine.tokens.drafts import Draft
-from engine.tokens.rules import Rules
+from engine.tokens.drafts import Draft, derive, unplaced
+from engine.tokens.rules import Faults, Rules
+from engine.tokens.strict_json import parse
 
 __all__ = ["CREATE", "Decision", "check_limit", "count_limited", "decide", "merge_existing"]
+
+
+class _Stored:
+    """The place of a stored token, which is nowhere in the body."""
+
+    pointer: Final = ""
+
+
+_STORED: Final = _Stored()
 
 
 class _Create:
@@ -94,6 +106,7 @@ def merge_existing(
     `read_existing`: the same token; what the draft brings is dropped. `update_existing`: metadata
     merged over the old, indexes replaced when supplied, a cvc replaced with its retention begun
     anew (`cvc_until_ns`). Data, expression, `created_by` and `created_at` stay in both.
+    Raises `Problem` 400 where the token would break a rule.
     """
     if rules.dedup.record == "read_existing":
         return token
@@ -109,15 +122,33 @@ def merge_existing(
             )
     indexes, hashes = token.search_indexes, token.index_hashes
     if draft.search_indexes is not None:
-        indexes, hashes = draft.search_indexes, hash_indexes(draft, keys)
+        indexes = draft.search_indexes
+        hashes = hash_indexes(_reindexed(token, draft, keys, rules), keys)
     sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
     if draft.cvc is not None:
         sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), "cvc")
         until_ns = cvc_until_ns
-    return token._replace(
+    return replace(
+        token,
         metadata=metadata,
         search_indexes=indexes,
         index_hashes=hashes,
         sealed_cvc=sealed_cvc,
         cvc_until_ns=until_ns,
     )
+
+
+def _reindexed(token: Token, draft: Draft, keys: Keys, rules: Rules) -> Draft:
+    """Return a draft of the stored data with the indexes that another draft brings.
+
+    Data of equal fingerprints may differ elsewhere, and what is found by is what is stored.
+    """
+    stored, faults = unplaced(token.type, token.container), Faults()
+    stored.cvc, stored.search_indexes = draft.cvc, draft.search_indexes
+    data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
+    derive(stored, data, None, rules, faults, _STORED)
+    if faults:
+        raise Problem(
+            400, "A search index selects nothing of the token that exists.", clause="TOK-INDEXES"
+        )
+    return stored

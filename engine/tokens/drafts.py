@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+import orjson
+from msgspec import Struct
+
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, NUMBER, Path
 from engine.tokens.masks import card_mask
-from engine.tokens.rules import CARD, TOKEN, Faults, Rules
+from engine.tokens.rules import CARD, Faults, Rules
 from engine.tokens.strict_json import dumps
 
 __all__ = [
     "Draft",
     "Frame",
-    "LeafDraft",
     "Located",
     "derive",
     "escaped",
     "expression_in_force",
     "pointer_to",
+    "unplaced",
 ]
 
 _CVC_FAULT: Final = "must not be derived from the cvc"
@@ -54,101 +57,56 @@ def escaped(key: str) -> str:
     return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
-class Draft:
-    """One valid token to be.
+class Draft(Struct, gc=False, eq=False):
+    """One token to be: the walk says where it stands, the reading of its type what is in it.
 
-    type, container: as walked. plaintext: JSON of `data` without the cvc, to be sealed.
+    frame, key: the way to its container in the body, and its place there. hole: the list or dict
+    of the mirror where its result belongs. value: what stands there, a leaf or a token request
+    object. type, container: known and in order. is_leaf: answered with an identifier instead of
+    a record (TOK-LEAF).
+
+    The rest is set by `engine.tokens.validate` and `derive`, once nothing is wrong with it:
+    plaintext: JSON of `data` without the cvc, to be sealed.
     selected: canonical JSON of the value that fingerprint and deduplication compare.
     cvc: to be sealed apart (D-CVC), None without one. mask: of a card. metadata,
     search_indexes, fingerprint_expression: as the record shows them, None for absent.
     index_messages: what the index key hashes, one an index. deduplicate: the flag, or the
     tenant's setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
-    is_leaf: answered with an identifier instead of a record (TOK-LEAF).
+
+    It leads into the body and its mirror, which never lead back, so no cycle is missed by keeping
+    it out of the garbage collector's sight.
     """
 
-    __slots__ = (
-        "container",
-        "cvc",
-        "deduplicate",
-        "fingerprint_expression",
-        "index_messages",
-        "intent_id",
-        "is_leaf",
-        "mask",
-        "metadata",
-        "plaintext",
-        "search_indexes",
-        "selected",
-        "type",
-    )
-
+    frame: Frame
+    key: str | int
+    hole: Any
+    value: Any
     type: str
     container: str
-    plaintext: bytes
-    selected: bytes
-    cvc: str | None
-    mask: Mapping[str, Any] | None
-    metadata: Mapping[str, str] | None
-    search_indexes: tuple[str, ...] | None
-    index_messages: tuple[bytes, ...]
-    fingerprint_expression: str | None
-    deduplicate: bool
-    intent_id: str | None
-    is_leaf: bool
-
-    def __init__(self, type_: str, container: str) -> None:
-        self.type = type_
-        self.container = container
-        self.cvc = None
-        self.mask = None
-        self.metadata = None
-        self.search_indexes = None
-        self.index_messages = ()
-        self.fingerprint_expression = None
-        self.deduplicate = False
-        self.intent_id = None
-        self.is_leaf = False
+    is_leaf: bool = False
+    plaintext: bytes = b""
+    selected: bytes = b""
+    cvc: str | None = None
+    mask: Mapping[str, Any] | None = None
+    metadata: Mapping[str, str] | None = None
+    search_indexes: tuple[str, ...] | None = None
+    index_messages: tuple[bytes, ...] = ()
+    fingerprint_expression: str | None = None
+    deduplicate: bool = False
+    intent_id: str | None = None
 
     def __repr__(self) -> str:
         return f"<Draft of a {self.type} in {self.container}>"
 
-
-class LeafDraft(Draft):
-    """A plain leaf of a body, which is its own draft, since nothing about it can be wrong.
-
-    What a leaf never has stands in the class, not in each draft. The walk knows its place and its
-    value; `engine.tokens.validate` sets the rest.
-    """
-
-    __slots__ = ("_frame", "_hole", "_key", "value")
-
-    type = TOKEN
-    cvc = None
-    mask = None
-    metadata = None
-    search_indexes = None
-    index_messages = ()
-    intent_id = None
-    is_leaf = True
-
-    def __init__(
-        self,
-        frame: Frame,
-        key: str | int,
-        hole: Any,  # noqa: ANN401 # reason: the list or dict of the mirror that has the hole
-        value: Any,  # noqa: ANN401 # reason: any JSON
-        container: str,
-    ) -> None:
-        self._frame = frame
-        self._key = key
-        self._hole = hole
-        self.value = value
-        self.container = container
-
     @property
     def pointer(self) -> str:
-        """The JSON Pointer of this leaf of the body."""
-        return pointer_to(self._frame, self._key)
+        """The JSON Pointer of this part of the body."""
+        return pointer_to(self.frame, self.key)
+
+
+def unplaced(type_: str, container: str) -> Draft:
+    """Return a draft that stands in no body: one that a stored token is judged by."""
+    return Draft(None, 0, None, None, type_, container)
 
 
 class Located(Protocol):
@@ -187,8 +145,13 @@ def derive(
     `draft.search_indexes`, are expressions whose grammar is known to be right. Adds a fault where
     one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
     """
-    draft.plaintext = dumps(data)
-    draft.mask = card_mask(data) if draft.type == CARD else None
+    is_text = type(data) is str
+    if is_text:  # nothing but the whole can be selected
+        draft.plaintext = draft.selected = orjson.dumps(data)
+    else:
+        draft.plaintext = dumps(data)
+    if draft.type == CARD:
+        draft.mask = card_mask(data)
     draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
     if supplied is not None:
         path = _path(supplied)
@@ -196,9 +159,7 @@ def derive(
         if fault is not None:
             faults.add(f"{at.pointer}/fingerprint_expression", fault)
             return
-    if type(data) is str:  # of which nothing but the whole can be selected
-        draft.selected = draft.plaintext
-    else:
+    if not is_text:
         draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
     if draft.search_indexes is None:
         return

@@ -13,7 +13,6 @@ What it is not: the expressions of POST /detokenize, which name tokens (`detoken
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -95,15 +94,32 @@ def index_message(path: Path, value: Json) -> bytes:
     `data.expiration_month:12` finds the number 12.
     """
     text = value.encode() if isinstance(value, str) else canonical(value)
-    return ".".join(("data", *path)).encode() + b"\0" + text
+    return _index_name(path) + text
+
+
+@lru_cache(maxsize=4096)
+def _index_name(path: Path) -> bytes:
+    return ".".join(("data", *path)).encode() + b"\0"
 
 
 def _ordered(value: Json) -> Json:
-    """Recursion is bounded by the nesting that `types` accepts in `data`."""
-    if isinstance(value, Mapping):
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    """Return a copy, made level by level: a profile may accept any nesting of `data`."""
+    root: list[Any] = [value]
+    level: list[Any] = [root]
+    while level:
+        below: list[Any] = []
+        for holder in level:
+            for place in range(len(holder)) if type(holder) is list else holder:
+                here = holder[place]
+                if isinstance(here, dict):
+                    here = {key: here[key] for key in sorted(here)}
+                    below.append(here)
+                elif isinstance(here, list):
+                    here = [*here]
+                    below.append(here)
+                elif isinstance(here, float) and here.is_integer():
+                    here = int(here)
+                holder[place] = here
+        level = below
+    ordered: Json = root[0]
+    return ordered

@@ -21,10 +21,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from engine.messages import Json, Problem
 from engine.model import Token
+from engine.tokens import expressions
 from engine.tokens.creation import Keys, dedup_hashes, hash_indexes
-from engine.tokens.drafts import Draft, derive
+from engine.tokens.drafts import Draft, derive, unplaced
 from engine.tokens.fingerprints import fingerprint
 from engine.tokens.rules import CARD, Rules
 from engine.tokens.shapes import read_container
@@ -88,20 +91,22 @@ def validate_patch(
     """
     if not isinstance(body, dict):
         raise Problem(400, "The body must be an object, a JSON merge patch.")
-    reading = Reading(rules, decrypt=decrypt)
-    reading.fields = rules.patch_fields
+    reading = Reading(rules, rules.patch_fields, decrypt=decrypt)
+    reading.misses_cvc = cvc is None
     check_fields(body, reading, _BODY)
     if "type" in body and body["type"] != token.type:
         reading.faults.add("/type", "must not change")
-    draft = Draft(token.type, _container(body, token, reading))
+    draft = unplaced(token.type, _container(body, token, reading))
     change = Change(draft)
     draft.cvc = cvc
     draft.metadata = _metadata(body, token, reading)
-    draft.search_indexes = token.search_indexes
+    draft.search_indexes = token.search_indexes and _outliving(token.search_indexes, token, cvc)
     if "search_indexes" in body:
         given = body["search_indexes"]
         draft.search_indexes = None if given is None else read_indexes(given, reading, _BODY)
     supplied = token.fingerprint_expression
+    if supplied is not None and not _outliving((supplied,), token, cvc):
+        supplied = None
     if "fingerprint_expression" in body:
         given = body["fingerprint_expression"]
         supplied = None if given is None else read_expression(given, reading, _BODY)
@@ -127,7 +132,8 @@ def apply_change(
             sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), "cvc")
             until_ns = cvc_until_ns if change.restarts_cvc else token.cvc_until_ns
     expression = draft.fingerprint_expression
-    return token._replace(
+    return replace(
+        token,
         container=draft.container,
         sealed_data=sealed_data,
         sealed_cvc=sealed_cvc,
@@ -144,6 +150,16 @@ def apply_change(
     )
 
 
+def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[str, ...]:
+    """Return those of a token's expressions that can still be derived (D-CVC-DERIVE allow).
+
+    One over a cvc that is gone cannot, and would make every later patch fail.
+    """
+    if cvc is not None or token.type != CARD:
+        return texts
+    return tuple(text for text in texts if (expressions.parse(text) or ())[:1] != ("cvc",))
+
+
 def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
     field = reading.rules.tokens.container_field
     if field not in body:
@@ -151,7 +167,8 @@ def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
     path = None
     if body[field] is not None:
         path = read_container("", body[field], reading.rules, reading.faults)
-    return reading.rules.containers[token.type] if path is None else path
+    rules = reading.rules  # a type that the profile of today does not have goes where leaves do
+    return rules.containers.get(token.type, rules.leaf_container) if path is None else path
 
 
 def _metadata(body: dict[str, Any], token: Token, reading: Reading) -> Any:  # noqa: ANN401 # reason: judged here

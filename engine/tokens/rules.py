@@ -6,6 +6,7 @@ What it is not: a second place for a choice. Each attribute comes from a field o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,15 @@ TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 CARD: Final = "card"
 
 _FAULTS_LIMIT: Final = 1000
+_TYPE: Final = re.compile(r"[A-Za-z0-9_.:-]+")
+_DATA_FIELDS: Final = frozenset({"type", "data", "encrypted"})
+_FIELDS: Final = _DATA_FIELDS | {
+    "metadata",
+    "search_indexes",
+    "fingerprint_expression",
+    "token_intent_id",
+}
+"""What a token request object holds under every profile."""
 
 
 class Rules:
@@ -32,7 +42,8 @@ class Rules:
     leaf_expression: what a token with no expression shows (D-FPEXPR-DEFAULT).
     containers: type → container when none is named (D-CONTAINER-DEFAULT); `leaf_container` is
     that of a plain leaf.
-    Raises `InputError` when a default container of the profile is no container path.
+    Raises `InputError` when a default container of the profile is no container path, a further type
+    has no name that can stand in a body, or a field's name is that of another one.
     """
 
     __slots__ = (
@@ -52,14 +63,10 @@ class Rules:
         self.tokens = tokens
         self.dedup = dedup
         self.types = frozenset({TOKEN, CARD, *tokens.extra_types})
-        self.intent_fields = frozenset({"type", "data", "encrypted"})
-        self.patch_fields = self.intent_fields | {
-            "metadata",
-            "search_indexes",
-            "fingerprint_expression",
-            tokens.container_field,
-        }
-        self.fields = self.patch_fields | {dedup.flag_name, "token_intent_id"}
+        self.intent_fields = _DATA_FIELDS
+        self.patch_fields = _FIELDS - {"token_intent_id"} | {tokens.container_field}
+        self.fields = _FIELDS | {tokens.container_field, dedup.flag_name}
+        _check_names(tokens, dedup)
         token = _default(tokens.container_default_token, "container_default_token")
         card = _default(tokens.container_default_card, "container_default_card")
         self.leaf_container = token
@@ -116,3 +123,24 @@ def _default(path: str, name: str) -> str:
             f"profile.tokens.{name} = {path!r} {CONTAINER_RULE}; for example '/general/high/'"
         )
     return normal
+
+
+def _check_names(tokens: TokensProfile, dedup: DedupProfile) -> None:
+    """A choice of the profile must not take the name of what stands beside it."""
+    taken = set(_FIELDS)
+    for name, value in (
+        ("tokens.container_field", tokens.container_field),
+        ("dedup.flag_name", dedup.flag_name),
+    ):
+        if value in taken:
+            raise InputError(
+                f"profile.{name} = {value!r} must be a name of its own; "
+                "a token request object has that field already"
+            )
+        taken.add(value)
+    for name in tokens.extra_types:
+        if _TYPE.fullmatch(name) is None:
+            raise InputError(
+                f"profile.tokens.extra_types holds {name!r}; a type must be of letters, digits, "
+                "'_', '-', '.' and ':'"
+            )

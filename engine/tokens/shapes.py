@@ -21,16 +21,14 @@ What it is not: the validation of what a token request object holds (`types`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any, Final
 
 from engine.containers import CONTAINER_RULE, normal_container
 from engine.messages import Json, Problem
-from engine.tokens.drafts import Frame, LeafDraft, escaped, pointer_to
+from engine.tokens.drafts import Draft, Frame, escaped, pointer_to
 from engine.tokens.rules import TOKEN, Faults, Rules
 
 __all__ = [
-    "Element",
     "Frame",
     "Plan",
     "escaped",
@@ -40,42 +38,7 @@ __all__ = [
     "walk_one",
 ]
 
-_CONTAINER: Final = attrgetter("container")
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
-
-
-class Element:
-    """A token request object of a body, answered with a record.
-
-    type: a known type. container: named or default, lower-cased. value: the object's fields.
-    """
-
-    __slots__ = ("_frame", "_hole", "_key", "container", "type", "value")
-
-    is_leaf = False
-
-    def __init__(
-        self,
-        frame: Frame,
-        key: str | int,
-        hole: Any,  # noqa: ANN401 # reason: the list or dict of the mirror that has the hole
-        value: dict[str, Any],
-        container: str,
-    ) -> None:
-        self._frame = frame
-        self._key = key
-        self._hole = hole
-        self.value = value
-        self.type = TOKEN
-        self.container = container
-
-    def __repr__(self) -> str:
-        return f"<Element {self.type} at {self.pointer!r}>"
-
-    @property
-    def pointer(self) -> str:
-        """The JSON Pointer of this part of the body."""
-        return pointer_to(self._frame, self._key)
 
 
 class Plan:
@@ -83,14 +46,20 @@ class Plan:
 
     __slots__ = ("_root", "elements")
 
-    def __init__(self, root: list[Any], elements: list[Element | LeafDraft]) -> None:
+    def __init__(self, root: list[Any], elements: list[Draft]) -> None:
         self._root = root
         self.elements = elements
 
     @property
     def containers(self) -> tuple[str, ...]:
         """The destination containers, distinct, in document order (AUTH-CREATE)."""
-        return tuple(dict.fromkeys(map(_CONTAINER, self.elements)))
+        found: dict[str, None] = {}
+        last: str | None = None
+        for element in self.elements:
+            if element.container is not last:  # most go where the one before went
+                last = element.container
+                found[last] = None
+        return tuple(found)
 
     def rebuild(self, results: Sequence[Json]) -> Json:
         """Return the answer: the body with each element replaced by its result, in order.
@@ -99,7 +68,7 @@ class Plan:
         """
         assert len(results) == len(self.elements), "one result an element"
         for element, result in zip(self.elements, results):  # noqa: B905 # reason: just asked, for less
-            element._hole[element._key] = result  # noqa: SLF001 # reason: an element knows its place for this alone
+            element.hole[element.key] = result
         answer: Json = self._root[0]
         return answer
 
@@ -115,9 +84,9 @@ def walk(body: Json, rules: Rules) -> Plan:
     faults = Faults()
     root: list[Any] = [None]
     if "type" in body and type(body) is dict:
-        element = Element(None, 0, root, body, rules.leaf_container)
+        element = Draft(None, 0, root, body, TOKEN, rules.leaf_container)
         _request_object(element, rules, faults)
-        elements: list[Element | LeafDraft] = [element]
+        elements: list[Draft] = [element]
     else:
         elements = _elements(body, root, rules, faults)
     if faults:
@@ -152,15 +121,17 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
     if not isinstance(body, str) and choice == "pass":
         return Plan([body], [])
     root: list[Any] = [None]
-    return Plan(root, [LeafDraft(None, 0, root, body, rules.leaf_container)])
+    return Plan(root, [Draft(None, 0, root, body, TOKEN, rules.leaf_container, True)])
 
 
 def _elements(
     body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults
-) -> list[Element | LeafDraft]:
+) -> list[Draft]:
     """Walk a body that is no request object, build its mirror as `root[0]`, return its elements."""
-    elements: list[Element | LeafDraft] = []
+    elements: list[Draft] = []
+    found = elements.append
     container = rules.leaf_container
+    deepest = rules.tokens.depth_limit - 1  # one level is the body itself
     # The way back: what is left of each container around, its mirror, and the way to it.
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
     items, hole = _opened(body)
@@ -170,19 +141,19 @@ def _elements(
         for key, value in items:
             kind = type(value)
             if kind is str:
-                elements.append(LeafDraft(frame, key, hole, value, container))
+                found(Draft(frame, key, hole, value, TOKEN, container, True))
             elif kind is not dict and kind is not list:
-                leaf = LeafDraft(frame, key, hole, value, container)
+                leaf = Draft(frame, key, hole, value, TOKEN, container, True)
                 _other_leaf(leaf, rules, elements, faults)
-            elif len(stack) >= rules.tokens.depth_limit - 1:  # one level is the body itself
+            elif len(stack) >= deepest:
                 faults.add(
                     pointer_to(frame, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             elif kind is dict and "type" in value:
-                element = Element(frame, key, hole, value, container)
+                element = Draft(frame, key, hole, value, TOKEN, container)
                 _request_object(element, rules, faults)
-                elements.append(element)
+                found(element)
             else:
                 stack.append((items, hole, frame))
                 items, inner = _opened(value)
@@ -202,20 +173,18 @@ def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]
     return iter(enumerate(value)), [None] * len(value)
 
 
-def _other_leaf(
-    leaf: LeafDraft, rules: Rules, elements: list[Element | LeafDraft], faults: Faults
-) -> None:
+def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults) -> None:
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
         faults.add(leaf.pointer, _LEAF_FAULT)
     elif choice == "pass":
-        leaf._hole[leaf._key] = leaf.value  # noqa: SLF001 # reason: as `rebuild`
+        leaf.hole[leaf.key] = leaf.value
     else:
         elements.append(leaf)
 
 
-def _request_object(element: Element, rules: Rules, faults: Faults) -> None:
+def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     """Set the type and the container of a token request object, or name what is wrong."""
     fields = element.value
     named = fields["type"]

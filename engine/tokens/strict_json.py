@@ -22,7 +22,7 @@ import orjson
 
 from engine.messages import Json, Problem
 
-__all__ = ["check_value", "dumps", "parse"]
+__all__ = ["check_value", "dumps", "parse", "too_large"]
 
 NESTING_LIMIT: Final = 1024
 """Deepest nesting that is parsed at all; the profile's depth limit (D-DEPTH) is the service's."""
@@ -35,6 +35,10 @@ _PURE: Final = (
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
+_LARGEST_BITS: Final = 14_000
+"""Of an integer: some 4 200 digits, fewer than Python would refuse to write."""
+
+_TEXT: Final = json.JSONEncoder(ensure_ascii=False).encode
 _NESTING_FAULT: Final = f"The body must not be nested deeper than {NESTING_LIMIT} levels."
 _NUMBER_FAULT: Final = "The body must hold no number beyond the range of JSON implementations."
 
@@ -54,19 +58,32 @@ def parse(raw: bytes) -> Json:
     return value if again.count(b'"') == text.count(b'"') else _parse_exactly(raw)
 
 
-def check_value(value: object) -> Json:
+def check_value(value: object, limit_bytes: int | None = None) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
+
+    limit_bytes: of its compact JSON (D-SIZE); over it the `Problem` is 413.
 
     Raises `Problem` 400 for whatever JSON text could not hold: other types (tuples, sets, bytes,
     subclasses), keys that are no strings, NaN and Infinity, lone surrogates, absurd nesting.
     """
     try:
-        copy: Json = orjson.loads(orjson.dumps(value, option=_PURE))
+        raw = orjson.dumps(value, option=_PURE)
+        if limit_bytes is not None and len(raw) > limit_bytes:
+            raise too_large(limit_bytes)
+        copy: Json = orjson.loads(raw)
         if copy == value:
             return copy
     except (orjson.JSONEncodeError, orjson.JSONDecodeError, RecursionError):
         pass
-    return _copy_exactly(value)
+    copy = _copy_exactly(value)
+    if limit_bytes is not None and len(dumps(copy)) > limit_bytes:
+        raise too_large(limit_bytes)
+    return copy
+
+
+def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
+    """Return the 413 problem (D-SIZE)."""
+    return Problem(413, f"The body must hold at most {limit_bytes} bytes.", clause=clause)
 
 
 def dumps(value: Json) -> bytes:
@@ -74,7 +91,31 @@ def dumps(value: Json) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return _written(value)
+
+
+def _written(value: Json) -> bytes:
+    """Return compact JSON in UTF-8, whatever the depth: nothing here calls itself."""
+    pieces: list[str] = []
+    ahead: list[Any] = [value]  # still to be written, last first; a tuple holds text as it is
+    while ahead:
+        here = ahead.pop()
+        kind = type(here)
+        if kind is tuple:
+            pieces += here
+        elif kind is dict and here:
+            ahead.append(("}",))
+            for key in reversed(here):
+                ahead += (here[key], (_TEXT(key), ":"), (",",))
+            ahead[-1] = ("{",)
+        elif kind is list and here:
+            ahead.append(("]",))
+            for item in reversed(here):
+                ahead += (item, (",",))
+            ahead[-1] = ("[",)
+        else:
+            pieces.append(_TEXT(here))
+    return "".join(pieces).encode()
 
 
 def _not_json(error: orjson.JSONDecodeError) -> Problem:
@@ -134,9 +175,8 @@ def _copy_one(value: object) -> Json:
     kind = type(value)
     if kind is str:
         _check_text(value)
-    elif kind is float:
-        if not math.isfinite(value):  # type: ignore[arg-type] # reason: its type was just asked
-            raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+    elif kind is float or kind is int:
+        _check_number(value)
     elif kind is dict:
         for key in value:  # type: ignore[attr-defined] # reason: its type was just asked
             if type(key) is not str:
@@ -145,11 +185,17 @@ def _copy_one(value: object) -> Json:
         return dict(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
     elif kind is list:
         return list(value)  # type: ignore[call-overload,no-any-return] # reason: likewise
-    elif value is not None and kind is not bool and kind is not int:
+    elif value is not None and kind is not bool:
         raise Problem(
             400, f"The body must hold JSON values only; {kind.__name__} is none.", clause="TOK-JSON"
         )
     return value  # type: ignore[return-value] # reason: every other type was refused
+
+
+def _check_number(number: Any) -> None:  # noqa: ANN401 # reason: its type was just asked
+    fine = math.isfinite(number) if type(number) is float else number.bit_length() <= _LARGEST_BITS
+    if not fine:
+        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
 
 
 def _check_text(text: object) -> None:

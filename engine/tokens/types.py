@@ -21,14 +21,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import orjson
+from msgspec import Struct, field
 
 from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.cards import read_card
-from engine.tokens.drafts import Draft, LeafDraft, Located, derive
+from engine.tokens.drafts import Draft, Located, derive
 from engine.tokens.rules import CARD, Faults, Rules
-from engine.tokens.shapes import Element, Plan, escaped
+from engine.tokens.shapes import Plan, escaped
 from engine.tokens.strict_json import dumps, parse
 
 __all__ = [
@@ -57,26 +58,21 @@ NOTHING: Final = object()
 """What a reader returns when there is nothing to go on with."""
 
 
-class Reading:
-    """One reading of one body: the rules, what it may call, what is wrong so far."""
+class Reading(Struct, eq=False):
+    """One reading of one body: the rules, what it may call, what is wrong so far.
 
-    __slots__ = ("decrypt", "deduplicate", "faults", "fields", "intents", "open_intent", "rules")
+    fields: what an object may hold here. deduplicate: the tenant's setting (D-DEDUP).
+    misses_cvc: of a stored card that has none, none is asked. intents: those that are consumed.
+    """
 
-    def __init__(
-        self,
-        rules: Rules,
-        *,
-        deduplicate: bool = False,
-        decrypt: Decrypt | None = None,
-        open_intent: OpenIntent | None = None,
-    ) -> None:
-        self.rules = rules
-        self.deduplicate = deduplicate
-        self.decrypt = decrypt
-        self.open_intent = open_intent
-        self.fields = rules.fields
-        self.faults = Faults()
-        self.intents: set[str] = set()
+    rules: Rules
+    fields: frozenset[str]
+    deduplicate: bool = False
+    decrypt: Decrypt | None = None
+    open_intent: OpenIntent | None = None
+    misses_cvc: bool = False
+    faults: Faults = field(default_factory=Faults)
+    intents: set[str] = field(default_factory=set)
 
 
 def validate(
@@ -93,28 +89,26 @@ def validate(
     Raises `Problem` 400 naming every fault of the body.
     """
     reading: Reading | None = None
-    drafts: list[Draft] = []
     expression = rules.leaf_expression
-    for element in plan.elements:
-        if type(element) is LeafDraft:
-            if type(element.value) is str:  # one text: nothing in it can be ordered
-                element.plaintext = element.selected = orjson.dumps(element.value)
+    for draft in plan.elements:
+        if draft.is_leaf:
+            value = draft.value
+            if type(value) is str:  # one text: nothing in it can be ordered
+                draft.plaintext = draft.selected = orjson.dumps(value)
             else:
-                element.plaintext = dumps(element.value)
-                element.selected = expressions.canonical(element.value)
-            element.fingerprint_expression = expression
-            element.deduplicate = deduplicate
-            drafts.append(element)
+                draft.plaintext = dumps(value)
+                draft.selected = expressions.canonical(value)
+            if expression is not None:
+                draft.fingerprint_expression = expression
+            if deduplicate:
+                draft.deduplicate = True
             continue
-        assert type(element) is Element
         if reading is None:
-            reading = Reading(
-                rules, deduplicate=deduplicate, decrypt=decrypt, open_intent=open_intent
-            )
-        drafts.append(_read_object(element, reading))
+            reading = Reading(rules, rules.fields, deduplicate, decrypt, open_intent)
+        _read_object(draft, reading)
     if reading is not None:
         reading.faults.check()
-    return drafts
+    return plan.elements
 
 
 def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None) -> Draft:
@@ -122,42 +116,38 @@ def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None)
 
     Its cvc is checked and dropped: an intent does not carry it over.
     """
-    reading = Reading(rules, decrypt=decrypt)
-    reading.fields = rules.intent_fields
-    (element,) = plan.elements
-    assert isinstance(element, Element)
-    draft = _read_object(element, reading)
+    reading = Reading(rules, rules.intent_fields, decrypt=decrypt)
+    (draft,) = plan.elements
+    _read_object(draft, reading)
     reading.faults.check()
     draft.cvc = None
     return draft
 
 
-def _read_object(element: Element, reading: Reading) -> Draft:
+def _read_object(draft: Draft, reading: Reading) -> None:
     """Read one token request object; what is wrong goes to `reading.faults`."""
-    given: dict[str, Any] = element.value
+    given: dict[str, Any] = draft.value
     rules = reading.rules
-    draft = Draft(element.type, element.container)
-    if not rules.fields.issuperset(given) or reading.fields is not rules.fields:
-        check_fields(given, reading, element)
+    if not reading.fields.issuperset(given):
+        check_fields(given, reading, draft)
     draft.deduplicate = reading.deduplicate
     flag = given.get(rules.dedup.flag_name, NOTHING)
     if flag is not NOTHING:
         if type(flag) is bool:
             draft.deduplicate = flag
         else:
-            pointer = element.pointer + escaped(rules.dedup.flag_name)
+            pointer = draft.pointer + escaped(rules.dedup.flag_name)
             reading.faults.add(pointer, "must be true or false")
     if "metadata" in given:
-        draft.metadata = read_metadata(given["metadata"], reading, element)
+        draft.metadata = read_metadata(given["metadata"], reading, draft)
     if "search_indexes" in given:
-        draft.search_indexes = read_indexes(given["search_indexes"], reading, element)
+        draft.search_indexes = read_indexes(given["search_indexes"], reading, draft)
     supplied = None
     if "fingerprint_expression" in given:
-        supplied = read_expression(given["fingerprint_expression"], reading, element)
-    data = _read_source(draft, given, reading, element)
+        supplied = read_expression(given["fingerprint_expression"], reading, draft)
+    data = _read_source(draft, given, reading, draft)
     if data is not NOTHING:
-        derive(draft, data, supplied, rules, reading.faults, element)
-    return draft
+        derive(draft, data, supplied, rules, reading.faults, draft)
 
 
 def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> None:
@@ -257,7 +247,7 @@ def read_data(
     """
     rules = reading.rules
     if draft.type == CARD:
-        card = read_card(given, rules, reading.faults, at, field)
+        card = read_card(given, rules, reading.faults, at, field, misses_cvc=reading.misses_cvc)
         if card is None:
             return NOTHING
         data, draft.cvc = card

@@ -178,11 +178,33 @@ class Vault:
         else:
             root = made if made is not None else self._entropy(KEY_BYTES)
             assert len(root) == KEY_BYTES, "the entropy gave too little"
-            self._store.put_secret(name, self._wrap(self._masters[0], name, root))
+            self._store.put_secret(name, self._wrap(self._master_in_force(), name, root))
             self._unconfirmed[tenant_id] = root
         if made != root or tenant_id not in self._known:
             self._known[tenant_id] = TenantKeys(tenant_id, root, self._nonces)
         return self._known[tenant_id]
+
+    def _master_in_force(self) -> AESGCM:
+        """Return the cipher that the stored keys are wrapped under.
+
+        Another process may have rotated, or a rotation of this one been rolled back; a key that is
+        made then, wrapped otherwise than the others, would leave a store that no one key opens.
+        """
+        kept = self._known.keys() - self._unconfirmed.keys()
+        name = _NAME_START + next(iter(kept), "")
+        wrapped = self._store.secret(name) if kept else None
+        if wrapped is None:
+            stored = self._store.secrets().items()
+            name, wrapped = next((s for s in stored if s[0].startswith(_NAME_START)), ("", None))
+        if wrapped is None:
+            return self._masters[0]  # the store's first
+        for cipher in self._masters:
+            with contextlib.suppress(VaultError):
+                _open(cipher, wrapped, name.encode(), "")
+                return cipher
+        raise VaultError(
+            "the store's keys were rotated to another master key; start again with that one"
+        )
 
     def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
         nonce = self._nonces.take()

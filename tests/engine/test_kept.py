@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, InputError, ManualClock, ModelWorld, Request
+from engine import Engine, InputError, LimitTable, ManualClock, ModelWorld, Profile, Request
 from engine.errors import VaultError
 from engine.messages import Json
 from engine.store import SqliteStore, Store, TokenFilter
@@ -205,7 +205,51 @@ def test_a_rotated_master_key_opens_everything_and_the_old_one_nothing(tmp_path:
     again = Engine(world=world, store=SqliteStore(path), master_key=b"n" * 32)
     assert again.handle(asked).body == "Ada"
     again.close()
-    stale = _engine(path)
+    stale = SqliteStore(path)
     with pytest.raises(VaultError, match="does not open: wrong key"):
-        stale.handle(asked)
+        Engine(world=world, store=stale, master_key=MASTER)  # before it can make a tenant
     stale.close()
+
+
+def test_a_store_that_was_kept_is_opened_with_other_choices(tmp_path: Path) -> None:
+    """D-DEDUP, D-TYPE-VALUE: what the profile of today does not have stands in no one's way."""
+    path = tmp_path / "tokens.sqlite"
+    _found(path)
+    world, profile = ModelWorld(clock=ManualClock()), Profile()
+    more = profile.replace(tokens={"extra_types": ("iban",)})
+    first = Engine(world=world, profile=more, store=SqliteStore(path), master_key=MASTER)
+    rights = {"token:create", "token:read", "token:update"}
+    tenant = first.tenant(_found_tenant(first))
+    key = str(first.create_key(first.create_application(tenant, "b", grants=[("/", rights)])))
+    body = {"type": "iban", "data": {"a": 1}, "containers": ["/b/"]}
+    made = _ask(first, key, body)[1]
+    first.close()
+    renamed = profile.replace(dedup={"setting_name": "once"})
+    later = Engine(world=world, profile=renamed, store=SqliteStore(path), master_key=MASTER)
+    one, two = _ask(later, key, ["x"]), _ask(later, key, ["x"])
+    assert (one[0], two[0]) == (200, 200)
+    assert one[1] != two[1], "the setting of today's name was never turned on"
+    token = f"/tokens/{made['id']}"
+    moved = later.handle(Request("PATCH", token, key=key, ip="::1", body={"containers": None}))
+    assert (moved.status, moved.body["containers"]) == (200, ["/general/high/"])
+    later.close()
+
+
+def _found_tenant(engine: Engine) -> str:
+    with engine.services.store.transaction(write=False):
+        return engine.services.store.tenants()[0].id
+
+
+def test_quo_rate_a_kept_tenants_table_has_to_be_there(tmp_path: Path) -> None:
+    """QUO-RATE: told at the start, not to the tenant's callers."""
+    path = tmp_path / "tokens.sqlite"
+    tenant_id, _ = _found(path)
+    tables = {"Default": LimitTable.default(), "Slow": LimitTable.default()}
+    engine = Engine(limits=tables, store=SqliteStore(path), master_key=MASTER)
+    engine.set_quota(tenant_id, "Rate Limit", "Slow")
+    engine.close()
+    store = SqliteStore(path)
+    said = f"tenant {tenant_id} of the store: quota Rate Limit = 'Slow' must name a limit table"
+    with pytest.raises(InputError, match=said):
+        Engine(store=store, master_key=MASTER)
+    store.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from engine import Engine
 from engine.clauses import CLAUSES
 from engine.errors import InputError
 from engine.profile import Profile, decisions
@@ -70,12 +71,49 @@ def test_every_alternative_is_accepted_and_nothing_else() -> None:
             {"tokens": {"depth_limit": 7}},
             "profile.tokens.depth_limit = 7 must be a whole number of at least 8",
         ),
+        (
+            {"http": {"key_header": "API key"}},
+            "profile.http.key_header = 'API key' must be a header's name, as 'SVC-API-KEY' is",
+        ),
     ],
 )
 def test_a_value_outside_its_choices_names_the_way_out(sections: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         Profile().replace(**sections)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"tokens": {"container_field": "metadata"}},
+            "profile.tokens.container_field = 'metadata' must be a name of its own; ",
+        ),
+        (
+            {"dedup": {"flag_name": "token_intent_id"}},
+            "profile.dedup.flag_name = 'token_intent_id' must be a name of its own; ",
+        ),
+        (
+            {"tokens": {"container_field": "c"}, "dedup": {"flag_name": "c"}},
+            "profile.dedup.flag_name = 'c' must be a name of its own; ",
+        ),
+        (
+            {"tokens": {"extra_types": ("iban", "b\0nk")}},
+            "profile.tokens.extra_types holds 'b\\x00nk'; a type must be of letters, digits, ",
+        ),
+        (
+            {"tokens": {"container_default_card": "pci"}},
+            "profile.tokens.container_default_card = 'pci' must start and end with '/'",
+        ),
+    ],
+)
+def test_a_profile_that_contradicts_itself_is_refused_with_the_engine(
+    sections: Any, message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        Engine(profile=Profile().replace(**sections))
+    assert str(error.value).startswith(message)
 
 
 def test_a_profile_file_reads_back_and_obeys_the_shipped_schema(

@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, InputError, ManualClock, ModelWorld, Request, Response
+from engine import (
+    Call,
+    CallAnswer,
+    Engine,
+    InputError,
+    ManualClock,
+    ModelWorld,
+    Request,
+    Response,
+)
 from engine.model import Intent, Key, Proxy, Reactor
+from engine.resources.search_query import parse_search
 from engine.store import SqliteStore, TokenFilter
 from engine.vault import jwe
 from tests.engine.deployment import EVERY_TOKEN_RIGHT, Deployment
@@ -101,6 +111,15 @@ def test_no_repr_of_anything_alive_holds_a_secret(acme: Deployment) -> None:
         shown = repr(one)
         assert not [c for c in (*CANARIES, key) if c in shown], type(one)
     assert exchanges
+
+
+def test_what_lives_for_one_call_only_shows_no_secret() -> None:
+    """A traceback with local variables is a log too."""
+    pair = jwe.generate("ECDH-ES", "kid")
+    call = Call("POST", "https://api.example.com", {"Authorization": TEXT}, TEXT.encode())
+    shown = f"{parse_search(f'data:{TEXT}')} {call!r} {CallAnswer(200, {'a': TEXT}, TEXT.encode())}"
+    assert TEXT not in shown
+    assert repr(pair.private) not in repr(pair)
 
 
 def test_the_records_of_the_store_show_no_secret(acme: Deployment) -> None:

@@ -208,6 +208,8 @@ def test_quo_tenant_a_quota_changes_for_one_tenant_from_the_next_request_on(
         ("Tokenize Limit", -1, "quota Tokenize Limit = -1 must be a whole number, 0 or more"),
         ("Tokenize Limit", "6", "quota Tokenize Limit = '6' must be a whole number, 0 or more"),
         ("CVC Retention", True, "quota CVC Retention = True must be a duration such as '1h'"),
+        ("Tokenize Limit", 10**30, f"quota Tokenize Limit = {10**30} must be at most 1000000000"),
+        ("Log Retention", "40000d", f"quota Log Retention = {86_400 * 4 * 10**13} must be at most"),
         ("Rate Limit", "Defalt", "quota Rate Limit = 'Defalt' must name a limit table; did you"),
     ],
 )
@@ -263,3 +265,72 @@ def test_a_request_that_waits_needs_a_clock_that_can_be_moved(acme: Deployment) 
 
 def test_a_query_parameter_given_twice_is_refused(acme: Deployment) -> None:
     assert acme.ask("GET", "/tokens?size=1&size=2").status == 400
+
+
+class _BrokenStream:
+    """A body whose sender has gone."""
+
+    async def read(self, limit_bytes: int) -> bytes | None:
+        raise ConnectionResetError(limit_bytes)
+
+
+def test_d_counted_a_request_that_ends_without_an_answer_is_no_success(
+    deploy: Callable[..., Deployment],
+) -> None:
+    """D-COUNTED, only 2xx: its charge is given back too."""
+    acme = deploy(limits={"counted_statuses": "success"})
+    public = acme.principal({"token:create"}, "public")[1]
+    for _ in range(60):
+        with pytest.raises(ConnectionResetError):
+            acme.ask("POST", "/tokenize", _BrokenStream(), key=public)
+    for _ in range(50):
+        acme.tokenize({"a": "b"}, key=public)
+    acme.tokenize({"a": "b"}, key=public, status=429)
+
+
+@pytest.mark.parametrize(
+    "text", ["key_prod_short", "key_prod_us_pvt_\u00e9\u00e9", "key_prod_us_pvt_\n"]
+)
+def test_d_key_a_text_of_ones_own_can_stand_in_a_header(acme: Deployment, text: str) -> None:
+    with pytest.raises(InputError, match="must hold at least 16 printable ASCII characters"):
+        acme.engine.create_key(acme.application, text=text)
+
+
+def test_a_path_ends_where_its_last_segment_does(acme: Deployment) -> None:
+    """404 before 401: an empty segment is no identifier."""
+    for path in ("/tokens/", "/applications//keys", "//tokens", "/tokenize/"):
+        assert acme.ask("GET", path, key=None).status == 404
+
+
+def test_a_coded_body_is_415(acme: Deployment) -> None:
+    """D-STATUSES: a small body could unfold into a huge one; the answer says what is taken."""
+    json = {"Content-Type": "application/json"}
+    for coding, status in (("gzip", 415), ("identity", 200), ("", 200)):
+        headers = {**json, "content-encoding": coding}
+        answer = acme.ask("POST", "/tokenize", b'["x"]', headers=headers)
+        assert answer.status == status
+        assert (answer.headers.get("Accept-Encoding") == "identity") is (status == 415)
+
+
+def test_d_dedup_a_setting_that_does_not_exist_is_named(acme: Deployment) -> None:
+    """D-DEDUP: the one setting there is, on or off."""
+    for name, on, message in (
+        ("deduplicate_token", True, "setting = 'deduplicate_token' does not exist; did you mean"),
+        ("deduplicate_tokens", "yes", "setting deduplicate_tokens = 'yes' must be true or false"),
+    ):
+        with pytest.raises(InputError) as error:
+            acme.engine.set_setting(acme.tenant, name, on=on)  # type: ignore[arg-type] # reason: wrong on purpose
+        assert str(error.value).startswith(message)
+    assert acme.engine.tenant(acme.tenant).settings == {"deduplicate_tokens": False}
+
+
+def test_d_problem_the_detail_counts_the_faults(acme: Deployment) -> None:
+    """D-PROBLEM: all are counted, a thousand at most are named."""
+    for count, detail in (
+        (1, "The body has a fault."),
+        (2, "The body has 2 faults."),
+        (1_000, "The body has 1000 faults."),
+        (1_001, "The body has 1001 faults. The first 1000 are named."),
+    ):
+        problem = acme.tokenize([1] * count, status=400)
+        assert (problem["detail"], len(problem["errors"])) == (detail, min(count, 1_000))

@@ -39,7 +39,8 @@ Numbers32: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 ALGORITHM: Final = RULE_SIZE
 BLOCK_NS: Final = RULE_SIZE + 1
 FAMILY: Final = RULE_SIZE + 2
-RULE_WIDTH: Final = RULE_SIZE + 3
+CLAUSE: Final = RULE_SIZE + 3  # equal for the counters of one clause (D-OR-COUNTER)
+RULE_WIDTH: Final = RULE_SIZE + 4
 
 SLIDING_LOG: Final = 0
 FIXED_WINDOW: Final = 1
@@ -97,9 +98,10 @@ class Core(NamedTuple):
     """The arrays; numbers in the shapes are what they have room for.
 
     rules (legs, RULE_WIDTH), class_legs (classes, most legs), class_sizes (classes, 2), flags,
-    used, blocked_ns and shadow_counts (legs), lines and lines_apart (counters, 4), counter_table (a
-    power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most legs), lane_ends
-    (lanes, 2: proxy key and host), lane_table (a power of two, 4: lane, class, key, address).
+    used, blocked_ns (legs), shadow_counts (two a leg), lines and lines_apart (counters, 4),
+    counter_table (a power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most
+    legs), lane_ends (lanes, 2: proxy key and host), lane_table (a power of two, 4: lane, class,
+    key, address).
     """
 
     rules: Ints
@@ -121,11 +123,13 @@ class Core(NamedTuple):
 def leg_rows(legs: list[Leg]) -> Ints:
     """Return the rules of legs as rows."""
     rows = np.zeros((max(1, len(legs)), RULE_WIDTH), dtype=np.int64)
+    clauses: dict[str, int] = {}
     for row, leg in zip(rows, legs, strict=False):
         row[:RULE_SIZE] = leg.row
         row[ALGORITHM] = CODES[leg.algorithm]
         row[BLOCK_NS] = leg.block_ns
         row[FAMILY] = leg.key_place
+        row[CLAUSE] = clauses.setdefault(leg.rule.id, len(clauses))
     return rows
 
 
@@ -140,7 +144,7 @@ def fresh_core(flags: Ints) -> Core:
         flags=flags,
         used=used,
         blocked_ns=np.zeros(1, dtype=np.int64),
-        shadow_counts=np.zeros(1, dtype=np.int64),
+        shadow_counts=np.zeros(2, dtype=np.int64),
         lines=_aligned((_FIRST, LINE_WIDTH), np.int64),
         lines_apart=_aligned((_FIRST, LINE_WIDTH), np.int64),
         counter_table=_table(_FIRST),

@@ -15,12 +15,13 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from engine.limits import algorithms
-from engine.limits.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY
+from engine.limits.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY, SPAN
 from engine.limits.compiled.core import (
     ALGORITHM,
     ALL,
     BLOCK_NS,
     BOUND_NS,
+    CLAUSE,
     CLEARS,
     COUNTS_REFUSED,
     EAGER_PLACES,
@@ -40,6 +41,7 @@ from engine.limits.compiled.core import (
 from engine.limits.compiled.finding import (
     Int,
     Line,
+    Pointer,
     Raw,
     lane_row,
     legs_of,
@@ -76,8 +78,7 @@ def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
     algorithm = rule[ALGORITHM]
     if algorithm == SLIDING_LOG:
         if raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
-            slots = max(2 * line[PLACE], FIRST_SLOTS)
-            move_ring(raw, line, min(rule[LIMIT], slots))
+            _make_slots(raw, line, rule, t_ns)
         _sliding_log(line, raw.ring, rule, t_ns)
     elif algorithm == FIXED_WINDOW:
         _fixed_window(line, raw.ring, rule, t_ns)
@@ -96,6 +97,26 @@ def slots_short(raw: Raw, line: Line, charges: Int) -> Int:
     slots = line[RING] & SLOT_MASK
     needed = min(rule[LIMIT], line[PLACE] + charges)
     return min(rule[LIMIT], max(needed, 2 * slots)) if needed > slots else np.int64(0)
+
+
+@called
+def _make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
+    """Make slots in a ring whose slots are used up, and that was never full.
+
+    A charge that has left the window by now never counts again. Where those are half of all, the
+    others take their slots; so a ring has at most twice as many as its window ever held, and what
+    is forgotten would be found out of the window when the ring is full.
+    """
+    ring, base, slots = raw.ring, line[BASE], line[PLACE]
+    gone = np.int64(0)
+    while gone < slots and ring[base + gone] + rule[SPAN] <= t_ns:
+        gone += 1
+    if gone and 2 * gone >= slots:
+        for slot in range(gone, slots):
+            ring[base + slot - gone] = ring[base + slot]
+        line[PLACE] = slots - gone
+    else:
+        move_ring(raw, line, min(rule[LIMIT], max(2 * slots, FIRST_SLOTS)))
 
 
 @called
@@ -250,8 +271,21 @@ def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
         if _release_ns(raw, now_ns, row[LANE_COUNTERS + place], legs[place]) < 0:
             shadow |= np.int64(1) << (place - sizes[IN_FORCE])
             if now_ns >= raw.flags[FROM_NS]:
-                raw.shadow_counts[legs[place]] += 1
+                again = _is_again(raw, lane, place, shadow)
+                raw.shadow_counts[2 * np.int64(legs[place]) + again] += 1
     return shadow
+
+
+@called
+def _is_again(raw: Raw, lane: Int, place: Int, shadow: Int) -> Int:
+    """Return 1 where an earlier counter of the same clause would refuse too, else 0."""
+    row = lane_row(raw, lane)
+    legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
+    clause, again = rule_of(raw, legs[place])[CLAUSE], np.int64(0)
+    for other in range(sizes[IN_FORCE], place):
+        if shadow >> (other - sizes[IN_FORCE]) & 1 and rule_of(raw, legs[other])[CLAUSE] == clause:
+            again = np.int64(1)
+    return again
 
 
 @inlined

@@ -181,7 +181,7 @@ class CompiledLimiter:
             class_legs=class_legs,
             class_sizes=sizes,
             blocked_ns=_at_least_as_long(core.blocked_ns, len(self._all)),
-            shadow_counts=_at_least_as_long(core.shadow_counts, len(self._all)),
+            shadow_counts=_at_least_as_long(core.shadow_counts, 2 * len(self._all)),
         )
         return widened(core, most)
 
@@ -287,11 +287,22 @@ class CompiledLimiter:
 
     def shadow_counts(self) -> dict[str, int]:
         """Return rule → how many requests a rule in shadow would have refused since `from_ns`."""
-        counts: dict[str, int] = {}
-        for leg, count in zip(self._all, self.core.shadow_counts.tolist(), strict=False):
-            if count:
-                counts[leg.name] = counts.get(leg.name, 0) + count
-        return counts
+        counts = self.core.shadow_counts.reshape(-1, 2).sum(axis=1)
+        return _added_up([leg.name for leg in self._all], counts)
+
+    def shadow_requests(self) -> dict[str, int]:
+        """Return the same by clause: a request that two of its counters would refuse is one."""
+        counts = self.core.shadow_counts.reshape(-1, 2)[:, 0]
+        return _added_up([leg.rule.id for leg in self._all], counts)
+
+
+def _added_up(names: list[str], counts: Ints) -> dict[str, int]:
+    """Return name → its counts together, of those that have some."""
+    found: dict[str, int] = {}
+    for name, count in zip(names, counts.tolist(), strict=False):
+        if count:
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def _at_least_as_long(counts: Ints, size: int) -> Ints:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
 
+from tests.chromium import chromium, needs_chromium
 from tests.engine.http.live import Live
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@needs_chromium
 def test_the_page_shows_every_operation_without_a_foreign_request(live: Live) -> None:
     asked: list[str] = []
     wrong: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            page = browser.new_page()
-            page.on("request", lambda request: asked.append(request.url))
-            page.on("pageerror", lambda error: wrong.append(str(error)))
-            page.on("console", lambda message: wrong.append(message.text))
-            page.goto(f"{live.url}/docs")
-            page.wait_for_selector("#tokenize")
-            shown = page.locator("main details[id] > summary code").all_inner_texts()
-            page.click("#tokenize > summary")
-            assert "TOK-ATOMIC" in page.inner_text("#tokenize")
-            assert page.title().startswith("Tollgate")
-        finally:
-            browser.close()
+    with chromium() as browser:
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text))
+        page.goto(f"{live.url}/docs")
+        page.wait_for_selector("#tokenize")
+        shown = page.locator("main details[id] > summary code").all_inner_texts()
+        page.click("#tokenize > summary")
+        assert "TOK-ATOMIC" in page.inner_text("#tokenize")
+        assert page.title().startswith("Tollgate")
     assert wrong == []
     hosts = {urlsplit(url).netloc for url in asked if not url.startswith("data:")}
     assert hosts == {urlsplit(live.url).netloc}

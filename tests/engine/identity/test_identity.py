@@ -9,6 +9,7 @@ import pytest
 from engine.containers import covers, normal_container
 from engine.errors import InputError
 from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text
+from engine.identity.keys import secret_text
 from engine.model import Application, Key, Tenant
 
 
@@ -108,3 +109,27 @@ def test_a_grant_that_cannot_be_names_the_way_out(kind: Any, pair: Any, message:
     with pytest.raises(InputError) as error:
         make_grants(kind, [pair])
     assert str(error.value) == message
+
+
+def test_d_key_every_letter_of_a_text_is_as_likely_as_any_other() -> None:
+    """D-KEY: 22 base58 characters; no byte favours a letter, and none is never drawn."""
+    drawn = iter(range(256))
+
+    def entropy(count: int) -> bytes:
+        return bytes(next(drawn) for _ in range(count))
+
+    text = secret_text(entropy, 232)
+    assert {text.count(letter) for letter in text} == {4}
+    assert len(set(text)) == 58
+
+
+def test_what_a_caller_may_is_remembered_within_bounds() -> None:
+    """D-GRANT: the containers that are asked about are the caller's texts, of any number."""
+    tenant = Tenant("t", "T", "test", {}, {}, 0)
+    grants = make_grants("private", [("/pci/", {"token:create"})])
+    application = Application("a", "t", "A", "private", grants, 0)
+    caller = Caller(Key("k", "t", "a", legacy=False, text_hash=b""), application, tenant)
+    for number in range(3_000):
+        assert caller.may("token:create", f"/pci/{number}/")
+        assert not caller.may("token:create", f"/{number}/")
+    assert len(caller._may) <= 1_024

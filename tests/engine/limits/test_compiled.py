@@ -52,6 +52,7 @@ def check_same(
     decided = other.decide(columns)
     verdicts = decided.verdicts()
     shadows: dict[str, int] = {}
+    clauses: dict[str, int] = {}
     for row, (now_ns, subject) in enumerate(calls):
         wanted = one.decide(now_ns, subject)
         in_force, shadow = other.rules(int(columns.kind[row]))
@@ -71,9 +72,12 @@ def check_same(
         assert decided.admitted[row] == wanted.admitted
         for name in wanted.shadow:
             shadows[name] = shadows.get(name, 0) + 1
+        for name in {name.partition(".")[0] for name in wanted.shadow}:
+            clauses[name] = clauses.get(name, 0) + 1
     blocked = {name: ns for name, ns in one.blocked_ns().items() if ns}
     assert {name: ns for name, ns in other.blocked_ns().items() if ns} == blocked
     assert other.shadow_counts() == shadows
+    assert other.shadow_requests() == clauses
 
 
 def play(scenario: tuple[Any, ...]) -> None:

@@ -187,6 +187,16 @@ def test_a_charge_that_failed_is_given_back_as_if_it_had_never_been() -> None:
     assert two.decide(11, asks()).admitted
 
 
+def test_a_success_does_not_keep_the_charge_of_another_that_is_still_on_its_way() -> None:
+    """D-COUNTED, only 2xx: whichever is answered first."""
+    two = limiter(rule("OWN-1", 2, 10), played=profile(counted_statuses="success"))
+    first, second = two.decide(0, asks()), two.decide(1, asks())
+    two.settle(first, 200)
+    two.settle(second, 500)
+    assert two.decide(2, asks()).admitted
+    assert two.decide(2, asks()).outcome == "refused"
+
+
 def test_a_charge_that_a_clearing_block_forgot_is_not_brought_back() -> None:
     played = profile(counted_statuses="success", block_reset="clear")
     one = limiter(rule("OWN-1", 3, 100, block_ns=5), played=played)

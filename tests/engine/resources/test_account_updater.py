@@ -133,6 +133,15 @@ def test_an_address_is_right_or_nothing_is_there(outside: Outside) -> None:
     assert _job(outside, job)["status"] == "pending"
 
 
+def test_a_coded_file_is_415_and_the_address_stays_open(outside: Outside) -> None:
+    """ACC-FILE bounds what is sent, so nothing may unfold into more; the job waits on."""
+    job = outside.made(JOBS, {})
+    headers = {"content-encoding": "gzip"}
+    coded = outside.ask("PUT", job["upload_url"], _file(), key=None, headers=headers)
+    assert (coded.status, coded.headers["Accept-Encoding"]) == (415, "identity")
+    assert _upload(outside, job, _file()).status == 204
+
+
 def test_one_job_takes_one_file(outside: Outside) -> None:
     """ACC-SPLIT: 409 for a second one."""
     job = outside.made(JOBS, {})

@@ -49,6 +49,40 @@ def test_quo_rate_a_tenant_with_another_table_is_counted_there_at_once() -> None
     assert (before.table, after.table) == ("Default", "Other")
 
 
+def test_lim_proxy_host_a_path_there_is_the_destinations_and_no_resource_of_ours() -> None:
+    """LIM-PROXY-HOST, D-COUNTED: no row by resource counts what goes on to a destination."""
+    engine, tenant, _ = _engine()
+    rights = {"proxy:create", "proxy:invoke"}
+    key = engine.create_key(engine.create_application(tenant, "p", grants=[("/", rights)]))
+    made = {"name": "p", "destination_url": "https://api.example.com", "host": "pay.example"}
+    request = Request("POST", "/proxies", key=key, ip="192.0.2.9", body=made)
+    assert engine.handle(request).status == 201
+
+    def counted(path: str, host: str | None) -> tuple[str, ...]:
+        request = Request("POST", path, key=key, ip="192.0.2.1", body={}, host=host)
+        return engine.handle(request).decision.counted
+
+    everywhere = ("LIM-PRIVATE.key", "LIM-PRIVATE.ip", "LIM-PROXY-HOST", "LIM-IP")
+    assert counted("/tokens", None)[0] == "LIM-CREATE"
+    for path in ("/tokens", "/tokens?size=1", "/account-updater/jobs", "/proxy", "/proxy/tokens"):
+        assert counted(path, "pay.example") == everywhere
+
+
+def test_lim_proxy_key_counts_no_proxy_that_asks_for_an_api_key() -> None:
+    """LIM-PROXY-KEY, D-PROXY-RULES: no required authentication, even if an API key is sent."""
+    engine, tenant, _ = _engine()
+    rights = {"proxy:create", "proxy:invoke"}
+    key = engine.create_key(engine.create_application(tenant, "p", grants=[("/", rights)]))
+    for require_auth in (False, True):
+        made = {"name": "p", "destination_url": "https://a.example", "require_auth": require_auth}
+        request = Request("POST", "/proxies", key=key, ip="192.0.2.9", body=made)
+        proxy_key = engine.handle(request).body["key"]
+        for api_key in (None, key):
+            request = Request("GET", "/proxy", key=api_key, ip="::1", proxy_key=proxy_key)
+            counted = engine.handle(request).decision.counted
+            assert ("LIM-PROXY-KEY" in counted) is not require_auth
+
+
 def test_one_key_from_one_address_keeps_its_subject_and_others_have_their_own() -> None:
     engine, _, key = _engine()
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.identity import PERMISSIONS
+from engine.model import Key
 from engine.resources import OPERATIONS
 from tests.engine.deployment import CARD, Deployment
 
@@ -195,6 +196,11 @@ def test_deleting_an_application_ends_its_keys(acme: Deployment, manager: str) -
     application, key = acme.principal({"token:create"})
     assert acme.ask("DELETE", f"/applications/{application.id}", key=manager).status == 204
     acme.tokenize(["x"], key=key, status=401)
+    store = acme.engine.services.store
+    with store.transaction(write=False):
+        left = {kept.application_id for kept in store.list(Key, acme.tenant.id)}
+    assert application.id not in left, "what nobody can use is not kept"
+    assert acme.application.id in left
 
 
 @pytest.mark.parametrize(
@@ -266,3 +272,28 @@ def test_auth_create_a_missing_right_is_403_everywhere(acme: Deployment) -> None
         acme.clock.advance_ns(HOUR_NS)
         answer = acme.ask(operation.method, path, body, key=nobody)
         assert answer.status == 403, operation.name
+
+
+def test_d_intent_of_another_tenant_is_not_there(acme: Deployment, intent_key: str) -> None:
+    """D-INTENT, REC-TENANT: it can be neither shown nor deleted nor consumed."""
+    intent = acme.ask("POST", "/token-intents", CARD, key=intent_key).body["id"]
+    rights = {"token:create", "token-intent:read", "token-intent:delete"}
+    stranger = acme.principal(rights, tenant=acme.engine.create_tenant("Other"))[1]
+    body = {"type": "card", "token_intent_id": intent}
+    assert acme.ask("POST", "/tokenize", body, key=stranger).status == 400
+    for method in ("GET", "DELETE"):
+        assert acme.ask(method, f"/token-intents/{intent}", key=stranger).status == 404
+    acme.tokenize(body)
+
+
+def test_a_key_is_deleted_by_the_path_of_its_own_application(
+    acme: Deployment, manager: str
+) -> None:
+    """404 for another application's key, of this tenant or of another one."""
+    path = f"/applications/{acme.application.id}/keys"
+    tenant = acme.engine.create_tenant("Other")
+    for owner in (acme.tenant, tenant):
+        application, _ = acme.principal({"token:create"}, tenant=owner)
+        other = acme.engine.create_key(application)
+        assert acme.ask("DELETE", f"{path}/{other.key_id}", key=manager).status == 404
+        acme.tokenize(["x"], key=str(other))

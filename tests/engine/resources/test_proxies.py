@@ -255,7 +255,13 @@ def test_headers_pass_but_for_the_connections_and_our_keys(outside: Outside) -> 
         0,
         CallAnswer(
             418,
-            {"X-Theirs": "1", "Connection": "X-Gone", "X-Gone": "1", "ratelimit": "theirs"},
+            {
+                "X-Theirs": "1",
+                "Connection": "X-Gone",
+                "X-Gone": "1",
+                "ratelimit": "theirs",
+                "ratelimit-policy": "theirs",
+            },
             b"tea",
         ),
     )

@@ -126,6 +126,9 @@ def test_a_place_in_the_queue_counts_too() -> None:
     ]
     assert outside.ask("POST", path, {"args": 1}).status == 200
     assert outside.clock.now_ns == 50 * SECOND_NS  # the instance was given up at 30
+    later = [outside.at(50 * SECOND_NS, "POST", path, {"args": n}) for n in range(3)]
+    outside.loop.run()
+    assert [t.ended_ns // SECOND_NS for t in later] == [70, 80, 80]
 
 
 def test_instances_kept_hot_serve_the_next_crowd() -> None:
@@ -293,3 +296,17 @@ def test_instances_live_in_the_process_only(outside: Outside) -> None:
     outside.ask("POST", f"{path}/react", {"args": 1})
     name = f"reactor/{path.rpartition('/')[2]}"
     assert instances.pool_of(outside.engine.services, name).claim(0).lasting
+
+
+def test_d_order_what_may_not_be_asked_is_told_before_what_is_wrong_with_it(
+    outside: Outside,
+) -> None:
+    """D-ORDER: 413, then 403, then 400, then 404."""
+    path, stranger = f"{_reactor(outside)}/react", outside.key_with("token:create")
+    long, wrong = {"args": "x" * 1_000_000, "more": 1}, {"args": 1, "more": 1}
+    bodies = (long, wrong, ["no object"])
+    asked = [outside.ask("POST", path, body, key=stranger).status for body in bodies]
+    assert asked == [413, 403, 403]
+    assert [outside.ask("POST", path, body).status for body in bodies] == [413, 400, 400]
+    assert outside.ask("POST", "/reactors/none/react", wrong).status == 400
+    assert outside.ask("POST", "/reactors/none/react", {}).status == 404

@@ -369,3 +369,30 @@ def _places(body: Any) -> Any:
         for index, value in enumerate(body):
             yield body, index
             yield from _places(value)
+
+
+def _logged(acme: Deployment) -> list[str]:
+    entries = acme.ask("GET", "/logs", key=acme.key_with("log:read")).body["data"]
+    return [entry["operation"] for entry in entries]
+
+
+def test_d_logs_what_a_duplicate_changes_is_logged_and_what_it_does_not_is_not(
+    deploy: Callable[..., Deployment],
+) -> None:
+    """D-LOGS, D-INTENT: one entry per operation that changes state, though it made no token."""
+    acme = _deduplicating(deploy(dedup={"record": "update_existing"}))
+    acme.tokenize({"type": "token", "data": "x"})
+    acme.tokenize([{"type": "token", "data": "x"}, "x"])
+    assert _logged(acme) == ["token:create"]
+    brings: tuple[dict[str, Any], ...] = (
+        {"metadata": {"a": "1"}},
+        {"search_indexes": ["{{ data }}"]},
+    )
+    for more in brings:
+        acme.tokenize([{"type": "token", "data": "x", **more}, "x"])
+    assert _logged(acme) == ["token:create", "token:update", "token:update"]
+    key = acme.key_with("token-intent:create", "token:create")
+    intent = acme.ask("POST", "/token-intents", {"type": "token", "data": "x"}, key=key).body["id"]
+    record = acme.tokenize({"type": "token", "token_intent_id": intent}, key=key)
+    assert record["_extras"]["deduplicated"]
+    assert _logged(acme)[3:] == ["token-intent:create", "token-intent:delete"]

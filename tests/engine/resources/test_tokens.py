@@ -46,10 +46,25 @@ def test_post_tokens_takes_one_token_request_object(acme: Deployment, body: Any)
 def test_plaintext_reads_show_data_to_those_who_may_read(
     deploy: Callable[..., Deployment],
 ) -> None:
-    """D-READ, the reading with plaintext."""
+    """D-READ, the reading with plaintext; D-LOGS, one entry an operation that reads it."""
     acme = deploy(tokens={"plaintext_reads": True})
-    record = _create(acme, data="Ada")
+    record = _create(acme, data="Ada", search_indexes=["{{ data }}"])
     assert acme.ask("GET", f"/tokens/{record['id']}").body["data"] == "Ada"
+    reads = 1
+    query = {"query": "data:Ada"}
+    for method, path, body in (
+        ("GET", "/tokens", None),
+        ("POST", "/tokens/search", query),
+        ("GET", "/tokens?type=card", None),  # nothing to read
+    ):
+        shown = acme.ask(method, path, body).body["data"]
+        assert {each["data"] for each in shown} <= {"Ada"}
+        reads += len(shown)
+    searcher = acme.key_with("token:search", "log:read")
+    (found,) = acme.ask("POST", "/tokens/search", query, key=searcher).body["data"]
+    assert "data" not in found
+    logged = acme.ask("GET", "/logs", key=searcher).body["data"]
+    assert [entry["operation"] for entry in logged].count("token:read") == reads == 3
 
 
 def test_a_list_goes_page_by_page_in_order_of_creation(acme: Deployment) -> None:
@@ -255,3 +270,52 @@ def test_tokens_of_another_tenant_are_not_there(acme: Deployment) -> None:
     assert acme.ask("DELETE", f"/tokens/{token}", key=key).status == 404
     assert acme.ask("POST", "/detokenize", f"{{{{ {token} }}}}", key=key).status == 400
     assert acme.ask("GET", "/tokens", key=key).body["data"] == []
+
+
+def test_an_identifier_is_one_whatever_the_case_of_its_letters(acme: Deployment) -> None:
+    """REC-ID: a UUID is read without regard to case (RFC 9562)."""
+    token = _create(acme)["id"]
+    for path in (f"/tokens/{token.upper()}", f"/tokens/{token}"):
+        assert acme.ask("GET", path).body["id"] == token
+    assert _reveal(acme, token.upper()) == "x"
+
+
+def test_detokenize_of_nothing_is_the_body_and_nobodys_secret(acme: Deployment) -> None:
+    """D-DETOKENIZE, D-LOGS: no expression, no change and no log entry; the right is asked for.
+
+    QUO-DETOKENIZE: nothing counts.
+    """
+    acme.engine.set_quota(acme.tenant, "Detokenize Limit", 0)
+    bodies: tuple[Any, ...] = ({}, [], {"a": ["{ x }", 1, None]}, "plain", 5)
+    for body in bodies:
+        assert acme.ask("POST", "/detokenize", body).body == body
+        assert acme.ask("POST", "/detokenize", body, key=acme.key_with("token:use")).status == 403
+    assert acme.ask("GET", "/logs", key=acme.key_with("log:read")).body["data"] == []
+
+
+def test_d_order_a_token_that_may_not_be_read_comes_before_one_that_is_not_there(
+    acme: Deployment,
+) -> None:
+    """D-ORDER: 403 before the 400 that names the unknown, which comes before the quota."""
+    card = acme.tokenize(CARD)["id"]
+    both = [f"{{{{ {card} }}}}", "{{ 0b1e9c4e-0000-4000-8000-000000000000 }}"]
+    reader = acme.key_with("token:read", container="/general/")
+    assert acme.ask("POST", "/detokenize", both, key=reader).status == 403
+    refused = acme.ask("POST", "/detokenize", both * 4)
+    assert (refused.status, set(refused.body["errors"])) == (400, {"/1", "/3", "/5", "/7"})
+
+
+def test_quo_cvc_a_delayed_request_comes_too_late_at_its_release(
+    deploy: Callable[..., Deployment],
+) -> None:
+    """QUO-CVC, D-THROTTLE delay: a request is carried out at its release, not at its arrival."""
+    acme = deploy(limits={"throttle": "delay"})
+    tenant = acme.engine.create_tenant("T", kind="test", quotas={"CVC Retention": "10s"})
+    key = acme.principal({"token:create", "token:read"}, tenant=tenant)[1]
+    card = acme.tokenize(CARD, key=key)["id"]
+    asked = f"{{{{ {card} }}}}"
+    for _ in range(49):
+        assert acme.ask("POST", "/detokenize", asked, key=key).body["cvc"] == "123"
+    late = acme.ask("POST", "/detokenize", asked, key=key)
+    assert (late.decision.outcome, late.decision.wait_ns) == ("delayed", HOUR_NS // 360)
+    assert "cvc" not in late.body

@@ -61,6 +61,17 @@ def test_what_is_deleted_or_replaced_is_in_no_file(path: Path) -> None:
         assert sealed(99, "secret") in content
 
 
+def test_a_replaced_secret_is_in_no_file_though_nothing_else_was_erased(path: Path) -> None:
+    """Key rotation: what the old master key opens is not left in the write-ahead log."""
+    old, new = sealed(1, "secret"), sealed(2, "secret")
+    with closing(SqliteStore(path)) as store:
+        for secret in (old, new):
+            with store.transaction():
+                store.put_secret("dek", secret)
+        content = bytes_of(path)
+        assert (old in content, new in content) == (False, True)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_copy_of_what_was_erased_survives_any_history(path: Path, seed: int) -> None:
     """Trees that are balanced move rows; the cells of ciphertexts must not move with them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.model import EncryptionKey, Intent, Key
 from engine.store import MemoryStore, Store, TokenFilter
@@ -58,7 +59,7 @@ def change_everything_and_fail(store: Store) -> None:
         store.update_token(card(1, 70, metadata=None))
         store.delete_token(TENANT, uuid(2))
         store.delete(Intent, uuid(3))
-        store.put(replace(key(4), text_hash=b"other"))
+        store.put(dataclasses.replace(key(4), text_hash=b"other"))
         store.expire_logs(TENANT, 99)
         store.add_log(log(7, 10))
         store.put_secret("dek", b"two")
@@ -139,7 +140,7 @@ def test_a_cvc_and_an_intent_go_at_their_instant(store: Store) -> None:
     with store.transaction():
         assert store.expire(50) == 1
         bare = store.token(TENANT, uuid(1))
-        assert bare == card(1, 50)._replace(sealed_cvc=None, cvc_until_ns=None)
+        assert bare == replace(card(1, 50), sealed_cvc=None, cvc_until_ns=None)
         assert store.get(Intent, uuid(3)) is not None
         assert store.next_deadline_ns() == 55
         assert store.expire(100) == 2
@@ -221,3 +222,19 @@ def test_memory_holds_no_reference_to_what_it_erased() -> None:
         store.expire(50)
         store.delete_token(TENANT, uuid(2))
     assert [sys.getrefcount(cvc), sys.getrefcount(data)] == ours
+
+
+def test_quo_cvc_a_deletion_that_is_undone_leaves_the_deadline(store: Store) -> None:
+    """QUO-CVC: a cvc is erased in its time, whatever was begun and given up before."""
+    with store.transaction():
+        store.add_tokens([card(1, 50)])
+    store.begin()
+    assert store.delete_token(TENANT, uuid(1))
+    assert store.expire(60) == 0
+    store.rollback()
+    with store.transaction():
+        assert store.next_deadline_ns() == 50
+        assert store.expire(60) == 1
+        kept = store.token(TENANT, uuid(1))
+    assert kept is not None
+    assert kept.sealed_cvc is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.errors import StoreError
 from engine.model import Key, Token
@@ -54,9 +55,9 @@ def test_the_oldest_of_equal_tokens_is_the_duplicate(store: Store) -> None:
         assert store.duplicate(OTHER_TENANT, same) is None
         store.delete_token(TENANT, first.id)
         assert store.duplicate(TENANT, same) == second
-        store.update_token(second._replace(dedup_hash=b"changed"))
+        store.update_token(replace(second, dedup_hash=b"changed"))
         assert store.duplicate(TENANT, same) == third
-        assert store.duplicate(TENANT, b"changed") == second._replace(dedup_hash=b"changed")
+        assert store.duplicate(TENANT, b"changed") == replace(second, dedup_hash=b"changed")
         store.delete_token(TENANT, third.id)
         assert store.duplicate(TENANT, same) is None
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from engine.errors import StoreError
 from engine.model import Application, Intent, Job, JobResult, Key, Proxy, Tenant, Token
@@ -130,7 +131,7 @@ class Agreement(RuleBasedStateMachine):
     def add(self, tokens: list[Token], at_ns: int, until_ns: int | None) -> None:
         cvc = None if until_ns is None else b"cvc"
         added = [
-            each._replace(created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc)
+            replace(each, created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc)
             for each in tokens
         ]
         self.both("add_tokens", added)
@@ -142,7 +143,7 @@ class Agreement(RuleBasedStateMachine):
         cvc = None if until_ns is None else b"changed cvc"
         self.both(
             "update_token",
-            new._replace(created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc),
+            replace(new, created_at_ns=at_ns, cvc_until_ns=until_ns, sealed_cvc=cvc),
         )
 
     @rule(tenant_id=TENANTS, number=NUMBERS)

@@ -24,6 +24,7 @@ from engine.tokens import (
     create_token,
     decide,
     dedup_hashes,
+    index_message,
     merge_existing,
     record,
     timestamp,
@@ -298,6 +299,21 @@ def test_d_dedup_record_update_existing_merges(
     (draft,) = validate(walk(card({"x": "1", "y": "2"}), rules), rules)
     with pytest.raises(Problem, match="more than 2 entries"):
         merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+
+
+def test_d_dedup_record_what_is_merged_is_found_by_what_is_stored(
+    keys: TenantKeys, make: Make, make_rules: MakeRules
+) -> None:
+    """An equal number with another month: the index is of the month that is stored."""
+    rules = make_rules(dedup={"record": "update_existing"})
+    month = {"search_indexes": ["{{ data.expiration_month }}"]}
+    _, (stored,) = make(card(expiration_month=12))
+    (draft,) = validate(walk(card(expiration_month=1) | month, rules), rules)
+    merged = merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+    assert merged.index_hashes == (keys.index(index_message(("expiration_month",), 12)),)
+    _, (bare,) = make(card())
+    with pytest.raises(Problem, match="selects nothing of the token that exists"):
+        merge_existing(bare, draft, keys, rules, cvc_until_ns=1)
 
 
 def test_a_token_sealed_for_one_place_opens_nowhere_else(make: Make, keys: TenantKeys) -> None:

@@ -246,3 +246,48 @@ def test_everything_else_is_named_at_once(
     for no_object in no_objects:
         with pytest.raises(Problem, match="merge patch"):
             patched(card, no_object, keys, rules)
+
+
+def test_d_card_a_cvc_that_is_gone_is_not_asked_for_again(
+    keys: TenantKeys, make_rules: MakeRules
+) -> None:
+    """D-CARD all required, QUO-CVC: a card stays changeable when its cvc has had its time."""
+    rules = make_rules(card_all_required=True)
+    whole = {"number": NUMBER, "expiration_month": 12, "expiration_year": 2030, "cvc": "123"}
+    card = made({"type": "card", "data": whole}, keys, rules)
+    data = opened(card, keys)
+    change = validate_patch({"data": {"expiration_month": 1}}, card, data, None, rules)
+    later = apply_change(card, change, keys, rules, cvc_until_ns=200)
+    assert opened(later, keys) == {
+        "number": NUMBER,
+        "expiration_month": 1,
+        "expiration_year": 2030,
+    }
+    for gone in ({"cvc": None}, {"expiration_year": None}):
+        with pytest.raises(Problem):
+            validate_patch({"data": gone}, card, data, "123", rules)
+    with pytest.raises(Problem):
+        validate_patch({"data": {"expiration_year": None}}, card, data, None, rules)
+
+
+def test_d_cvc_derive_what_was_derived_from_a_cvc_goes_with_it(
+    keys: TenantKeys, make_rules: MakeRules
+) -> None:
+    """D-CVC-DERIVE allow, D-CVC: a card stays changeable, and then says nothing of its old cvc."""
+    rules = make_rules(cvc_derive="allow")
+    body = {
+        "type": "card",
+        "data": {"number": NUMBER, "cvc": "123"},
+        "search_indexes": ["{{ data.cvc }}", "{{ data.number }}"],
+        "fingerprint_expression": "{{ data.cvc }}",
+    }
+    card = made(body, keys, rules)
+    with_cvc = patched(card, {"metadata": {"a": "b"}}, keys, rules)
+    assert with_cvc.fingerprint_expression == "{{ data.cvc }}"
+    assert len(with_cvc.index_hashes) == 2
+    change = validate_patch({"metadata": {"a": "b"}}, card, opened(card, keys), None, rules)
+    later = apply_change(card, change, keys, rules, cvc_until_ns=999)
+    assert later.fingerprint_expression == "{{ data.number }}"
+    assert later.search_indexes == ("{{ data.number }}",)
+    assert later.index_hashes == card.index_hashes[1:]
+    assert later.fingerprint != card.fingerprint

@@ -136,8 +136,38 @@ def test_a_pair_of_surrogates_is_one_character(raw: bytes) -> None:
     assert parse(raw) == "😀"
 
 
-def test_deep_but_reasonable_nesting_is_read() -> None:
-    assert parse(b"[" * 900 + b"]" * 900) is not None
+@pytest.mark.parametrize("levels", [200, 300, 900, 985, 1_000, 1_020])
+def test_deep_but_reasonable_nesting_is_read_and_written(levels: int) -> None:
+    """Whatever is read can be written, and neither leans on Python's own stack."""
+    for opened, closed in ((b"[", b"]"), (b'[{"k":[],"l":', b"}]"), (b'{"\xc3\xa9":[1,', b"]}")):
+        times = levels // opened.count(b"[") if b"{" not in opened else levels // 2
+        raw = opened * times + b'"\xc3\xa9\\n"' + closed * times
+        value = parse(raw)
+        assert dumps(value) == raw
+        assert dumps(check_value(value)) == raw
+
+
+def test_nesting_beyond_all_reason_is_refused() -> None:
+    with pytest.raises(Problem, match="nested deeper"):
+        parse(b"[" * 1_025 + b"]" * 1_025)
+
+
+def test_what_orjson_does_not_write_is_written_as_it_would_be() -> None:
+    """Depth and huge integers apart, there is one way to write a value."""
+    value: Any = {"a": [1, 1.5, True, None, "é\n"], "": {}, "b": [[]], "c": {"d": {"e": []}}}
+    deep = value
+    for _ in range(300):
+        deep = [deep, 10**30]
+    written = dumps(deep)
+    assert written.startswith(b"[" * 300 + dumps(value) + b",1000000")
+    assert json.loads(written) == deep
+
+
+def test_an_integer_that_python_would_not_write_is_refused() -> None:
+    assert check_value([10**4_000]) == [10**4_000]
+    assert dumps([10**4_000]) == b"[1" + b"0" * 4_000 + b"]"
+    with pytest.raises(Problem, match="number beyond the range"):
+        check_value([10**5_000])
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,24 @@ def test_a_rotation_that_was_rolled_back_can_be_repeated(vault: Vault, store: Se
     vault.forget("t")
     assert vault.of("t").open("/", "id", sealed, "data") == b"secret"
     vault.of("made in between")
+    Vault(MASTER, os.urandom, store).verify()  # a crash now leaves a store that one key opens
     vault.rotate(bytes(32))
+    Vault(bytes(32), os.urandom, store).verify()
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_no_key_is_made_under_a_master_key_that_another_process_has_replaced(
+    vault: Vault, store: Secrets, *, confirmed: bool
+) -> None:
+    """Two master keys in one store would leave none that opens it."""
+    sealed = vault.of("t").seal("/", "id", b"secret", "data")
+    if confirmed:
+        vault.confirm()
+    Vault(MASTER, os.urandom, store).rotate(bytes(32))
+    with pytest.raises(VaultError, match="rotated to another master key; start again with that"):
+        vault.of("new")
+    if confirmed:
+        assert vault.of("t").open("/", "id", sealed, "data") == b"secret"
     Vault(bytes(32), os.urandom, store).verify()
 
 

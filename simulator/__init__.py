@@ -10,8 +10,9 @@ runs, `coverage` fires every limit once, `sweep` plays many values.
 Each name is imported when it is first asked for, so that a command loads only what it needs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from simulator.comparing import Comparison, compare
@@ -58,13 +59,4 @@ _HOMES: Final = {
     "sweep": "simulator.sweeping",
 }
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 # reason: whatever goes by the name
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'simulator' has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = on_demand(__name__, _HOMES)

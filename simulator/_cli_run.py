@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_arguments",
+    "add_columns",
     "console",
     "count_of",
     "print_head",
@@ -52,8 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the invariant checkers (on)",
     )
     parser.add_argument("--out", metavar="DIR", help="folder of the results (runs/<name>-<seed>)")
+    add_columns(parser)
     parser.add_argument("--force", action="store_true", help="replace the results in that folder")
     parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that says which columns a run's rows are kept with."""
+    parser.add_argument(
+        "--columns",
+        metavar="NAMES",
+        help="columns that requests.parquet keeps, as t_ns,key,outcome; decisions stands for "
+        "t_ns,key,outcome,rule,wait_ns (all)",
+    )
 
 
 def seed_of(text: str) -> int:
@@ -76,12 +88,14 @@ def run(args: argparse.Namespace) -> int:
     from simulator.progress import progress_bar
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
+    from simulator.results.choosing import choose_columns
     from simulator.running import resolve, run_once
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
     warm_up_ns = scenario.warm_up_ns if args.warm_up is None else parse_duration_ns(args.warm_up)
     out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
+    columns = choose_columns(args.columns)
     check_out(out, force=args.force)
     if args.replications > 1:
         from simulator._cli_studies import run_replications
@@ -98,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
             warm_up_ns=warm_up_ns,
             check=args.check,
             out=out,
+            columns=columns,
             force=args.force,
             progress=progress,
             extra=lambda _: {"command": command},
@@ -121,7 +136,12 @@ def repeated_command(args: argparse.Namespace) -> list[str]:
     words = ["python", "-m", "simulator", "run", args.scenario]
     if args.fidelity != "engine":
         words += ["--fidelity", args.fidelity]
-    for flag, value in (("--seed", args.seed), ("--warm-up", args.warm_up), ("--out", args.out)):
+    for flag, value in (
+        ("--seed", args.seed),
+        ("--warm-up", args.warm_up),
+        ("--out", args.out),
+        ("--columns", args.columns),
+    ):
         if value is not None:
             words += [flag, str(value)]
     if args.replications > 1:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from simulator.replicating import Interval
     from simulator.scenario import Scenario
     from simulator.searching import Trial
 
@@ -42,6 +43,7 @@ def run_replications(
     """Play replications; the first one's rows and report are kept, of the others their metrics."""
     from simulator._cli_run import console, print_head, repeated_command
     from simulator.report import REPORT_FILE
+    from simulator.results.choosing import choose_columns
     from simulator.running import run_replicated
 
     count = args.replications
@@ -57,6 +59,7 @@ def run_replications(
         warm_up_ns=warm_up_ns,
         check=args.check,
         out=out,
+        columns=choose_columns(args.columns),
         force=args.force,
         told=None if args.quiet else _teller(count),
         command=command,
@@ -174,11 +177,7 @@ def run_capacity(args: argparse.Namespace) -> int:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a value at first")
 
     def tell(trial: Trial) -> None:
-        i = trial.interval
-        print(
-            f"{args.vary} = {trial.value}: {trial.verdict} "
-            f"({i.mean:g}, from {i.low:g} to {i.high:g}, {i.values} runs)"
-        )
+        print(f"{args.vary} = {trial.value}: {trial.verdict} ({_spread(trial.interval)})")
 
     found = capacity(
         scenario,
@@ -191,15 +190,26 @@ def run_capacity(args: argparse.Namespace) -> int:
         seed=seed,
         told=None if args.quiet else tell,
     )
+    surely = "surely" if args.replications > 1 else "in its one run"
     if found.keeps is None:
-        print(f"{found.condition} surely holds nowhere from {args.between[0]} up")
+        print(f"{found.condition} {surely} holds nowhere from {args.between[0]} up")
     else:
-        print(f"{found.condition} surely holds up to {args.vary} = {found.keeps}")
+        print(f"{found.condition} {surely} holds up to {args.vary} = {found.keeps}")
     if found.breaks is None:
         print(f"it is nowhere sure to break, up to {args.between[1]}")
     else:
-        print(f"it surely does not hold at {args.vary} = {found.breaks}")
+        print(f"it {surely} does not hold at {args.vary} = {found.breaks}")
     return 0 if found.keeps is not None else 1
+
+
+def _spread(interval: Interval) -> str:
+    """Return an interval in words."""
+    if interval.values == 0:
+        return "no value"
+    if interval.values == 1:
+        return f"{interval.mean:g}, 1 run"
+    low, high = interval.low, interval.high
+    return f"{interval.mean:g}, from {low:g} to {high:g}, {interval.values} runs"
 
 
 # --- compare ---

@@ -17,8 +17,9 @@ from typing import Any, Final, Literal
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.replicating import Interval, interval_of, line_of
+from simulator.replicating import NONE_IS_0, Interval, interval_of, line_of
 from simulator.results import Result
+from simulator.results.choosing import refuse_missing
 from simulator.scenario import METRICS
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -69,16 +70,19 @@ class Comparison:
     def said(self) -> str:
         """How the pairs were made, in words."""
         if self.same_rows:
-            return "the same rows"
+            return "the same rows" if self.paired else "the same rows, but not the same warm-up"
         if self.paired == "seeds":
             return f"paired by seed ({self.pairs} pairs)"
         if self.paired == "slices":
             return f"paired by time ({self.pairs} slices; intervals a little too narrow)"
-        return "not paired: the runs differ in length, so there are no intervals"
+        return "not paired: the runs differ in length or warm-up, so there are no intervals"
 
 
 def compare(a: Result | str | Path, b: Result | str | Path) -> Comparison:
-    """Compare two results, or two runs' folders. Raises `InputError` where a folder holds none."""
+    """Compare two results, or two runs' folders; metrics that only one log tells are left out.
+
+    Raises `InputError` where a folder holds none, and where a log lacks time or outcome.
+    """
     results = tuple(each if isinstance(each, Result) else Result.load(each) for each in (a, b))
     one, other = results
     names = (_name(a, one), _name(b, other))
@@ -88,22 +92,42 @@ def compare(a: Result | str | Path, b: Result | str | Path) -> Comparison:
     if len(seeds) > 1:
         pairs = [(lines[0][seed], lines[1][seed]) for seed in seeds]
         return Comparison(names, same, "seeds", len(pairs), _differences(pairs))
-    whole = (line_of(one), line_of(other))
-    if one.summary["duration_ns"] != other.summary["duration_ns"]:
-        return Comparison(names, same, None, 1, _differences([whole]))
+    if same and one.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
+        one = other = max(results, key=lambda result: len(result.columns))
+    for name, result in zip(names, (one, other), strict=True):
+        refuse_missing(f"{name}, to be compared,", ("t_ns", "outcome"), result.columns)
+    whole = _told(_differences([(line_of(one), line_of(other))]), results)
+    if _span_ns(one) != _span_ns(other):
+        return Comparison(names, same, None, 1, whole)
     sliced = _slices(one), _slices(other)
     found = []
-    for change in _differences([whole]):
-        if change.metric in METRICS:
+    for change in whole:
+        if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
             column = METRICS[change.metric].column
             steps = (sliced[1][column] - sliced[0][column]).astype(float)
-            interval = interval_of(steps.tolist())
             scale = len(steps) if change.metric in _ADD_UP else 1
-            found.append(_placed(change, interval, scale))
+            found.append(_placed(change, interval_of(steps.tolist()), scale))
+        else:
+            found.append(change)
     return Comparison(names, same, "slices", _SLICES, tuple(found))
 
 
-_ADD_UP: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked"})
+def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple[Difference, ...]:
+    """Leave out what one of the logs does not tell, where one keeps fewer columns."""
+    if not any("columns" in result.summary for result in results):
+        return changes
+    return tuple(change for change in changes if not math.isnan(change.change.mean))
+
+
+_ADD_UP: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
+"""What is the sum of its slices, and 0 in one without rows."""
+
+_OF_THE_WHOLE: Final = frozenset({"first_refusal"})
+"""What says nothing in a slice."""
+
+
+def _span_ns(result: Result) -> tuple[int, int]:
+    return result.summary["warm_up_ns"], result.summary["duration_ns"]
 
 
 def _placed(change: Difference, interval: Interval, scale: int) -> Difference:
@@ -132,9 +156,11 @@ def _replicated(result: Result) -> dict[int, Mapping[str, float]]:
 def _differences(
     pairs: list[tuple[Mapping[str, float], Mapping[str, float]]],
 ) -> tuple[Difference, ...]:
-    names = dict.fromkeys(name for pair in pairs for line in pair for name in line)
+    lines = [line for pair in pairs for line in pair]
     found = []
-    for name in names:
+    for name in dict.fromkeys(name for line in lines for name in line):
+        if not name.startswith(NONE_IS_0) and any(name not in line for line in lines):
+            continue  # what only one of the scenarios has
         a = [line.get(name, 0.0) for line, _ in pairs]
         b = [line.get(name, 0.0) for _, line in pairs]
         change = interval_of([after - before for before, after in zip(a, b, strict=True)])
@@ -147,7 +173,10 @@ def _differences(
 
 
 def _slices(result: Result) -> pd.DataFrame:
-    start_ns, end_ns = result.summary["warm_up_ns"], result.summary["duration_ns"]
+    start_ns, end_ns = _span_ns(result)
     width_ns = max(1, -(-end_ns // _SLICES))
     frame = result.metrics(by="time", bin=width_ns)
-    return frame.reindex(range(start_ns // width_ns * width_ns, end_ns, width_ns))
+    whole = frame.reindex(range(start_ns // width_ns * width_ns, end_ns, width_ns))
+    columns = [METRICS[metric].column for metric in sorted(_ADD_UP)]
+    whole[columns] = whole[columns].fillna(0)
+    return whole

@@ -30,6 +30,7 @@ from simulator.scenario import METRICS, Scenario, dump, loads
 
 __all__ = [
     "CONFIDENCE",
+    "NONE_IS_0",
     "Interval",
     "Replication",
     "Replicator",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 CONFIDENCE: Final = 0.95
+NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
+"""Beginnings of the metrics that a run keeps only where there is some: one that lacks it had 0."""
 _WORTH_S: Final = 6.0
 """Work that is shorter than this is done before other processes have started."""
 
@@ -105,7 +108,8 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
         else float("nan")
         for name, metric in METRICS.items()
     }
-    shares = dict(result.metrics("group")["refused_share"]) if result.groups else {}
+    grouped = bool(result.groups) and "client" in result.columns
+    shares = dict(result.metrics("group")["refused_share"]) if grouped else {}
     for group in result.groups:
         line[f"refused_share{{client='{group}'}}"] = float(shares.get(group, float("nan")))
     for clause in result.summary["clauses"]:

@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 
 from engine.errors import InputError
 from engine.files import parse_duration_ns
-from simulator.backends import Fidelity, simulate
+from simulator.backends import Fidelity, seed_in_force, simulate
 from simulator.progress import Progress, in_notebook, progress_bar
 from simulator.replicating import CONFIDENCE, Replication, intervals, replication_of, replicator
 from simulator.results import Result, check_out, out_folder
-from simulator.results.measuring import measure_condition, subject_of
+from simulator.results.choosing import columns_to_keep, refuse_missing
+from simulator.results.measuring import columns_of, measure_condition, subject_of
 from simulator.scenario import Scenario, dump, load, loads
 
 __all__ = [
@@ -48,6 +49,11 @@ def resolve(scenario: ScenarioLike) -> Scenario:
     """Return the scenario. Raises `InputError` with file:line:col where a file has a fault."""
     if isinstance(scenario, Scenario):
         return scenario
+    if not isinstance(scenario, str | Path):
+        raise InputError(
+            f"scenario = {type(scenario).__name__} must be a Scenario, a file's path, the name of"
+            " a built-in one, or TOML text"
+        )
     if isinstance(scenario, str) and "\n" in scenario:
         return loads(scenario)
     return load(scenario)
@@ -62,6 +68,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     replications: int = 1,
     check: bool = True,
     out: str | Path | None = None,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     progress: bool | None = None,
 ) -> Result:
@@ -75,9 +82,12 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
         `Result.replications` has the intervals of the metrics over all of them.
     check: run the invariant checkers. out: a folder for the rows, the summary and the report;
         without it the rows stay in memory. force: replace what an earlier run left there.
+    columns: those of the rows that the folder's file keeps, as names or a text with commas; all
+        unless given, and `decisions` stands for t_ns, key, outcome, rule and wait_ns.
     progress: show a bar; left out, in notebooks only.
 
-    Raises `InputError` for a scenario that cannot be, or a folder that cannot be written.
+    Raises `InputError` for a scenario that cannot be, a folder that cannot be written, or columns
+    that are unknown or too few for the scenario's thresholds.
 
     >>> result = run("management-loop", fidelity="limits")
     >>> result.summary["totals"]["offered"] > 0, result.violations
@@ -95,6 +105,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
             warm_up_ns=warm_up_ns,
             check=check,
             out=None if out is None else Path(out),
+            columns=columns_to_keep(columns, out),
             force=force,
             progress=tell,
         )
@@ -108,6 +119,7 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
     warm_up_ns: int | None = None,
     check: bool = True,
     out: Path | None = None,
+    columns: Sequence[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     extra: Callable[[Result], Mapping[str, Any]] | None = None,
@@ -116,6 +128,10 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
 
     The rest as `run` says.
     """
+    if columns is not None:
+        for threshold in scenario.thresholds:
+            needed = columns_of(threshold.that, warm_up=bool(warm_up_ns or scenario.warm_up_ns))
+            refuse_missing(f"columns, for the threshold {threshold.that},", needed, columns)
     place = nullcontext() if out is None else out_folder(out, force=force)
     with place as folder:
         result = simulate(
@@ -124,6 +140,7 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
             fidelity=fidelity,
             warm_up_ns=warm_up_ns,
             folder=folder,
+            columns=columns,
             check=check,
             progress=progress,
         )
@@ -151,6 +168,7 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     warm_up_ns: int | None = None,
     check: bool = True,
     out: Path | None = None,
+    columns: Sequence[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     told: Callable[[int], None] | None = None,
@@ -162,9 +180,14 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     """
     if replications < 1:
         raise InputError(f"replications = {replications} must be at least 1")
+    if replications > 1 and columns is not None:
+        raise InputError(
+            f"columns = {','.join(columns)} must be left out with replications; intervals are of"
+            " metrics that need every column"
+        )
     if out is not None:
         check_out(out, force=force)
-    seed = scenario.seed if seed is None else seed
+    seed = seed_in_force(scenario, seed)
     others: list[Replication] = []
     if replications > 1:
         with replicator() as player:
@@ -191,6 +214,7 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
         warm_up_ns=warm_up_ns,
         check=check,
         out=out,
+        columns=columns,
         force=force,
         progress=progress,
         extra=extra,

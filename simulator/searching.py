@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
-from simulator.backends import Fidelity
+from simulator.backends import Fidelity, seed_in_force
 from simulator.replicating import Interval, Replicator, interval_of, replicator
 from simulator.results.measuring import subject_of
 from simulator.running import ScenarioLike, resolve
@@ -88,7 +88,7 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     with replicator() as player:
         search = _Search(
             whole, vary, condition, scale, player, fidelity,
-            (replications, most_replications), whole.seed if seed is None else seed,
+            (replications, most_replications), seed_in_force(whole, seed),
         )  # fmt: skip
 
         def tried(number: Fraction) -> Verdict:
@@ -194,38 +194,43 @@ class _Search:
         self._fidelity = fidelity
         self._counts = counts
         self._seed = seed
-        self._name = subject_of(condition)
+        self._asked = dataclasses.replace(condition, metric="offered")
+        self._name, self._offered = subject_of(condition), subject_of(self._asked)
 
     def trial(self, number: Fraction) -> Trial:
         """Play a value until its verdict is sure, or the replications are used up."""
         text = self._scale.text(number)
         changed = with_value(self._scenario, self._path, value_of(text))
-        judged = _with_threshold(changed, self._condition)
+        judged = _with_thresholds(changed, self._condition, self._asked)
         first, most = self._counts
         values: list[float] = []
+        offered: list[float] = []
         count = first
         while True:
             seeds = range(self._seed + len(values), self._seed + count)
             found = self._player.play(judged, list(seeds), fidelity=self._fidelity, check=False)
             values += [replication.line[self._name] for replication in found]
+            offered += [replication.line[self._offered] for replication in found]
             interval = interval_of(values)
-            verdict = _verdict(self._condition, interval)
+            verdict = _verdict(self._condition, interval, asked=sum(offered) > 0)
             if verdict != "open" or count >= most:
                 return Trial(text, interval, verdict)
             count = min(most, 2 * count)
 
 
-def _with_threshold(scenario: Scenario, condition: Condition) -> Scenario:
-    return dataclasses.replace(scenario, thresholds=(Threshold(that=condition),))
+def _with_thresholds(scenario: Scenario, *conditions: Condition) -> Scenario:
+    thresholds = tuple(Threshold(that=condition) for condition in conditions)
+    return dataclasses.replace(scenario, thresholds=thresholds)
 
 
-def _verdict(condition: Condition, interval: Interval) -> Verdict:
+def _verdict(condition: Condition, interval: Interval, *, asked: bool) -> Verdict:
     """Return whether a whole interval keeps a condition, or breaks it, or neither.
 
-    A single value counts as sure of itself; no value at all breaks.
+    A single value counts as sure of itself. No value at all breaks, unless nobody asked: then there
+    is nothing to say.
     """
     if interval.values == 0:
-        return "breaks"
+        return "breaks" if asked else "open"
     ends = [interval.mean] if interval.values == 1 else [interval.low, interval.high]
     held = sum(condition.holds(end) for end in ends)
     if held == len(ends):

@@ -148,7 +148,10 @@ class EngineGate:
         response = found[0]
         add(now_ns, asked.row, attempt, verdict, wait_ns, service_ns, response.status)
         self._learn(asked, content, response)
-        return Answer(response.status, service_ns, wait_ns, body=_job(response))
+        answer = Answer(response.status, service_ns, wait_ns, body=_job(response))
+        if asked.plan is not None and decision.admitted:
+            return answer._replace(later=_at_once(answer))  # as if the outside had taken time
+        return answer
 
     def _later(  # reason: all that an answer on its way needs
         self,
@@ -216,12 +219,19 @@ def _job(response: Response) -> Json:
     return body if isinstance(body, dict) and response.ok and "upload_url" in body else None
 
 
+def _at_once(answer: Answer) -> Waiting:
+    """Answer after no time."""
+    yield from ()
+    return answer
+
+
 class _Made:
     """What a scenario's population is in an engine: made once, outside all limits."""
 
     def __init__(self, engine: Engine, scenario: Scenario, population: Population) -> None:
         limiter = engine.limiter
-        engine.limiter = Limiter({"Default": LimitTable(())}, engine.profile.limits)
+        free = dict.fromkeys(engine.tables, LimitTable(()))
+        engine.limiter = Limiter(free, engine.profile.limits)
         tenants = {
             tenant.name: engine.create_tenant(
                 tenant.name, tenant.kind, quotas=tenant.quotas.by_name(), settings=tenant.settings

@@ -193,7 +193,9 @@ class ClientRun:
                 answer = self._gate.put(now_ns, asked, content, attempt, self._service)
             if isinstance(answer, int):
                 answer = Answer(NO_STATUS, answer)
-            if answer.later is not None or awaits:
+            # A retry is counted from the answer, so that is waited for too.
+            retried = answer.latency_ns > 0 and self._again(answer, attempt)
+            if answer.later is not None or awaits or retried:
                 answer = yield from self._awaited(answer, serial)
                 now_ns = self._now_ns()
             if not self._again(answer, attempt):

@@ -5,6 +5,8 @@ What it is not: several runs, files or thresholds; those are `simulator.running`
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -16,7 +18,7 @@ from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.traffic.population import populate
 
-__all__ = ["FIDELITIES", "Fidelity", "simulate"]
+__all__ = ["FIDELITIES", "Fidelity", "seed_in_force", "simulate"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
@@ -29,18 +31,20 @@ def simulate(  # reason: what a run is told
     fidelity: Fidelity = "limits",
     warm_up_ns: int | None = None,
     folder: Path | None = None,
+    columns: Collection[str] | None = None,
     check: bool = True,
     progress: Progress | None = None,
 ) -> Result:
     """Play a scenario once; returns its result, with the rows in memory or in `folder`.
 
-    seed, warm_up_ns: the scenario's unless given. check: run the invariant checkers.
+    seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
+    of them unless given. check: run the invariant checkers.
 
     Raises `InputError` where the scenario needs bodies and the fidelity runs none.
     """
     if fidelity not in FIDELITIES:
         raise InputError(f"fidelity = {fidelity!r} must be one of {', '.join(FIDELITIES)}")
-    seed = scenario.seed if seed is None else seed
+    seed = seed_in_force(scenario, seed)
     warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
     profile, tables = profile_of(scenario), limit_tables_of(scenario)
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
@@ -60,7 +64,7 @@ def simulate(  # reason: what a run is told
         warm_up_ns,
         population.groups,
     )
-    book = RunBook(header, tables, profile.limits, folder=folder, check=check)
+    book = RunBook(header, tables, profile.limits, folder=folder, columns=columns, check=check)
     if fidelity == "compiled":
         from simulator.backends.compiled import simulate_compiled  # noqa: PLC0415 # reason: as above
 
@@ -72,10 +76,28 @@ def simulate(  # reason: what a run is told
     return book.close(gate.violations() if check else None)
 
 
+def seed_in_force(scenario: Scenario, asked: object = None) -> int:
+    """Return the seed of a run, the scenario's unless asked; raises `InputError` for what is none.
+
+    Replications count up from it, so it may lie a little above what a scenario may say.
+    """
+    if asked is None:
+        return scenario.seed
+    try:
+        seed = operator.index(asked)  # type: ignore[arg-type] # reason: what is no whole number raises
+    except TypeError:
+        seed = -1
+    if not 0 <= seed < 1 << 64:
+        raise InputError(f"seed = {asked!r} must be a whole number from 0 to 2^63 - 1")
+    return seed
+
+
 def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:
     """Return how long results are left out; raises `InputError` when nothing would be left."""
     warm_up_ns = scenario.warm_up_ns if asked_ns is None else asked_ns
-    if not 0 <= warm_up_ns < scenario.duration_ns:
+    if warm_up_ns < 0:
+        raise InputError(f"warm_up = {warm_up_ns} ns must be at least 0; take more")
+    if warm_up_ns >= scenario.duration_ns:
         raise InputError(
             f"warm_up = {format_duration(warm_up_ns)} must be below the duration, "
             f"{format_duration(scenario.duration_ns)}; take less"

@@ -134,7 +134,7 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
     sliders = {
         knob: widgets.IntSlider(
             value=knob.value,
-            min=1,
+            min=min(1, knob.value),
             max=knob.most,
             description=knob.label,
             continuous_update=True,

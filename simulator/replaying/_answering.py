@@ -16,6 +16,7 @@ from simulator.report import (
     Axis,
     Findings,
     count_text,
+    counted_text,
     gather,
     plain_text,
     share_text,
@@ -37,8 +38,9 @@ def print_answer(result: Result, console: Console) -> None:
     in_log_time = replayed["speed"] == "1"
     axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
     _print_headline(summary, console)
-    if findings.parties:
+    if summary["totals"]["refused"]:
         console.print(_by_clause(summary, findings, axis))
+    if findings.parties:
         console.print(_by_party(findings, axis))
     if "against" in summary:
         _print_against(summary, console)
@@ -50,9 +52,9 @@ def _print_headline(summary: dict[str, Any], console: Console) -> None:
     totals, replayed = summary["totals"], summary["replay"]
     console.print(
         Text(
-            f"{count_text(totals['offered'])} requests from"
-            f" {_counted(replayed['addresses'], 'address', 'addresses')} with"
-            f" {_counted(replayed['keys'], 'key', 'keys')}, over"
+            f"{counted_text(totals['offered'], 'request')} from"
+            f" {counted_text(replayed['addresses'], 'address', 'addresses')} with"
+            f" {counted_text(replayed['keys'], 'key')}, over"
             f" {span_text(replayed['log_span_ns'])} of log:"
             f" {count_text(totals['refused'])} would have been refused"
             f" ({share_text(totals['refused'], totals['offered'])})."
@@ -104,13 +106,15 @@ def _by_party(findings: Findings, axis: Axis) -> Table:
 
 def _print_against(summary: dict[str, Any], console: Console) -> None:
     against = summary["against"]
+    gained, lost, keys = (against[name] for name in ("gained", "lost", "keys_changed"))
     console.print(
         Text(
             f"Against {against['limits']}: {count_text(against['refused_old'])} refused before,"
-            f" {count_text(against['refused_new'])} now; {count_text(against['gained'])} requests"
-            f" gain, {count_text(against['lost'])} lose;"
-            f" {_counted(against['ips_changed'], 'address', 'addresses')} and"
-            f" {_counted(against['keys_changed'], 'key', 'keys')} notice."
+            f" {count_text(against['refused_new'])} now;"
+            f" {counted_text(gained, 'request gains', 'requests gain')},"
+            f" {counted_text(lost, 'loses', 'lose')};"
+            f" {counted_text(against['ips_changed'], 'address', 'addresses')} and"
+            f" {counted_text(keys, 'key notices', 'keys notice')}."
         )
     )
     parts = (("clause", "clauses", "clause"), ("key", "keys", "name"), ("address", "ips", "name"))
@@ -131,8 +135,8 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
 def _print_shadow(summary: dict[str, Any], console: Console) -> None:
     for line in summary["clauses"]:
         if line["shadow_refused"]:
-            count = count_text(line["shadow_refused"])
-            console.print(Text(f"{line['clause']} is in shadow and would refuse {count} requests."))
+            count = counted_text(line["shadow_refused"], "request")
+            console.print(Text(f"{line['clause']} is in shadow and would refuse {count}."))
 
 
 def _print_unparsed(replayed: dict[str, Any], console: Console) -> None:
@@ -157,7 +161,3 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
             no_wrap=column not in {"first", "last"},
         )
     return table
-
-
-def _counted(count: int, word: str, words: str) -> str:
-    return f"{count_text(count)} {word if count == 1 else words}"

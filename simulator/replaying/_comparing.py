@@ -6,95 +6,116 @@ round. The comparison is request by request, so what cancels out in totals is st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.replaying._arrivals import Arrivals
-from simulator.replaying._deciding import Decisions
+from simulator.replaying._deciding import Decisions, Told
 
-__all__ = ["SHOWN", "compare_decisions"]
+__all__ = ["SHOWN", "Comparison"]
 
 SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""
 
+_COUNTS: Final = ("refused_old", "refused_new", "gained", "lost")
+
 Numbers = npt.NDArray[np.int64]
 
 
-def compare_decisions(arrivals: Arrivals, old: Decisions, new: Decisions) -> dict[str, Any]:
-    """Return what `summary.json` says of a comparison.
+class Comparison:
+    """Takes what two tables decided about the same blocks, and counts by party and by verdict."""
 
-    `refused_old`, `refused_new`, `gained` and `lost` count requests, in total, by clause (by the
-    clause that refused, the reported one where several did), by key and by address; of keys and
-    addresses the `SHOWN` with the most changed requests are named, and `keys_changed` and
-    `ips_changed` say how many there are.
-    """
-    gained = new.passed & ~old.passed
-    lost = old.passed & ~new.passed
-    masks = (~old.passed, ~new.passed, gained, lost)
-    keys, keys_changed = _by(arrivals, masks, lambda party: arrivals.parties[party].key)
-    ips, ips_changed = _by(arrivals, masks, lambda party: arrivals.parties[party].ip)
-    return {
-        **{name: int(mask.sum()) for name, mask in zip(_COUNTS, masks, strict=True)},
-        "clauses": _by_clause(old, new, gained, lost),
-        "keys_changed": keys_changed,
-        "keys": keys,
-        "ips_changed": ips_changed,
-        "ips": ips,
-    }
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._per_party: Numbers = np.zeros((len(_COUNTS), len(arrivals.parties)), dtype=np.int64)
+        self._of_old = _PerVerdict()
+        self._of_new = _PerVerdict()
 
+    def take(self, old: Decisions, new: Decisions) -> None:
+        """Count what the older and the newer table say of one block."""
+        old_passed, new_passed = old.passed, new.passed
+        gained, lost = new_passed & ~old_passed, old_passed & ~new_passed
+        party = new.block.party
+        parties = len(self._arrivals.parties)
+        for place, mask in enumerate((~old_passed, ~new_passed, gained, lost)):
+            self._per_party[place] += np.bincount(party[mask], minlength=parties)
+        self._of_old.take(old, ~old_passed, gained)
+        self._of_new.take(new, ~new_passed, lost)
 
-_COUNTS: Final = ("refused_old", "refused_new", "gained", "lost")
+    def summary(self) -> dict[str, Any]:
+        """Return what `summary.json` says of a comparison.
 
+        `refused_old`, `refused_new`, `gained` and `lost` count requests, in total, by clause (by
+        the clause that refused, the reported one where several did), by key and by address; of keys
+        and addresses the `SHOWN` with the most changed requests are named, and `keys_changed` and
+        `ips_changed` say how many there are.
+        """
+        keys, keys_changed = self._by([who.key for who in self._arrivals.parties])
+        ips, ips_changed = self._by([who.ip for who in self._arrivals.parties])
+        totals = self._per_party.sum(axis=1).tolist()
+        return {
+            **dict(zip(_COUNTS, totals, strict=True)),
+            "clauses": self._by_clause(),
+            "keys_changed": keys_changed,
+            "keys": keys,
+            "ips_changed": ips_changed,
+            "ips": ips,
+        }
 
-def _by_clause(
-    old: Decisions, new: Decisions, gained: npt.NDArray[np.bool_], lost: npt.NDArray[np.bool_]
-) -> list[dict[str, Any]]:
-    """Count by clause: what it gained is what it refused before, what it lost it refuses now."""
-    lines: dict[str, dict[str, Any]] = {}
-    for decisions, refused, changed, mask in (
-        (old, "refused_old", "gained", gained),
-        (new, "refused_new", "lost", lost),
-    ):
-        whole = _per_verdict(decisions, ~decisions.passed)
-        some = _per_verdict(decisions, mask)
-        for (_, rule), count, part in zip(decisions.verdicts, whole, some, strict=True):
-            if rule is None or not count:
-                continue
-            clause = rule.partition(".")[0]
-            line = lines.setdefault(clause, {"clause": clause, **dict.fromkeys(_COUNTS, 0)})
-            line[refused] += count
-            line[changed] += part
-    return sorted(lines.values(), key=lambda line: line["clause"])
+    def _by_clause(self) -> list[dict[str, Any]]:
+        """Count by clause: what it gained it refused before, what it lost it refuses now."""
+        lines: dict[str, dict[str, Any]] = {}
+        for counted, refused, changed in (
+            (self._of_old, "refused_old", "gained"),
+            (self._of_new, "refused_new", "lost"),
+        ):
+            for rule, count, part in counted.by_rule():
+                clause = rule.partition(".")[0]
+                line = lines.setdefault(clause, {"clause": clause, **dict.fromkeys(_COUNTS, 0)})
+                line[refused] += count
+                line[changed] += part
+        return sorted(lines.values(), key=lambda line: line["clause"])
 
-
-def _per_verdict(decisions: Decisions, mask: npt.NDArray[np.bool_]) -> list[int]:
-    counts = np.bincount(decisions.verdict[mask], minlength=len(decisions.verdicts))
-    return [int(count) for count in counts]
-
-
-def _by(
-    arrivals: Arrivals,
-    masks: Iterable[npt.NDArray[np.bool_]],
-    name_of: Callable[[int], str | None],
-) -> tuple[list[dict[str, Any]], int]:
-    """Count by a party's name; return the lines that changed most, and how many changed."""
-    per_party = [
-        np.bincount(arrivals.party[mask], minlength=len(arrivals.parties)).tolist()
-        for mask in masks
-    ]
-    totals: dict[str | None, list[int]] = {}
-    for party, counts in enumerate(zip(*per_party, strict=True)):
-        if any(counts):
-            total = totals.setdefault(name_of(party), [0] * len(_COUNTS))
-            for place, count in enumerate(counts):
+    def _by(self, names: list[str | None] | list[str]) -> tuple[list[dict[str, Any]], int]:
+        """Count by a party's name; return the lines that changed most, and how many changed."""
+        totals: dict[str | None, list[int]] = {}
+        for party in np.flatnonzero(self._per_party.any(axis=0)).tolist():
+            total = totals.setdefault(names[party], [0] * len(_COUNTS))
+            for place, count in enumerate(self._per_party[:, party].tolist()):
                 total[place] += count
-    changed: list[dict[str, Any]] = [
-        {"name": name, **dict(zip(_COUNTS, counts, strict=True))}
-        for name, counts in totals.items()
-        if counts[2] or counts[3]
-    ]
-    changed.sort(key=lambda line: (-line["gained"] - line["lost"], line["name"] or ""))
-    return changed[:SHOWN], len(changed)
+        changed: list[dict[str, Any]] = [
+            {"name": name, **dict(zip(_COUNTS, counts, strict=True))}
+            for name, counts in totals.items()
+            if counts[2] or counts[3]
+        ]
+        changed.sort(key=lambda line: (-line["gained"] - line["lost"], line["name"] or ""))
+        return changed[:SHOWN], len(changed)
+
+
+class _PerVerdict:
+    """Of one table: by verdict, how many it refused, and how many of those the other let in."""
+
+    def __init__(self) -> None:
+        self._told = Told()
+        self._counts: Numbers = np.zeros((2, 0), dtype=np.int64)
+
+    def take(
+        self,
+        decisions: Decisions,
+        refused: npt.NDArray[np.bool_],
+        changed: npt.NDArray[np.bool_],
+    ) -> None:
+        self._told = decisions.told
+        size = len(decisions.told.verdicts)
+        grown: Numbers = np.zeros((2, size), dtype=np.int64)
+        grown[:, : self._counts.shape[1]] = self._counts
+        for place, mask in enumerate((refused, changed)):
+            grown[place] += np.bincount(decisions.verdict[mask], minlength=size)
+        self._counts = grown
+
+    def by_rule(self) -> list[tuple[str, int, int]]:
+        """Return the rules that refused anything, with both counts."""
+        counts = zip(self._told.verdicts, *self._counts.tolist(), strict=False)
+        return [(rule, whole, part) for (_, rule), whole, part in counts if rule and whole]

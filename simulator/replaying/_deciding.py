@@ -1,13 +1,15 @@
 """Arrivals in, decisions out, under SimPy: the limits alone, or the whole engine.
 
-Both take the columns of `Arrivals` and give the columns of `Decisions`, so that a pass over arrays
-can stand in their place. The order of decisions is the order of the rows: one SimPy process feeds
-them, and requests at one instant are decided in the log's order.
+Both take the blocks of `Arrivals` and give blocks of `Decisions`, so that a pass over arrays can
+stand in their place. The order of decisions is the order of the rows: one SimPy process feeds them,
+and requests at one instant are decided in the log's order. A block is handed on when each of its
+rows is answered, so what is held follows what is under way and not how long the log is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -18,9 +20,11 @@ import simpy
 from engine.limits import Limiter, LimitTable, Subject
 from engine.messages import Decision, Outcome
 from engine.profile import Profile
-from simulator.replaying._arrivals import Arrivals, Party
+from simulator.replaying._arrivals import BLOCK_ROWS, Arrivals, Block
+from simulator.replaying._parties import Party
+from simulator.results.tally import clauses_of
 
-__all__ = ["Decisions", "Fidelity", "Progress", "decide", "limit_subject"]
+__all__ = ["Ask", "Decisions", "Fidelity", "Progress", "Told", "decide", "limit_subject"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 Progress: TypeAlias = Callable[[int], None]
@@ -31,38 +35,57 @@ _NO_STATUS: Final = -1
 
 
 @dataclass(slots=True)
-class Decisions:
-    """What was decided, a row an arrival.
+class Told:
+    """What one pass over the arrivals says beside its rows; grows while it goes on.
 
-    verdict: numbers into `verdicts` (outcome and reported rule). wait_ns: the delay imposed, or
-    the exact time until admissible. latency_ns: from arrival to answer. status: -1 where no body
-    was run. shadow: how many each shadow rule would have refused.
+    verdicts: outcome and reported rule, as rows number them. shadow: how many each clause in
+    shadow would have refused so far.
     """
 
+    verdicts: list[tuple[Outcome, str | None]] = field(default_factory=lambda: [("admitted", None)])
+    shadow: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What was decided about a block of arrivals, a row an arrival.
+
+    verdict: numbers into `told.verdicts`. wait_ns: the delay imposed, or the exact time until
+    admissible. latency_ns: from arrival to answer. status: -1 where no body was run. unanswered:
+    how many rows are still under way.
+    """
+
+    block: Block
+    told: Told
     verdict: npt.NDArray[np.int64]
     wait_ns: npt.NDArray[np.int64]
     latency_ns: npt.NDArray[np.int64]
     status: npt.NDArray[np.int64]
-    verdicts: list[tuple[Outcome, str | None]] = field(default_factory=lambda: [("admitted", None)])
-    shadow: dict[str, int] = field(default_factory=dict)
+    unanswered: int = 0
 
     @classmethod
-    def empty(cls, rows: int) -> Decisions:
-        """Return `rows` rows that are still to be decided."""
-        verdict, wait_ns, latency_ns = (np.zeros(rows, dtype=np.int64) for _ in range(3))
-        return cls(verdict, wait_ns, latency_ns, np.full(rows, _NO_STATUS, dtype=np.int64))
+    def empty(cls, block: Block, told: Told) -> Decisions:
+        """Return the rows of a block that is still to be decided."""
+        verdict, wait_ns, latency_ns = (np.zeros(len(block), dtype=np.int64) for _ in range(3))
+        status = np.full(len(block), _NO_STATUS, dtype=np.int64)
+        return cls(block, told, verdict, wait_ns, latency_ns, status)
+
+    def __len__(self) -> int:
+        return len(self.block)
 
     def put(self, row: int, decision: Decision) -> None:
         """Write down one decision."""
         if decision.shadow:
-            for rule in decision.shadow:
-                self.shadow[rule] = self.shadow.get(rule, 0) + 1
+            shadow = self.told.shadow
+            for clause in clauses_of(decision.shadow):
+                shadow[clause] = shadow.get(clause, 0) + 1
         if decision.outcome == "admitted":
             return
+        verdicts = self.told.verdicts
         pair = (decision.outcome, decision.rule)
-        if pair not in self.verdicts:
-            self.verdicts.append(pair)
-        self.verdict[row] = self.verdicts.index(pair)
+        if pair not in verdicts:
+            verdicts.append(pair)
+        self.verdict[row] = verdicts.index(pair)
         self.wait_ns[row] = decision.wait_ns
         if decision.outcome == "delayed":
             self.latency_ns[row] = decision.wait_ns
@@ -70,8 +93,13 @@ class Decisions:
     @property
     def passed(self) -> npt.NDArray[np.bool_]:
         """Row by row, whether the request was let in, at once or delayed."""
-        good = np.array([outcome in {"admitted", "delayed"} for outcome, _ in self.verdicts])
+        verdicts = self.told.verdicts
+        good = np.array([outcome in {"admitted", "delayed"} for outcome, _ in verdicts])
         return np.asarray(good[self.verdict])
+
+
+Ask: TypeAlias = Callable[[Decisions, int, int, int], None]
+"""Decides about a row of a block at an instant, by a party, and writes it down."""
 
 
 def decide(
@@ -82,49 +110,73 @@ def decide(
     fidelity: Fidelity = "limits",
     seed: int = 0,
     progress: Progress | None = None,
-) -> Decisions:
-    """Put every arrival to the limits, in order."""
+    block_rows: int = BLOCK_ROWS,
+) -> Iterator[Decisions]:
+    """Put every arrival to the limits, in order; yield what is decided, block by block.
+
+    How many rows a block has changes nothing about them.
+    """
     if fidelity == "compiled":
         from simulator.replaying._batch import decide_at_once  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        return decide_at_once(arrivals, limits, profile, progress)
+        return decide_at_once(arrivals, limits, profile, progress, block_rows)
+    return _decide_under_simpy(arrivals, limits, profile, fidelity, seed, progress, block_rows)
+
+
+def _decide_under_simpy(
+    arrivals: Arrivals,
+    limits: LimitTable,
+    profile: Profile,
+    fidelity: Fidelity,
+    seed: int,
+    progress: Progress | None,
+    block_rows: int,
+) -> Iterator[Decisions]:
     environment = simpy.Environment(initial_time=0)
-    decisions = Decisions.empty(len(arrivals))
     if fidelity == "engine":
         from simulator.replaying._engine_asking import ask_engine  # noqa: PLC0415 # reason: loaded where it is asked for
 
-        ask = ask_engine(environment, arrivals, limits, profile, decisions, seed)
+        ask = ask_engine(environment, arrivals, limits, profile, seed)
     else:
-        ask = _ask_limiter(arrivals, limits, profile, decisions)
-    environment.process(_feed(environment, arrivals, ask, progress))
-    environment.run()
-    return decisions
+        ask = _ask_limiter(arrivals, limits, profile)
+    fed: deque[Decisions] = deque()
+    blocks = arrivals.blocks(block_rows)
+    environment.process(_feed(environment, blocks, ask, fed, progress))
+    while environment.peek() != float("inf"):
+        environment.step()
+        while fed and not fed[0].unanswered:
+            yield fed.popleft()
+    assert not fed, "every row is answered before the end"
 
 
 def _feed(
     environment: simpy.Environment,
-    arrivals: Arrivals,
-    ask: Callable[[int, int, int], None],
+    blocks: Iterator[Block],
+    ask: Ask,
+    fed: deque[Decisions],
     progress: Progress | None,
 ) -> Generator[simpy.Event, None, None]:
-    now_ns = 0
-    rows = zip(arrivals.t_ns.tolist(), arrivals.party.tolist(), strict=True)
-    for row, (at_ns, party) in enumerate(rows):
-        if at_ns > now_ns:
-            yield environment.timeout(at_ns - now_ns)
-            now_ns = at_ns
-        ask(row, now_ns, party)
-        if progress is not None and not row % _TELL_EVERY:
-            progress(row)
+    now_ns = number = 0
+    told = Told()
+    for block in blocks:
+        decisions = Decisions.empty(block, told)
+        rows = zip(block.t_ns.tolist(), block.party.tolist(), strict=True)
+        for row, (at_ns, party) in enumerate(rows):
+            if at_ns > now_ns:
+                yield environment.timeout(at_ns - now_ns)
+                now_ns = at_ns
+            ask(decisions, row, now_ns, party)
+            if progress is not None and not number % _TELL_EVERY:
+                progress(number)
+            number += 1
+        fed.append(decisions)
 
 
-def _ask_limiter(
-    arrivals: Arrivals, limits: LimitTable, profile: Profile, decisions: Decisions
-) -> Callable[[int, int, int], None]:
+def _ask_limiter(arrivals: Arrivals, limits: LimitTable, profile: Profile) -> Ask:
     limiter = Limiter({"Default": limits}, profile.limits)
     subjects = [limit_subject(party) for party in arrivals.parties]
 
-    def ask(row: int, now_ns: int, party: int) -> None:
+    def ask(decisions: Decisions, row: int, now_ns: int, party: int) -> None:
         decision = limiter.decide(now_ns, subjects[party])
         if decision.outcome != "admitted" or decision.shadow:
             decisions.put(row, decision)

@@ -6,7 +6,7 @@ an answer waits (a delayed throttle, a proxy), a SimPy process goes on with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from typing import Any, Final
 
 import simpy
@@ -17,8 +17,9 @@ from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
 from engine.service import Engine
 from engine.world import ModelWorld, Sleep
-from simulator.replaying._arrivals import Arrivals, Party
-from simulator.replaying._deciding import Decisions
+from simulator.replaying._arrivals import Arrivals
+from simulator.replaying._deciding import Ask, Decisions
+from simulator.replaying._parties import Party
 
 __all__ = ["ask_engine"]
 
@@ -51,32 +52,36 @@ def ask_engine(
     arrivals: Arrivals,
     limits: LimitTable,
     profile: Profile,
-    decisions: Decisions,
     seed: int,
-) -> Callable[[int, int, int], None]:
-    """Return what answers row `row` of `party` at `now_ns` and writes the decision down."""
+) -> Ask:
+    """Return what answers a row of a block by a party at an instant, and writes it down."""
     clock = _SimpyClock(environment, arrivals.start_ns)
     engine = Engine(profile=profile, limits=limits, world=ModelWorld(clock=clock, seed=seed))
     key_texts = _make_keys(engine, arrivals.parties)
 
-    def finish(row: int, began_ns: int, response: Response) -> None:
+    def finish(decisions: Decisions, row: int, began_ns: int, response: Response) -> None:
         assert response.decision is not None, "the limits answer every request"
         decisions.put(row, response.decision)
         decisions.latency_ns[row] = clock.now_ns - began_ns
         decisions.status[row] = response.status
 
     def go_on(
-        row: int, began_ns: int, answering: Coroutine[Any, Any, Response], sleep: Sleep
+        decisions: Decisions,
+        row: int,
+        began_ns: int,
+        answering: Coroutine[Any, Any, Response],
+        sleep: Sleep,
     ) -> Generator[simpy.Event, None, None]:
         while True:
             yield environment.timeout(sleep.for_ns)
             try:
                 sleep = answering.send(None)
             except StopIteration as stop:
-                finish(row, began_ns, stop.value)
+                finish(decisions, row, began_ns, stop.value)
+                decisions.unanswered -= 1
                 return
 
-    def ask(row: int, now_ns: int, party: int) -> None:
+    def ask(decisions: Decisions, row: int, now_ns: int, party: int) -> None:
         who = arrivals.parties[party]
         body = _BODY if who.method in {"POST", "PUT", "PATCH"} else None
         key = None if who.key is None else key_texts[who.key]
@@ -84,9 +89,10 @@ def ask_engine(
         try:
             sleep = answering.send(None)
         except StopIteration as stop:
-            finish(row, now_ns, stop.value)
+            finish(decisions, row, now_ns, stop.value)
         else:
-            environment.process(go_on(row, now_ns, answering, sleep))
+            decisions.unanswered += 1
+            environment.process(go_on(decisions, row, now_ns, answering, sleep))
 
     return ask
 

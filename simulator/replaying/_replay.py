@@ -1,9 +1,14 @@
-"""Replay: a real log through the limit layers, from the source to the result."""
+"""Replay: a real log through the limit layers, from the source to the result.
+
+The log is read once; then its requests are decided and written block by block. So memory follows
+how many addresses, keys and paths there are, and not how many requests, as long as the rows go to
+a folder.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,25 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from engine.errors import InputError, did_you_mean
 from engine.limits import LimitTable
 from engine.model import TenantKind
 from engine.profile import Profile
 from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.replaying._comparing import compare_decisions
-from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide, limit_subject
+from simulator.replaying._comparing import Comparison
+from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide
 from simulator.replaying._summing import log_summary, run_name
+from simulator.replaying._writing import OPEN_END_NS, Writer
 from simulator.results import Result, RunBook, RunHeader, out_folder
-from simulator.results.recorder import CHUNK_ROWS
-from simulator.results.rows import Subject
-from simulator.traffic.logs import KINDS, Format, Kind, Log, LogMap, read_log
+from simulator.results.choosing import columns_to_keep
+from simulator.traffic.logs import KINDS, Format, Kind, LogMap, LogStream, stream_log
 
 __all__ = ["DEFAULT_KIND", "SEED", "replay"]
 
 DEFAULT_KIND: Final[Kind] = "public"
 """Many addresses behind one key is what a public key in a web page looks like."""
+
+DEFAULT: Final = "default"
+"""The built-in limit table, wherever a replay names or takes one."""
 
 SEED: Final = 0
 """A replay draws nothing; with the whole engine, its identifiers come from this seed."""
@@ -53,15 +59,18 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     fidelity: Fidelity = "limits",
     check: bool = True,
     out: str | Path | None = None,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     progress: Callable[[str, int], None] | None = None,
     command: Sequence[str] = (),
 ) -> Result:
     """Put the requests of a log through the limits: who would have been refused?
 
-    source: a path (plain or gzip), a pandas frame, an Arrow table or the like.
-    limits, profile: what is in force; the specification's own unless given.
-    against: an older table; `summary["against"]` then says who gains and who loses by `limits`.
+    source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
+    limits, profile: what is in force; the specification's own unless given, and for limits
+        `"default"` too.
+    against: an older table, or `"default"`; `summary["against"]` then says who gains and who
+        loses by `limits`.
     as_kind: the kind of every key of which the log says nothing; `public` unless given.
     map: which field of the log says what (`simulator.traffic.logs.LogMap`).
     tenant: kind of the tenant of which the log says nothing.
@@ -69,41 +78,37 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     pseudonymise: addresses and keys become keyed hashes, under a key that nobody keeps.
     fidelity: `limits` decides alone, `compiled` alike in one pass, `engine` runs each whole.
     check: run the invariant checkers. out: a folder for the files; else the rows stay in memory.
+    columns: those of the rows that the folder's file keeps, as `simulator.run` says.
     progress: told now and then what is done (`reading`, `deciding`) and how many requests so far.
 
-    Raises `InputError` for a log, a map or limits that cannot be used.
+    Raises `InputError` for a log, a map, limits or columns that cannot be used.
     """
     setting = _Setting(
-        limits=_table(limits),
-        old_limits=None if against is None else _table(against),
+        limits=_table("limits", limits),
+        old_limits=None if against is None else _table("against", against),
         profile=_profile(profile),
-        log_map=map if isinstance(map, LogMap | None) else LogMap.read(map),
+        log_map=_log_map(map),
         as_kind=as_kind,
         tenant=tenant,
         speed=read_speed(speed),
         pseudonymise=pseudonymise,
         fidelity=fidelity,
+        columns=columns_to_keep(columns, out),
     )
     setting.check()
     reading, deciding = _stages(progress)
-    log = read_log(
+    log = stream_log(
         source, format=format, map=setting.log_map, time_column=time_column, progress=reading
     )
-    arrivals = setting.arrivals(log)
-    decisions = setting.decide(arrivals, setting.limits, deciding)
-    extra = {
-        "command": list(command),
-        "limits": _name(limits),
-        "replay": {**log_summary(log, arrivals), **setting.summary()},
-    }
-    if setting.old_limits is not None:
-        old = setting.decide(arrivals, setting.old_limits)
-        compared = compare_decisions(arrivals, old, decisions)
-        extra["against"] = {"limits": _name(against), **compared}
+    extra: dict[str, Any] = {"command": list(command), "limits": _name(limits)}
     place = nullcontext() if out is None else out_folder(Path(out), force=force)
-    with place as folder:
-        book = setting.book(run_name(log.name), arrivals, decisions, folder, check=check)
-        result = _finish(book, arrivals, decisions, extra, folder)
+    with place as folder, setting.arrivals(log, folder) as arrivals:
+        extra["replay"] = {**log_summary(log, arrivals), **setting.summary()}
+        writer = Writer(setting.book(run_name(log.name), arrivals, folder, check=check), arrivals)
+        compared = _decide_all(setting, arrivals, writer, deciding)
+        if compared is not None:
+            extra["against"] = {"limits": _name(against), **compared.summary()}
+        result = _finish(writer, extra, folder)
     result.folder = None if out is None else Path(out)
     return result
 
@@ -121,6 +126,7 @@ class _Setting:
     speed: Fraction
     pseudonymise: bool
     fidelity: Fidelity
+    columns: tuple[str, ...] | None
 
     def _mapped(self, target: str) -> bool:
         return self.log_map is not None and target in self.log_map.sources
@@ -140,8 +146,8 @@ class _Setting:
         if self._mapped("application_kind") and kind is not None:
             raise InputError(f"as_kind = {kind!r} must be left out; the map says application_kind")
 
-    def arrivals(self, log: Log) -> Arrivals:
-        """Return the log's requests as this replay takes them."""
+    def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
+        """Read the log; return its requests as this replay takes them."""
         key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.pseudonymise else None
         return make_arrivals(
             log,
@@ -149,12 +155,13 @@ class _Setting:
             tenant_kind=self.tenant,
             speed=self.speed,
             pseudonym_key=key,
+            folder=folder,
         )
 
     def decide(
         self, arrivals: Arrivals, limits: LimitTable, progress: Progress | None = None
-    ) -> Decisions:
-        """Return what `limits` decide."""
+    ) -> Iterator[Decisions]:
+        """Yield what `limits` decide."""
         return decide(
             arrivals, limits, self.profile, fidelity=self.fidelity, seed=SEED, progress=progress
         )
@@ -169,41 +176,45 @@ class _Setting:
             "pseudonymised": self.pseudonymise,
         }
 
-    def book(
-        self,
-        name: str,
-        arrivals: Arrivals,
-        decisions: Decisions,
-        folder: Path | None,
-        *,
-        check: bool,
-    ) -> RunBook:
+    def book(self, name: str, arrivals: Arrivals, folder: Path | None, *, check: bool) -> RunBook:
         """Open the book that the result is written to."""
-        last = np.max(arrivals.t_ns + np.maximum(decisions.wait_ns, decisions.latency_ns))
         header = RunHeader(
             name=name,
             seed=SEED,
             fidelity=self.fidelity,
             start_time_ns=arrivals.start_ns,
-            # A replay is over after its last request, and the last wait that it caused.
-            duration_ns=int(last) + 1,
+            duration_ns=OPEN_END_NS,
         )
-        tables = {"Default": self.limits}
         return RunBook(
-            header, tables, self.profile.limits, folder=folder, check=check, by_client=False
+            header,
+            {"Default": self.limits},
+            self.profile.limits,
+            folder=folder,
+            columns=self.columns,
+            check=check,
+            by_client=False,
         )
 
 
-def _finish(
-    book: RunBook,
-    arrivals: Arrivals,
-    decisions: Decisions,
-    extra: Mapping[str, Any],
-    folder: Path | None,
-) -> Result:
-    """Write the rows, the summary and, into a folder, the files."""
-    _write(book, arrivals, decisions)
-    result = book.close()
+def _decide_all(
+    setting: _Setting, arrivals: Arrivals, writer: Writer, progress: Progress | None
+) -> Comparison | None:
+    """Decide and write every row; compare with the older limits, where there are any."""
+    decided = setting.decide(arrivals, setting.limits, progress)
+    if setting.old_limits is None:
+        for decisions in decided:
+            writer.take(decisions)
+        return None
+    compared = Comparison(arrivals)
+    for old, new in zip(setting.decide(arrivals, setting.old_limits), decided, strict=True):
+        compared.take(old, new)
+        writer.take(new)
+    return compared
+
+
+def _finish(writer: Writer, extra: Mapping[str, Any], folder: Path | None) -> Result:
+    """Write the summary and, into a folder, the files."""
+    result = writer.close()
     result.summary.update(extra)
     if folder is not None:
         from simulator.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
@@ -213,55 +224,34 @@ def _finish(
     return result
 
 
-def _write(book: RunBook, arrivals: Arrivals, decisions: Decisions) -> None:
-    """Write every row to the book; a client is one key at one address."""
-    recorder = book.recorder
-    clients: dict[tuple[str | None, str], int] = {}
-    subjects = [
-        recorder.subjects.number(
-            Subject(
-                clients.setdefault((who.key, who.ip), len(clients)),
-                who.tenant,
-                who.application,
-                who.key,
-                who.ip,
-                who.method,
-                who.path,
-                book.view.counters(limit_subject(who)),
-            )
-        )
-        for who in arrivals.parties
-    ]
-    verdicts = np.array([recorder.verdicts.number(*pair) for pair in decisions.verdicts])
-    numbers = np.array(subjects, dtype=np.int64)
-    for first in range(0, len(arrivals), CHUNK_ROWS):
-        rows = slice(first, first + CHUNK_ROWS)
-        t_ns = arrivals.t_ns[rows]
-        recorder.take(
-            {
-                "t_ns": t_ns,
-                "subject": numbers[arrivals.party[rows]],
-                "attempt": np.ones_like(t_ns),
-                "verdict": verdicts[decisions.verdict[rows]],
-                "wait_ns": decisions.wait_ns[rows],
-                "latency_ns": decisions.latency_ns[rows],
-                "status": decisions.status[rows],
-            }
-        )
-    for rule, count in decisions.shadow.items():
-        book.tally.add_shadow(0, [rule] * count)
-
-
-def _table(limits: LimitTable | str | Path | None) -> LimitTable:
-    if limits is None:
+def _table(what: str, limits: LimitTable | str | Path | None) -> LimitTable:
+    """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
+    if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
         return LimitTable.default()
-    return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
+    if isinstance(limits, LimitTable):
+        return limits
+    return LimitTable.from_toml(_path(what, limits, f"a LimitTable, a file's path or {DEFAULT!r}"))
 
 
 def _profile(profile: Profile | str | Path | None) -> Profile:
     if profile is None:
         return Profile()
-    return profile if isinstance(profile, Profile) else Profile.from_toml(profile)
+    if isinstance(profile, Profile):
+        return profile
+    return Profile.from_toml(_path("profile", profile, "a Profile or a file's path"))
+
+
+def _log_map(log_map: LogMap | str | Path | None) -> LogMap | None:
+    if isinstance(log_map, LogMap | None):
+        return log_map
+    return LogMap.read(_path("map", log_map, "a LogMap or a file's path"))
+
+
+def _path(what: str, given: object, may_be: str) -> str | Path:
+    """Return what was given where it is a path; else raises `InputError`: what may be given."""
+    if not isinstance(given, str | Path):
+        raise InputError(f"{what} = {type(given).__name__} must be {may_be}")
+    return given
 
 
 def _stages(
@@ -274,5 +264,5 @@ def _stages(
 
 def _name(limits: LimitTable | str | Path | None) -> str:
     if limits is None:
-        return "default"
+        return DEFAULT
     return "given" if isinstance(limits, LimitTable) else str(limits)

@@ -6,23 +6,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from simulator.replaying._arrivals import Arrivals
-from simulator.traffic.logs import Log
+from simulator.traffic.logs import LogStream
 
 __all__ = ["log_summary", "run_name"]
 
 
-def log_summary(log: Log, arrivals: Arrivals) -> dict[str, Any]:
+def log_summary(log: LogStream, arrivals: Arrivals) -> dict[str, Any]:
     """Return what a summary says of the log that was replayed."""
     parties = arrivals.parties
     return {
         "log": log.name,
         "format": log.format,
-        "requests": len(log),
+        "requests": len(arrivals),
         "unparsed": log.unparsed,
         "unparsed_first": list(log.unparsed_first),
-        "log_start": _utc(int(log.t_ns.min())),
-        "log_end": _utc(int(log.t_ns.max())),
-        "log_span_ns": int(log.t_ns.max()) - int(log.t_ns.min()),
+        "log_start": _utc(arrivals.start_ns),
+        "log_end": _utc(arrivals.end_ns),
+        "log_span_ns": arrivals.end_ns - arrivals.start_ns,
         "addresses": len({who.ip for who in parties}),
         "keys": len({who.key for who in parties} - {None}),
     }

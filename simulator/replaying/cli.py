@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from simulator.traffic.logs import FORMATS, KINDS
+from simulator._cli_run import add_columns
+from simulator.traffic.logs import FORMATS, KINDS, log_name
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,7 +23,7 @@ _DEFAULTS: Final = {"tenant": "production", "speed": "1", "fidelity": "limits", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `replay`."""
     parser.description = "Put the requests of a real access log through the limits."
-    parser.add_argument("log", metavar="LOG", help="the log; plain or gzip")
+    parser.add_argument("log", metavar="LOG", help="the log; plain or gzip; - is standard input")
     parser.add_argument(
         "--format", choices=FORMATS, help="how it is written; left out, the log tells"
     )
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time-column", metavar="NAME", help="the field that holds the time")
     parser.add_argument("--speed", metavar="X", help="how many times faster than the log (1)")
-    parser.add_argument("--limits", metavar="FILE", help="limit table; the seed's unless given")
-    parser.add_argument("--against", metavar="FILE", help="older table: who gains, who loses?")
+    parser.add_argument("--limits", metavar="FILE", help="limit table; default is the built-in one")
+    parser.add_argument("--against", metavar="FILE", help="older table (or default): who gains?")
     parser.add_argument("--profile", metavar="FILE", help="how limits are read; the defaults else")
     parser.add_argument(
         "--pseudonymise",
@@ -60,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the invariant checkers (on)",
     )
     parser.add_argument("--out", metavar="DIR", help="folder of the results (runs/<log>-0)")
+    add_columns(parser)
     parser.add_argument("--force", action="store_true", help="replace the results in that folder")
     parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
     parser.set_defaults(**_DEFAULTS)
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
 
-    out = Path(args.out) if args.out else Path("runs") / f"{run_name(Path(args.log).name)}-{SEED}"
+    out = Path(args.out) if args.out else Path("runs") / f"{run_name(log_name(args.log))}-{SEED}"
     check_out(out, force=args.force)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     kind = None if args.map else args.as_kind or DEFAULT_KIND
@@ -102,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
             fidelity=args.fidelity,
             check=args.check,
             out=out,
+            columns=args.columns,
             force=args.force,
             progress=progress,
             command=_command(args),
@@ -136,6 +139,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         ("--profile", args.profile),
         ("--fidelity", args.fidelity),
         ("--out", args.out),
+        ("--columns", args.columns),
     ):
         name = flag.removeprefix("--").replace("-", "_")
         if value is not None and value != _DEFAULTS.get(name):

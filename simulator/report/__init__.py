@@ -8,7 +8,14 @@ notebook are in `simulator.report.plots`, which is not loaded here.
 
 from simulator.report._findings import Findings, Party, Refusals, gather, together_ns
 from simulator.report._page import REPORT_FILE, write_report
-from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+from simulator.report._words import (
+    Axis,
+    count_text,
+    counted_text,
+    plain_text,
+    share_text,
+    span_text,
+)
 
 __all__ = [
     "REPORT_FILE",
@@ -17,6 +24,7 @@ __all__ = [
     "Party",
     "Refusals",
     "count_text",
+    "counted_text",
     "gather",
     "plain_text",
     "share_text",

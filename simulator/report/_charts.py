@@ -12,7 +12,14 @@ import numpy as np
 
 from simulator.report._findings import Findings, Party, Refusals
 from simulator.report._svg import Drawing, bars_path
-from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+from simulator.report._words import (
+    Axis,
+    count_text,
+    counted_text,
+    plain_text,
+    share_text,
+    span_text,
+)
 
 __all__ = ["gantt", "histogram_chart", "timeline"]
 
@@ -194,7 +201,7 @@ def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, 
         at = int(bin_)
         x, width = _bin_place(at, findings, axis, apart=False)
         offered = int(findings.offered[at])
-        lines = [f"{axis.instant(at * findings.bin_ns)}: {count_text(offered)} requests"]
+        lines = [f"{axis.instant(at * findings.bin_ns)}: {counted_text(offered, 'request')}"]
         for clause, counts in findings.refused.items():
             if refused := int(counts[at]):
                 share = share_text(refused, offered)
@@ -227,6 +234,11 @@ def _gantt_bars(
 
 
 def _gantt_title(who: Party, found: Refusals, axis: Axis) -> str:
+    if not found.refused:
+        return (
+            f"{who.clause} refused {plain_text(who.ip)} in the warm-up alone; shut out"
+            f" {span_text(found.shut_ns)} of what follows"
+        )
     return (
         f"{who.clause} refused {plain_text(who.ip)} {count_text(found.refused)} times, first"
         f" {axis.instant(found.first_ns)}, last {axis.instant(found.last_ns)}; shut out"

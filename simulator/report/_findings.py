@@ -8,31 +8,46 @@ a folder. Counts are exact; instants are cut into bins before anything is drawn.
   request to the instant at which it would have been let in, overlaps counted once, cut at the
   run's end.
 
-Bins hold every row; everything else leaves the warm-up out.
+Bins hold every row; everything else leaves the warm-up out. Who was told there to wait beyond it is
+shut out from its end on, whether or not a refusal follows.
+
+A log may keep fewer columns than a run has: what it cannot tell (`PARTS`) is left empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from simulator.report._stretches import Stretches, stretches
+from simulator.results.choosing import missing
+from simulator.results.metric_rows import BatchRows
 
 __all__ = [
+    "PARTS",
     "Findings",
     "Party",
     "Refusals",
     "gather",
     "histogram",
+    "parts_of",
     "quantile_ns",
     "together_ns",
 ]
+
+PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "timeline": ("t_ns", "outcome", "rule"),
+    "parties": ("t_ns", "key", "ip", "outcome", "rule", "wait_ns"),
+    "clients": ("client", "outcome"),
+    "waits": ("outcome", "wait_ns"),
+    "latencies": ("outcome", "latency_ns"),
+}
+"""Part of what is found → the columns that tell it; with a warm-up each needs `t_ns` too."""
 
 _COLUMNS: Final = ("t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns", "latency_ns")
 _INTERVALS_LIMIT: Final = 200_000
@@ -76,15 +91,19 @@ class Findings:
     end_ns: end of the time axis. bin_ns: width of a bin. offered: attempts a bin. refused:
     attempts a bin by clause. waits: for refused attempts, how many had a wait in each step of the
     histogram; latencies: likewise for what was let in. start_ns: end of the warm-up.
-    by_client: attempts of each client number, offered and refused.
+    by_client: attempts of each client number, offered and refused. parts: those of `PARTS` that the
+    rows tell; the others are empty. carried: who was refused in the warm-up alone, and is shut out
+    beyond it.
     """
 
     end_ns: int
     bin_ns: int
     offered: Numbers
     start_ns: int = 0
+    parts: frozenset[str] = frozenset(PARTS)
     refused: dict[str, Numbers] = field(default_factory=dict)
     parties: dict[Party, Refusals] = field(default_factory=dict)
+    carried: dict[Party, Refusals] = field(default_factory=dict)
     offered_of_key: dict[str | None, int] = field(default_factory=dict)
     offered_of_ip: dict[str | None, int] = field(default_factory=dict)
     by_client: Numbers = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
@@ -97,35 +116,53 @@ class Findings:
         """How many attempts there were."""
         return int(self.offered.sum())
 
+    @property
+    def shut_out(self) -> dict[Party, Refusals]:
+        """Everybody who was shut out, refused after the warm-up or not."""
+        return self.parties | self.carried
+
     def take(self, batch: pa.RecordBatch) -> None:
         """Take in the next rows, in decision order."""
-        self._take_bins(batch)
-        if self.start_ns:
-            batch = batch.filter(pc.greater_equal(batch.column("t_ns"), self.start_ns))
-        if not batch.num_rows:
+        rows = BatchRows(batch, None, {})
+        if "timeline" in self.parts:
+            self._take_bins(rows)
+        if not self.parts.difference({"timeline"}):
             return
-        passed = _words(batch, "outcome").isin(["admitted", "delayed"]).to_numpy()
-        for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
-            for value, count in _words(batch, name).value_counts(dropna=False).items():
-                text = value if isinstance(value, str) else None
-                counts[text] = counts.get(text, 0) + int(count)
-        self._take_clients(batch.column("client").to_numpy(), ~passed)
-        self.latencies += _steps(batch.column("latency_ns").to_numpy()[passed])
-        turned = np.flatnonzero(~passed)
-        if len(turned):
-            part = batch.take(pa.array(turned))
-            self.waits += _steps(part.column("wait_ns").to_numpy())
-            self._take_refused(part)
+        if self.start_ns:
+            self._carry(rows)
+            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= self.start_ns))
+        if not len(rows):
+            return
+        turned = _turned(rows)
+        if "clients" in self.parts:
+            self._take_clients(rows.ints("client"), turned)
+        if "latencies" in self.parts:
+            self.latencies += _steps(rows.ints("latency_ns")[~turned])
+        refused = rows.take(np.flatnonzero(turned))
+        if "waits" in self.parts:
+            self.waits += _steps(refused.ints("wait_ns"))
+        if "parties" in self.parts:
+            self._take_offered(rows)
+            if len(refused):
+                self._take_refused(refused)
 
-    def _take_bins(self, batch: pa.RecordBatch) -> None:
+    def _take_offered(self, rows: BatchRows) -> None:
+        for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
+            codes, values = rows.coded(name)
+            met = np.bincount(codes + 1, minlength=len(values) + 1).tolist()
+            for value, count in zip((None, *values), met, strict=True):
+                if count:
+                    counts[value] = counts.get(value, 0) + count
+
+    def _take_bins(self, rows: BatchRows) -> None:
         size = len(self.offered)
-        place = np.minimum(batch.column("t_ns").to_numpy() // self.bin_ns, size - 1)
+        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
         self.offered += _binned(place, size)
-        outcome = _words(batch, "outcome")
-        clause = _words(batch, "rule").map(_clause_of)[outcome.isin(["refused", "blocked"])]
-        for name, part in clause.groupby(clause, sort=False):
-            bins = self.refused.setdefault(str(name), np.zeros(size, dtype=np.int64))
-            bins += _binned(place[part.index.to_numpy()], size)
+        turned = np.flatnonzero(_turned(rows))
+        codes, clauses = _clauses(rows.take(turned))
+        for code in _in_order_met(codes):
+            bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
+            bins += _binned(place[turned[codes == code]], size)
 
     def _take_clients(self, client: Numbers, turned: npt.NDArray[np.bool_]) -> None:
         size = max(len(self.by_client), int(client.max()) + 1)
@@ -136,43 +173,70 @@ class Findings:
         self.by_client[:, 0] += _binned(client, len(self.by_client))
         self.by_client[:, 1] += _binned(client[turned], len(self.by_client))
 
-    def _take_refused(self, batch: pa.RecordBatch) -> None:
-        t_ns = batch.column("t_ns").to_numpy()
-        until_ns = np.minimum(t_ns + batch.column("wait_ns").to_numpy(), self.end_ns)
-        clause = _words(batch, "rule").map(_clause_of)
-        key, ip = _words(batch, "key"), _words(batch, "ip")
-        blocked = (_words(batch, "outcome") == "blocked").to_numpy()
-        who = pd.DataFrame({"clause": clause, "key": key, "ip": ip})
-        group = who.groupby(list(who), sort=False, dropna=False).ngroup().to_numpy()
-        order = np.argsort(group, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-            first = rows[0]
-            its_key = key.iloc[first]
-            party = Party(
-                clause.iloc[first], its_key if isinstance(its_key, str) else None, ip.iloc[first]
-            )
-            found = self.parties.setdefault(party, Refusals())
-            found.blocked += int(blocked[rows].sum())
-            self._extend(found, t_ns[rows], until_ns[rows])
+    def _carry(self, rows: BatchRows) -> None:
+        """Take in who was told in the warm-up to wait beyond its end."""
+        if "parties" not in self.parts:
+            return
+        t_ns = rows.ints("t_ns")
+        late = (t_ns < self.start_ns) & (t_ns + rows.ints("wait_ns") > self.start_ns)
+        rows = rows.take(np.flatnonzero(late & _turned(rows)))
+        if not len(rows):
+            return
+        (clause, clauses), (key, keys), (ip, ips) = (
+            _clauses(rows),
+            rows.coded("key"),
+            rows.coded("ip"),
+        )
+        until_ns = np.minimum(rows.ints("t_ns") + rows.ints("wait_ns"), self.end_ns)
+        columns = (clause.tolist(), key.tolist(), ip.tolist(), until_ns.tolist())
+        for of_clause, of_key, of_ip, end_ns in zip(*columns, strict=True):
+            who = Party(clauses[of_clause], keys[of_key] if of_key >= 0 else None, ips[of_ip])
+            found = self.carried.setdefault(who, Refusals())
+            if end_ns > found.until_ns:
+                found.until_ns, found.shut_ns = end_ns, end_ns - self.start_ns
+                found.intervals = [(self.start_ns, end_ns)]
 
-    def _extend(self, found: Refusals, starts: Numbers, ends: Numbers) -> None:
+    def _take_refused(self, rows: BatchRows) -> None:
+        (clause, clauses), (key, keys) = _clauses(rows), rows.coded("key")
+        ip, ips = rows.coded("ip")
+        party = (clause * (len(keys) + 1) + key + 1) * (len(ips) + 1) + ip + 1
+        order = np.argsort(party, kind="stable")
+        firsts = np.flatnonzero(np.r_[True, np.diff(party[order]) > 0])
+        leads = order[firsts]
+        found = [Refusals()] * len(leads)
+        appeared = np.argsort(leads).tolist()
+        for place in appeared:
+            row = leads[place]
+            who = Party(
+                clauses[clause[row]], keys[key[row]] if key[row] >= 0 else None, ips[ip[row]]
+            )
+            if who not in self.parties:
+                self.parties[who] = self.carried.pop(who, Refusals())
+            found[place] = self.parties[who]
+        t_ns = rows.ints("t_ns")
+        until_ns = np.minimum(t_ns + rows.ints("wait_ns"), self.end_ns)
+        blocked = rows.holds("outcome", "blocked")
+        known_ns = np.array([each.until_ns for each in found])
+        news = stretches(t_ns[order], until_ns[order], blocked[order], firsts, known_ns)
+        for place in appeared:
+            self._extend(found[place], news, place)
+
+    def _extend(self, found: Refusals, news: Stretches, place: int) -> None:
         if not found.refused:
-            found.first_ns = int(starts[0])
-        found.refused += len(starts)
-        found.last_ns = int(starts[-1])
-        before = np.maximum.accumulate(np.r_[found.until_ns, ends])[:-1]
-        # Whoever is told to wait 5 s and a second later 4 s is shut out for 5 s, not for 9.
-        found.shut_ns += int(np.maximum(ends - np.maximum(starts, before), 0).sum())
-        fresh = np.flatnonzero(starts > before)
-        runs = np.split(np.arange(len(starts)), fresh)
-        if len(runs[0]) and found.intervals:
-            start, end = found.intervals[-1]
-            found.intervals[-1] = (start, max(end, int(ends[runs[0]].max())))
-        for run in runs[1:]:
-            if self._kept < _INTERVALS_LIMIT:
-                self._kept += 1
-                found.intervals.append((int(starts[run[0]]), int(ends[run].max())))
-        found.until_ns = max(found.until_ns, int(ends.max()))
+            found.first_ns = news.first_ns[place]
+        found.refused += news.refused[place]
+        found.blocked += news.blocked[place]
+        found.last_ns = news.last_ns[place]
+        found.shut_ns += news.shut_ns[place]
+        found.until_ns = max(found.until_ns, news.until_ns[place])
+        for run in range(news.runs[place], news.runs[place + 1]):
+            if news.is_fresh[run]:
+                if self._kept < _INTERVALS_LIMIT:
+                    self._kept += 1
+                    found.intervals.append((news.from_ns[run], news.to_ns[run]))
+            elif found.intervals:
+                start, end = found.intervals[-1]
+                found.intervals[-1] = (start, max(end, news.to_ns[run]))
 
 
 def gather(
@@ -187,9 +251,20 @@ def gather(
     count = max(1, -(-end_ns // bin_ns))
     findings = Findings(end_ns, bin_ns, np.zeros(count, dtype=np.int64), start_ns)
     for batch in batches:
+        held = [name for name in _COLUMNS if name in batch.schema.names]
+        if len(held) < len(_COLUMNS):
+            findings.parts = parts_of(held, warm_up=bool(start_ns))
         if batch.num_rows:
-            findings.take(batch.select(_COLUMNS))
+            findings.take(batch.select(held))
     return findings
+
+
+def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
+    """Return which of `PARTS` a log tells that keeps these columns."""
+    timed = ("t_ns",) if warm_up else ()
+    return frozenset(
+        part for part, needed in PARTS.items() if not missing((*needed, *timed), columns)
+    )
 
 
 def together_ns(refusals: Iterable[Refusals]) -> int:
@@ -224,15 +299,27 @@ def quantile_ns(counts: Numbers, share: float) -> int:
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
 
 
-def _words(batch: pa.RecordBatch, name: str) -> pd.Series[Any]:
-    words: pd.Series[Any] = batch.column(name).to_pandas().astype(object)
-    return words
+def _turned(rows: BatchRows) -> npt.NDArray[np.bool_]:
+    """Return, row by row, whether it was refused."""
+    codes, names = rows.coded("outcome")
+    return ~np.array([name in {"admitted", "delayed"} for name in names], dtype=bool)[codes]
 
 
-@cache  # of each row, and there are few rules
-def _clause_of(rule: object) -> str:
-    """Return the clause of a rule: `LIM-PRIVATE.key` is reported as `LIM-PRIVATE`."""
-    return str(rule).partition(".")[0]
+def _clauses(rows: BatchRows) -> tuple[Numbers, list[str]]:
+    """Return the clause of each refused row, as a place in a list without repetition.
+
+    `LIM-PRIVATE.key` and `LIM-PRIVATE.ip` are both reported as `LIM-PRIVATE`.
+    """
+    codes, of_rule = rows.coded("clause")
+    clauses = list(dict.fromkeys(of_rule))
+    place = {clause: number for number, clause in enumerate(clauses)}
+    return np.array([place[clause] for clause in of_rule], dtype=np.int64)[codes], clauses
+
+
+def _in_order_met(codes: Numbers) -> list[int]:
+    """Return the distinct codes in order of appearance."""
+    distinct, first = np.unique(codes, return_index=True)
+    return [int(code) for code in distinct[np.argsort(first)]]
 
 
 def _binned(place: npt.NDArray[Any], count: int) -> Numbers:

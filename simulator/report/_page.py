@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simulator.report._charts import gantt, histogram_chart, timeline
-from simulator.report._findings import Findings, gather, histogram, quantile_ns
+from simulator.report._findings import PARTS, Findings, gather, histogram, quantile_ns
 from simulator.report._tables import (
     answer,
     bin_rows,
@@ -39,6 +39,13 @@ _GANTT_ROWS: Final = 24
 _COLOURS: Final = 10
 _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
 _BATCH_ROWS: Final = 1 << 17
+_UNTOLD: Final = {
+    "timeline": "the timeline",
+    "parties": "who was shut out",
+    "clients": "the groups of clients",
+    "waits": "waits",
+    "latencies": "latencies",
+}
 
 
 def write_report(folder: str | Path) -> Path:
@@ -49,7 +56,8 @@ def write_report(folder: str | Path) -> Path:
     folder = Path(folder)
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     resolved = folder / "scenario.resolved.toml"
-    with pq.ParquetFile(folder / "requests.parquet") as file:
+    # Whatever is buffered ahead stays in memory until the whole file is read.
+    with pq.ParquetFile(folder / "requests.parquet", pre_buffer=False) as file:
         findings = gather(
             file.iter_batches(_BATCH_ROWS),
             end_ns=summary["duration_ns"],
@@ -89,12 +97,16 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         answer=answer(summary, findings, axis),
         tiles=tiles(summary, findings, axis),
         colours=colours,
-        timeline=timeline(findings, axis, colours).markup(),
+        timeline=timeline(findings, axis, colours).markup()
+        if "timeline" in findings.parts
+        else None,
+        kept=summary.get("columns", ()),
+        untold=_untold(summary, findings),
         bin_rows=bin_rows(findings, axis),
         bin_text=span_text(findings.bin_ns),
         gantt=gantt(parties, axis, colours).markup() if parties else None,
         parties=parties,
-        parties_total=len(findings.parties),
+        parties_total=len(findings.shut_out),
         clauses=clause_rows(summary),
         shown={
             "delayed": any(line["delayed"] for line in summary["clauses"]),
@@ -114,6 +126,12 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         start_text=clock_text(summary["start_time_ns"]),
         end_ns=findings.end_ns,
     )
+
+
+def _untold(summary: Mapping[str, Any], findings: Findings) -> list[str]:
+    """Return what the page leaves out since the log does not keep it; a replay has no groups."""
+    has = PARTS if summary.get("groups") else PARTS.keys() - {"clients"}
+    return [_UNTOLD[part] for part in PARTS if part in has and part not in findings.parts]
 
 
 def _style() -> str:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from simulator.report._findings import Findings, Party, Refusals, together_ns
-from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+from simulator.report._words import (
+    Axis,
+    count_text,
+    counted_text,
+    plain_text,
+    share_text,
+    span_text,
+)
 
 __all__ = [
     "answer",
@@ -31,9 +38,14 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     offered, refused = totals["offered"], totals["refused"]
     replayed = "replay" in summary
     # A line of a log is one request; whoever is simulated may try one again and again.
-    things, would = ("requests", "would have been") if replayed else ("attempts", "were")
+    thing, would = ("request", "would have been") if replayed else ("attempt", "were")
+    things = counted_text(offered, thing)
     if not refused:
-        return f"None of {count_text(offered)} {things} {would} refused."
+        return f"None of {things} {would} refused."
+    counted = f"{count_text(refused)} of {things} ({share_text(refused, offered)}) {would} refused"
+    of_others = (*_of_groups(group_rows(summary, findings)), *_of_requests(summary))
+    if not findings.parties:
+        return " ".join((f"{counted}.", *of_others))
     by_clause: dict[str, int] = {}
     for who, found in findings.parties.items():
         by_clause[who.clause] = by_clause.get(who.clause, 0) + found.refused
@@ -44,12 +56,10 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     ips = len({who.ip for who in findings.parties})
     one = "address" if ips == 1 else "addresses"
     refusals = (
-        f"{count_text(refused)} of {count_text(offered)} {things}"
-        f" ({share_text(refused, offered)}) {would} refused, {most}: the first at"
-        f" {axis.instant(first_ns)}, the last at {axis.instant(last_ns)}, of"
-        f" {count_text(ips)} {one}."
+        f"{counted}, {most}: the first at {axis.instant(first_ns)}, the last at"
+        f" {axis.instant(last_ns)}, of {count_text(ips)} {one}."
     )
-    return " ".join((refusals, *_of_groups(group_rows(summary, findings)), *_of_requests(totals)))
+    return " ".join((refusals, *of_others))
 
 
 def _of_groups(groups: list[dict[str, Any]]) -> list[str]:
@@ -61,13 +71,13 @@ def _of_groups(groups: list[dict[str, Any]]) -> list[str]:
     return [f"Refused by group: {', '.join(shares)}."]
 
 
-def _of_requests(totals: Mapping[str, Any]) -> list[str]:
-    """Say what came of the requests, each of one or more attempts; a replay knows of none."""
-    ended, well = totals.get("requests", 0), totals.get("succeeded", 0)
-    if not ended:
+def _of_requests(summary: Mapping[str, Any]) -> list[str]:
+    """Say what came of the requests, each of one or more attempts; nobody tries again in a log."""
+    ended, well = (summary["totals"].get(name, 0) for name in ("requests", "succeeded"))
+    if not ended or "replay" in summary:
         return []
-    share = share_text(well, ended)
-    return [f"Of {count_text(ended)} requests, retries included, {share} ended well."]
+    things, share = counted_text(ended, "request"), share_text(well, ended)
+    return [f"Of {things}, retries included, {share} ended well."]
 
 
 def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[dict[str, str]]:
@@ -76,7 +86,7 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     offered = totals["offered"]
     ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
     span = span_text(axis.end_ns - findings.start_ns)
-    shut_ns = together_ns(findings.parties.values())
+    shut_ns = together_ns(findings.shut_out.values())
     found = [
         _tile("Offered", count_text(offered), f"over {span}"),
         _tile("Let in", count_text(totals["admitted"]), share_text(totals["admitted"], offered)),
@@ -90,6 +100,8 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
         found.append(
             _tile("Delayed", count_text(totals["delayed"]), share_text(totals["delayed"], offered))
         )
+    if "parties" not in findings.parts:
+        return found
     found += [
         _tile("Shut out", span_text(shut_ns), "somebody was" if shut_ns else "nobody was"),
         _tile(
@@ -140,6 +152,10 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
         row["first_ns"] = min(row["first_ns"], found.first_ns)
         row["last_ns"] = max(row["last_ns"], found.last_ns)
         row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
+    for who, found in findings.carried.items():
+        name = who.key if what == "key" else who.ip
+        if name in rows:
+            rows[name]["found"].append(found)
     ordered = sorted(rows.values(), key=lambda row: (-row["refused"], row["name"]))
     most = max((row["refused"] for row in ordered), default=1)
     for row in ordered:
@@ -151,6 +167,8 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
 
 def group_rows(summary: Mapping[str, Any], findings: Findings) -> list[dict[str, Any]]:
     """Return what each group of clients met; none in a replay, whose clients have no groups."""
+    if "clients" not in findings.parts:
+        return []
     rows = []
     for group in summary.get("groups", []):
         first, count = group["first_client"], group["clients"]
@@ -164,7 +182,7 @@ def group_rows(summary: Mapping[str, Any], findings: Findings) -> list[dict[str,
 def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:
     """Return who was shut out longest."""
     ordered = sorted(
-        findings.parties.items(),
+        findings.shut_out.items(),
         key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
     )
     return ordered[:most]

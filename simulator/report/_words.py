@@ -5,7 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
-__all__ = ["Axis", "clock_text", "count_text", "plain_text", "share_text", "span_text"]
+__all__ = [
+    "Axis",
+    "clock_text",
+    "count_text",
+    "counted_text",
+    "plain_text",
+    "share_text",
+    "span_text",
+]
 
 _SECOND_NS: Final = 1_000_000_000
 _UNITS: Final = (
@@ -22,6 +30,15 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 def count_text(count: int) -> str:
     """Return a whole number in groups of three: `19 366`."""
     return f"{count:,}".replace(",", _THIN)
+
+
+def counted_text(count: int, word: str, words: str = "") -> str:
+    """Return a count with its word, `words` (with an s unless given) for any but one.
+
+    >>> counted_text(1, "request"), counted_text(2, "address", "addresses")
+    ('1 request', '2 addresses')
+    """
+    return f"{count_text(count)} {word if count == 1 else words or word + 's'}"
 
 
 def share_text(part: int, whole: int) -> str:

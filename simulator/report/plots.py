@@ -14,7 +14,8 @@ import altair as alt
 import pandas as pd
 import pyarrow as pa
 
-from simulator.report._findings import Findings, gather, histogram
+from simulator.report._findings import PARTS, Findings, gather, histogram
+from simulator.results.choosing import refuse_missing
 
 __all__ = ["Plots", "PlottedResult"]
 
@@ -23,6 +24,8 @@ _ROWS: Final = 24
 _MARKS: Final = 4_000
 _ADMITTED: Final = "let in"
 _SECOND_NS: Final = 1_000_000_000
+_METHODS: Final = {"parties": "shut_out"}
+"""Part of what is found → the plot of it, where they differ in name."""
 
 
 class PlottedResult(Protocol):
@@ -41,7 +44,8 @@ class PlottedResult(Protocol):
 class Plots:
     """The plots of one result; each method returns an Altair chart.
 
-    Times are UTC in a replay at the log's own pace, else seconds from the run's start.
+    Times are UTC in a replay at the log's own pace, else seconds from the run's start. Raises
+    `InputError` where the log does not keep the columns that a plot is made of.
     """
 
     def __init__(self, result: PlottedResult) -> None:
@@ -54,7 +58,7 @@ class Plots:
 
     def timeline(self, bins: int = 180) -> alt.Chart:
         """Requests over time, stacked by what became of them: let in, or refused by a clause."""
-        found = self._findings(bins)
+        found = self._findings("timeline", bins)
         passed = found.offered.copy()
         series = {}
         for clause in self._clauses(found):
@@ -84,8 +88,8 @@ class Plots:
 
     def shut_out(self, rows: int = _ROWS) -> alt.Chart:
         """Who was shut out, when and for how long: the parties that were longest, as bars."""
-        found = self._findings(1)
-        longest = sorted(found.parties.items(), key=lambda item: (-item[1].shut_ns, item[0].ip))
+        found = self._findings("parties")
+        longest = sorted(found.shut_out.items(), key=lambda item: (-item[1].shut_ns, item[0].ip))
         joined = _joined([refusals.intervals for _, refusals in longest[:rows]], found.end_ns)
         bars: list[dict[str, Any]] = [
             {
@@ -146,11 +150,11 @@ class Plots:
 
     def waits(self) -> alt.Chart:
         """How long the refused had to wait, on a logarithmic scale of seconds."""
-        return self._spread(self._findings(1).waits, "wait, s")
+        return self._spread(self._findings("waits").waits, "wait, s")
 
     def latencies(self) -> alt.Chart:
         """From arrival to answer, of what was let in, on a logarithmic scale of seconds."""
-        return self._spread(self._findings(1).latencies, "latency, s")
+        return self._spread(self._findings("latencies").latencies, "latency, s")
 
     def _spread(self, counts: Any, title: str) -> alt.Chart:  # noqa: ANN401 # reason: an array of counts
         steps = [step for step in histogram(counts) if step[0] > 0]
@@ -172,7 +176,10 @@ class Plots:
         )
         return chart
 
-    def _findings(self, bins: int) -> Findings:
+    def _findings(self, part: str, bins: int = 1) -> Findings:
+        if (kept := self._summary.get("columns")) is not None:
+            timed = ("t_ns",) if self._summary["warm_up_ns"] else ()
+            refuse_missing(f"plots.{_METHODS.get(part, part)}", (*PARTS[part], *timed), kept)
         if bins not in self._known:
             self._known[bins] = gather(
                 self._result.batches(),

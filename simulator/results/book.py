@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,10 +68,11 @@ class RunBook:
 
     tables, profile: the limits in force, for the table by clause and the checkers.
     folder: where `requests.parquet` is streamed to; None keeps the rows in memory.
+    columns: those that the file keeps; all of them for None, and in memory always.
     check: run the invariant checkers. by_client: ties in time go by client number (not in replay).
     """
 
-    __slots__ = ("_checkers", "_sink", "_timed", "header", "recorder", "tally", "view")
+    __slots__ = ("_checkers", "_columns", "_sink", "_timed", "header", "recorder", "tally", "view")
 
     def __init__(  # reason: the parts of a run
         self,
@@ -80,11 +81,13 @@ class RunBook:
         profile: LimitsProfile,
         *,
         folder: Path | None = None,
+        columns: Collection[str] | None = None,
         check: bool = True,
         by_client: bool = True,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self.header = header
+        self._columns = None if folder is None or columns is None else list(columns)
         self.view = LimitsView(tables, profile)
         self.tally = Tally(
             self.view.index,
@@ -92,7 +95,9 @@ class RunBook:
             end_ns=header.duration_ns,
             warm_up_ns=header.warm_up_ns,
         )
-        self._sink = MemorySink() if folder is None else FileSink(folder / REQUESTS_FILE)
+        self._sink = (
+            MemorySink() if folder is None else FileSink(folder / REQUESTS_FILE, self._columns)
+        )
         self._checkers: list[Checker] = []
         if check:
             self._checkers = checkers(
@@ -159,6 +164,7 @@ class RunBook:
             "rows": self._sink.rows,
             "sha256": self._sink.hexdigest(),
             "decisions_sha256": self._sink.decisions_hexdigest(),
+            **({} if self._columns is None else {"columns": self._columns}),
             "totals": {
                 **dataclasses.asdict(totals),
                 "refused_share": totals.refused_share,
@@ -166,6 +172,7 @@ class RunBook:
                 "latency_ns": self.tally.latency_quantiles_ns(),
             },
             "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
+            "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
             "groups": [
                 {"name": name, "first_client": numbers.start, "clients": len(numbers)}
                 for name, numbers in header.groups.items()

@@ -8,7 +8,10 @@ look-up and no string is touched twice.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -39,33 +42,48 @@ class CodedText:
 
 @dataclass(slots=True)
 class Coded:
-    """A chunk whose texts are numbers. Other threads may read it while the run goes on."""
+    """A chunk whose texts are numbers. Other threads may read it while the run goes on.
+
+    clients: number of the client of each subject.
+    """
 
     chunk: Chunk
-    clients: Numbers
+    clients: Table
     texts: dict[str, CodedText]
+
+
+class _Numbers(dict[str | None, int]):
+    """Text → its number, in order of appearance; null is −1."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self) -> None:
+        super().__init__({None: -1})
+        self.texts: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self.texts)
+        self.texts.append(text)
+        return number
 
 
 class _Texts:
     """One text column: its distinct values, and which of them each table entry holds."""
 
-    __slots__ = ("_numbers", "of_entry", "place", "values")
+    __slots__ = ("_numbers", "of_entry", "place")
 
     def __init__(self, place: int) -> None:
         self.place = place
-        self.values: list[str] = []
         self.of_entry = Growing(np.int32)
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
 
-    def add(self, texts: list[str | None]) -> None:
-        self.of_entry.extend([-1 if text is None else self._number(text) for text in texts])
+    @property
+    def values(self) -> list[str]:
+        return self._numbers.texts
 
-    def _number(self, text: str) -> int:
-        number = self._numbers.get(text)
-        if number is None:
-            number = self._numbers[text] = len(self.values)
-            self.values.append(text)
-        return number
+    def add(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        numbers = map(self._numbers.__getitem__, map(itemgetter(self.place), entries))
+        self.of_entry.extend(np.fromiter(numbers, np.int32, len(entries)))
 
 
 class TextColumns:
@@ -93,12 +111,13 @@ class TextColumns:
             )
             for name, column in self._columns.items()
         }
-        return Coded(chunk, self._clients.read().take(chunk.subject), texts)
+        return Coded(chunk, self._clients.read(), texts)
 
     def _grow(self, chunk: Chunk) -> None:
         subjects = chunk.subjects[self._subjects_seen :]
         if subjects:
-            self._clients.extend([subject.client for subject in subjects])
+            clients = map(itemgetter(0), subjects)
+            self._clients.extend(np.fromiter(clients, np.int64, len(subjects)))
             self._add(_SUBJECT_COLUMNS, subjects)
         verdicts = chunk.verdicts[self._verdicts_seen :]
         if verdicts:
@@ -106,29 +125,81 @@ class TextColumns:
         self._subjects_seen += len(subjects)
         self._verdicts_seen += len(verdicts)
 
-    def _add(self, names: tuple[str, ...], entries: Any) -> None:  # noqa: ANN401 # reason: tuples of either table
+    def _add(self, names: tuple[str, ...], entries: Sequence[tuple[Any, ...]]) -> None:
         for name in names:
-            column = self._columns[name]
-            column.add([entry[column.place] for entry in entries])
+            self._columns[name].add(entries)
 
 
-def record_batch(coded: Coded) -> pa.RecordBatch:
-    """Return the rows as a batch of `SCHEMA`, its dictionaries cut to the values it uses."""
+class _Used:
+    """The entries of a table that some row has, in order, and each row's place among them.
+
+    A run's tables may be far longer than a chunk: what is looked up for each column is then as
+    long as what the chunk uses, and stays in the processor's cache.
+    """
+
+    __slots__ = ("entries", "rows")
+
+    def __init__(self, rows: Numbers, count: int) -> None:
+        found = np.zeros(count, dtype=bool)
+        found[rows] = True
+        self.entries = np.flatnonzero(found)
+        place = np.empty(count, dtype=np.int64)
+        place[self.entries] = np.arange(len(self.entries))
+        self.rows = _room(len(rows), np.int64)[1]
+        _take(place, rows, self.rows)
+
+    def look_up(self, table: Table) -> tuple[pa.Buffer, Table]:
+        """Return a 32-bit value a row from a value an entry, and the buffer that holds them."""
+        buffer, values = _room(len(self.rows), np.int32)
+        _take(table, self.rows, values)
+        return buffer, values
+
+
+def _room(count: int, dtype: type[np.signedinteger[Any]]) -> tuple[pa.Buffer, Table]:
+    """Return room for numbers, from Arrow's pool: it hands out again what was given back."""
+    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
+    return buffer, np.frombuffer(buffer, dtype=dtype)
+
+
+def _take(table: Table, rows: Numbers, out: Table) -> None:
+    """Look rows up in a table, into memory that is there: fresh pages cost more than the look-up.
+
+    `clip` keeps numpy from a copy of its own; rows are places of the table, nothing is clipped.
+    """
+    table.take(rows, out=out, mode="clip")
+
+
+def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """Return the rows as a batch, its dictionaries cut to the values it uses.
+
+    schema: `SCHEMA`, or fewer of its columns.
+    """
     chunk = coded.chunk
-    columns: dict[str, pa.Array] = {
-        "t_ns": pa.array(chunk.t_ns),
-        "client": pa.array(coded.clients.astype(np.int32)),
-        "attempt": pa.array(chunk.attempt.astype(np.int32)),
-        "wait_ns": pa.array(chunk.wait_ns),
-        "latency_ns": pa.array(chunk.latency_ns),
-        "status": _status(chunk.status),
+    subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
+    verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].of_entry)))
+    columns: dict[str, Callable[[], pa.Array]] = {
+        "t_ns": lambda: pa.array(chunk.t_ns),
+        "client": lambda: _clients(coded.clients, subjects()),
+        "attempt": lambda: _attempts(chunk.attempt),
+        "wait_ns": lambda: pa.array(chunk.wait_ns),
+        "latency_ns": lambda: pa.array(chunk.latency_ns),
+        "status": lambda: _status(chunk.status),
     }
-    subjects = _used(chunk.subject, len(coded.texts["ip"].of_entry))
-    verdicts = _used(chunk.verdict, len(coded.texts["rule"].of_entry))
-    for name in TEXT_COLUMNS:
+    for name, text in coded.texts.items():
         used = subjects if name in _SUBJECT_COLUMNS else verdicts
-        columns[name] = _dictionary(coded.texts[name], used)
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        columns[name] = partial(_dictionary, text, used)
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)
+
+
+def _clients(clients: Table, used: _Used) -> pa.Array:
+    buffer, values = used.look_up(clients[used.entries].astype(np.int32))
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
+
+
+def _attempts(attempt: Numbers) -> pa.Array:
+    buffer, values = _room(len(attempt), np.int32)
+    values[:] = attempt
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
 
 
 def _status(status: Numbers) -> pa.Array:
@@ -138,24 +209,21 @@ def _status(status: Numbers) -> pa.Array:
     return pa.array(status.astype(np.int16), mask=unknown)
 
 
-def _used(rows: Numbers, entries: int) -> Numbers:
-    """Return the entries that some row has, in order."""
-    found = np.zeros(entries, dtype=bool)
-    found[rows] = True
-    return np.flatnonzero(found)
-
-
-def _dictionary(text: CodedText, used: Numbers) -> pa.DictionaryArray:
+def _dictionary(text: CodedText, entries: Callable[[], _Used]) -> pa.DictionaryArray:
     """Return the column; rows are looked up once, in a table from entry to place."""
-    numbers = text.of_entry[used]
-    kept = np.unique(numbers)
-    kept = kept[kept >= 0]
-    place: Table = np.full(len(text.of_entry), -1, dtype=np.int32)
-    place[used] = np.where(numbers < 0, -1, np.searchsorted(kept, numbers))
-    indices = place.take(text.rows)
-    mask = indices < 0 if (numbers < 0).any() else None
-    values = pa.array([text.texts[number] for number in kept.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=mask), values, safe=False)
+    used = entries()
+    numbers = text.of_entry[used.entries]
+    known = len(text.texts)
+    found = np.zeros(known + 1, dtype=bool)
+    found[numbers] = True  # null, −1, is the last place
+    kept = np.flatnonzero(found[:known])
+    place = np.full(known + 1, -1, dtype=np.int32)
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    buffer, values = used.look_up(place[numbers])
+    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if found[known] else None
+    indices = pa.Array.from_buffers(pa.int32(), len(values), [valid, buffer])
+    words = pa.array([text.texts[number] for number in kept.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 
 
 class ColumnDigest:
@@ -164,39 +232,48 @@ class ColumnDigest:
     A column's digest is the SHA-256 of its rows: a number as 8 bytes, little-endian, two's
     complement (null as −2⁶³); a text as the first 8 bytes of the SHA-256 of its UTF-8 form (null
     as 8 zero bytes). The digest of the run is the SHA-256 of, for each column in file order, its
-    name in UTF-8, a zero byte and its digest.
+    name in UTF-8, a zero byte and its digest. All columns count, whichever of them a file keeps.
     """
 
-    __slots__ = ("_columns", "_known", "_words")
+    __slots__ = ("_columns", "_known", "_numbers", "_words", "_words_a_row")
 
     def __init__(self) -> None:
         self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
         self._known = {name: Growing("<u8") for name in TEXT_COLUMNS}
         self._words = {name: Growing("<u8") for name in TEXT_COLUMNS}
+        self._numbers: Table = np.empty(0, dtype="<i8")
+        self._words_a_row: Table = np.empty(0, dtype="<u8")
 
     def add(self, coded: Coded) -> None:
         """Take in some rows."""
         chunk = coded.chunk
-        status = np.where(chunk.status == NO_STATUS, _NULL_NUMBER, chunk.status)
+        if len(chunk) > len(self._numbers):
+            self._numbers = np.empty(len(chunk), dtype="<i8")
+            self._words_a_row = self._numbers.view("<u8")
+        numbers, words = self._numbers[: len(chunk)], self._words_a_row[: len(chunk)]
         for name, rows in (
             ("t_ns", chunk.t_ns),
-            ("client", coded.clients),
             ("attempt", chunk.attempt),
             ("wait_ns", chunk.wait_ns),
             ("latency_ns", chunk.latency_ns),
-            ("status", status),
         ):
             self._columns[name].update(np.ascontiguousarray(rows, dtype="<i8").data)
+        numbers[:] = chunk.status
+        numbers[chunk.status == NO_STATUS] = _NULL_NUMBER
+        self._columns["status"].update(numbers.data)
+        _take(coded.clients, chunk.subject, numbers)
+        self._columns["client"].update(numbers.data)
         for name, text in coded.texts.items():
-            self._columns[name].update(self._words_of(name, text).take(text.rows).data)
+            _take(self._words_of(name, text), text.rows, words)
+            self._columns[name].update(words.data)
 
     def _words_of(self, name: str, text: CodedText) -> Table:
         """Return what stands for each entry."""
         known, words = self._known[name], self._words[name]
         known.extend([_word(value) for value in text.texts[len(known) :]])
-        if new := text.of_entry[len(words) :].tolist():
-            values = known.read()
-            words.extend([0 if number < 0 else values[number] for number in new])
+        new = text.of_entry[len(words) :]
+        if len(new):
+            words.extend(np.append(known.read(), np.uint64(0))[new])  # null, −1, is the last place
         return words.read()
 
     def hexdigest(self, *, without: str | None = None) -> str:

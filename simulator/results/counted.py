@@ -37,7 +37,8 @@ class CountedRule(NamedTuple):
     """What is said of one counter of the limit table.
 
     id: as in the `rule` column (`LIM-PRIVATE.key`). clause: as in reports (`LIM-PRIVATE`).
-    burst_requests: of gcra, else the limit. block_ns: 0 where it throttles.
+    burst_requests: of gcra, else the limit. block_ns: 0 where it throttles. by: the columns of
+    `requests.parquet` that tell its counters apart.
     """
 
     id: str
@@ -48,31 +49,28 @@ class CountedRule(NamedTuple):
     burst_requests: int
     block_ns: int
     shadow: bool
+    by: tuple[str, ...]
 
 
 class CounterIndex:
     """The rules of a run, and its counters, numbered from 0 for each rule as subjects appear."""
 
-    __slots__ = ("_known", "_of_subject", "_places", "_seen", "rules")
+    __slots__ = ("_known", "_of_subject", "_seen", "rules")
 
     def __init__(self) -> None:
         self.rules: list[CountedRule] = []
-        self._places: dict[CountedRule, int] = {}
         self._known: list[dict[str, int]] = []
         self._of_subject: list[Growing] = []
         self._seen = 0
 
-    def place(self, rule: CountedRule) -> int:
-        """Return the rule's place, a new one where it is new."""
-        found = self._places.get(rule)
-        if found is None:
-            found = self._places[rule] = len(self.rules)
-            self.rules.append(rule)
-            self._known.append({})
-            numbers = Growing(np.int64)
-            numbers.extend([-1] * self._seen)
-            self._of_subject.append(numbers)
-        return found
+    def add(self, rule: CountedRule) -> int:
+        """Return a place for a rule's counters; two that are equal may count apart."""
+        self.rules.append(rule)
+        self._known.append({})
+        numbers = Growing(np.int64)
+        numbers.extend([-1] * self._seen)
+        self._of_subject.append(numbers)
+        return len(self.rules) - 1
 
     def numbers(self, place: int, chunk: Chunk) -> Numbers:
         """Return each row's counter under the rule at `place`, −1 where it does not apply."""

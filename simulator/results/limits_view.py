@@ -7,6 +7,7 @@ its own: no counter of the run's limiter is read here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.subject import Subject
@@ -16,6 +17,12 @@ from simulator.results.counted import CountedRule, CounterIndex
 
 __all__ = ["LimitsView"]
 
+_COLUMNS: Final = (("key", "ip"), ("key",), ("ip",), ("ip",), ("ip",))
+"""A row's columns by which counters differ, in the order of `counter_keys`.
+
+Rows name neither proxy keys nor hostnames.
+"""
+
 
 class LimitsView:
     """Turns limits' subjects into counters, numbered in `index`.
@@ -23,11 +30,12 @@ class LimitsView:
     tables: limit tables by name, `Default` among them. profile: how they are played.
     """
 
-    __slots__ = ("_legs", "_of_class", "clauses", "delays", "index", "profile")
+    __slots__ = ("_legs", "_of_class", "_places", "clauses", "delays", "index", "profile")
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self._legs = Legs(tables, profile)
         self._of_class: dict[RequestClass, list[tuple[int, int]]] = {}
+        self._places: dict[Leg, int] = {}
         self.profile = profile
         self.index = CounterIndex()
         rules = [rule for table in tables.values() for rule in table]
@@ -46,18 +54,24 @@ class LimitsView:
         return tuple((place, str(keys[key])) for place, key in places)
 
     def _place(self, leg: Leg) -> int:
+        found = self._places.get(leg)
+        if found is not None:
+            return found
         rule = leg.rule
-        return self.index.place(
+        burst = None
+        if leg.algorithm == "gcra":  # others ignore the profile's choice
+            burst = rule.burst_requests or self.profile.burst_requests
+        place = self._places[leg] = self.index.add(
             CountedRule(
                 id=leg.name,
                 clause=rule.id,
                 limit_requests=rule.limit_requests,
                 window_ns=rule.window_ns,
                 algorithm=leg.algorithm,
-                burst_requests=rule.burst_requests
-                or self.profile.burst_requests
-                or rule.limit_requests,
+                burst_requests=burst or rule.limit_requests,
                 block_ns=rule.block_ns or 0,
                 shadow=rule.shadow,
+                by=_COLUMNS[leg.key_place],
             )
         )
+        return place

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import InputError, did_you_mean
+from simulator.results.metrics import NEEDS, column_of
 from simulator.results.result import Result
 from simulator.scenario.conditions import METRICS, Condition
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measure", "measure_condition", "subject_of"]
+__all__ = ["columns_of", "measure", "measure_condition", "subject_of"]
 
 _NAN: Final = float("nan")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
@@ -56,6 +57,16 @@ def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None
         refused = _value(result.metrics(where=narrowed), "refused")
         return refused / offered if offered else _NAN
     return _value(whole, metric)
+
+
+def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:
+    """Return the columns of the rows that a condition's value is made of.
+
+    warm_up: whether rows are left out by their time.
+    """
+    needed = set(NEEDS[METRICS[condition.metric].column])
+    needed.update(column_of(name) for name, _ in condition.labels)
+    return needed | {"t_ns"} if warm_up else needed
 
 
 def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:

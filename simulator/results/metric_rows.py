@@ -49,14 +49,16 @@ class BatchRows:
         return BatchRows(self._batch, self._bin_ns, self._groups, kept)
 
     def ints(self, name: str) -> Ints:
-        """Return a column of numbers; null is −1."""
+        """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
+        if name not in self._batch.schema.names:
+            return np.full(len(self), _NULL, dtype=np.int64)
         column = self._batch.column(name)
         if column.null_count:
             column = column.fill_null(_NULL)
         return self._chosen(column.to_numpy(zero_copy_only=False))
 
     def coded(self, name: str) -> tuple[Ints, list[Any]]:
-        """Return a dimension as places in a list of values; null is −1."""
+        """Return a dimension as places in a list of values; null is −1, as in `ints`."""
         if name == "clause":
             codes, rules = self._texts("rule")
             return codes, [rule.partition(".")[0] for rule in rules]
@@ -113,6 +115,8 @@ class BatchRows:
         return of_client[np.minimum(self.ints("client"), top)]
 
     def _texts(self, name: str) -> tuple[Ints, list[str]]:
+        if name not in self._batch.schema.names:
+            return np.full(len(self), _NULL, dtype=np.int64), []
         column = self._batch.column(name)
         indices = column.indices
         if indices.null_count:

@@ -18,12 +18,14 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
+from simulator.results.block_times import BlockTimes
+from simulator.results.choosing import missing, refuse_missing
 from simulator.results.metric_rows import BatchRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DIMENSIONS", "EXACT_ROWS", "metrics_of"]
+__all__ = ["DIMENSIONS", "EXACT_ROWS", "NEEDS", "column_of", "metrics_of"]
 
 DIMENSIONS: Final = (
     "client",
@@ -40,6 +42,22 @@ DIMENSIONS: Final = (
 )
 EXACT_ROWS: Final = 1 << 20
 QUANTILES: Final = (0.5, 0.9, 0.99)
+_COLUMN_OF: Final = {"group": "client", "clause": "rule", "time": "t_ns"}
+_COUNTED: Final = ("offered", "admitted", "delayed", "refused", "blocked", "refused_share")
+NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_COUNTED, ("outcome",)),
+    "blocked_ns": ("t_ns", "key", "ip", "outcome", "rule", "wait_ns"),
+    "goodput_per_s": ("outcome", "status"),
+    "attempts_per_success": ("outcome", "status"),
+    **{
+        f"{what}_p{q * 100:g}_ns": ("outcome", f"{what}_ns")
+        for what in ("wait", "latency")
+        for q in QUANTILES
+    },
+    "first_refusal_ns": ("t_ns", "outcome"),
+    "fairness": ("client", "outcome"),
+}
+"""Metric → the columns of the rows that it is made of."""
 _ALL: Final = "all"
 _BAD_STATUS: Final = 400
 
@@ -57,11 +75,10 @@ class _Group:
     wait: list[Any] = field(default_factory=list)
     latency_digest: TDigest = field(default_factory=TDigest)
     wait_digest: TDigest = field(default_factory=TDigest)
-    blocks: dict[Any, int] = field(default_factory=dict)
     blocked_ns: int = 0
 
 
-def metrics_of(
+def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     batches: Iterable[pa.RecordBatch],
     by: str | Sequence[str],
     *,
@@ -70,43 +87,84 @@ def metrics_of(
     bin_ns: int | None = None,
     groups: Mapping[str, range] | None = None,
     where: Mapping[str, str | int] | None = None,
+    counters: Mapping[str, Sequence[str]] | None = None,
     exact: bool = True,
 ) -> pd.DataFrame:
     """Return a frame, a line a group, indexed by the dimensions of `by` (see `DIMENSIONS`).
 
     Columns: offered, admitted, delayed, refused, blocked (counts of attempts), refused_share,
-    blocked_ns (time in which some key and address was blocked by some rule), goodput_per_s
-    (let in and not answered with an error), attempts_per_success, wait_p50_ns … and
-    latency_p50_ns … (of what was let in), first_refusal_ns (from `start_ns`; <NA> when never),
-    fairness (Jain's index of what each client had admitted; 1 = even).
+    blocked_ns (time for which blocked counters let nobody in, added up over counters; in a bin of
+    time what falls into it), goodput_per_s (let in and not answered with an error),
+    attempts_per_success, wait_p50_ns … and latency_p50_ns … (of what was let in), first_refusal_ns
+    (from `start_ns`; <NA> when never), fairness (Jain's index of what each client had admitted;
+    1 = even).
 
     bin_ns: width of a bin for `time`. groups: client group → client numbers, for `group`.
     where: dimension → the value that rows must have. Rows before `start_ns` are left out.
-    Raises `InputError` for an unknown dimension.
+    counters: rule → the columns that tell its counters apart, `key` and `ip` unless given.
+    A metric that needs a column which the rows lack (`NEEDS`) is NaN.
+    Raises `InputError` for an unknown dimension, and for one that is a column which they lack.
     """
+    names = _dimensions(by, where or {}, bin_ns)
+    held: Sequence[str] = ()
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    found: dict[Any, _Group] = {}
+    blocks: dict[Any, BlockTimes] = {}
+    others = [name for name in names if name != "time"]
+    nulls = "clause" not in names and "rule" not in names
+    for batch in batches:
+        held = held or _checked(batch.schema.names, (*names, *(where or ())), start_ns)
+        rows = BatchRows(batch, bin_ns, groups or {})
+        for name, value in (where or {}).items():
+            rows = rows.take(np.flatnonzero(rows.holds(name, value)))
+        blocked = rows.take(np.flatnonzero(rows.holds("outcome", "blocked")))
+        for key, part in blocked.split(others, nulls=nulls) if len(blocked) else ():
+            times = blocks.setdefault(key or (), BlockTimes(start_ns, end_ns, counters or {}))
+            times.take(part)
+        if start_ns:
+            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
+        if len(rows):
+            for key, part in rows.split(names, nulls=nulls):
+                _take(found.setdefault(key or (_ALL,), _Group()), part, exact=exact)
+    _share_blocks(found, blocks, names, bin_ns)
+    place = names.index("time") if "time" in names else None
+    lines = []
+    for key, group in found.items():
+        at_ns = start_ns if place is None else key[place]
+        until_ns = end_ns if place is None else min(end_ns, at_ns + (bin_ns or 0))
+        lines.append(_line(group, until_ns - max(at_ns, start_ns), start_ns))
+    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=_COLUMNS)
+    lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
+    answer[lacking] = float("nan")
+    answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
+    return answer.sort_index()
+
+
+def _dimensions(
+    by: str | Sequence[str], where: Mapping[str, str | int], bin_ns: int | None
+) -> list[str]:
+    """Return the dimensions of `by`; raises `InputError` for what is none."""
     names = [by] if isinstance(by, str) else list(by)
-    for name in (*names, *(where or ())):
+    for name in (*names, *where):
         if name not in DIMENSIONS:
             raise InputError(f"by = {name!r} must be a dimension{did_you_mean(name, DIMENSIONS)}")
     if "time" in names and (bin_ns is None or bin_ns <= 0):
         raise InputError("bin_ns is missing; by = 'time' needs the width of a bin")
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+    return names
 
-    found: dict[Any, _Group] = {}
-    nulls = "clause" not in names and "rule" not in names
-    for batch in batches:
-        rows = BatchRows(batch, bin_ns, groups or {})
-        if start_ns:
-            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
-        for name, value in (where or {}).items():
-            rows = rows.take(np.flatnonzero(rows.holds(name, value)))
-        if len(rows):
-            for key, part in rows.split(names, nulls=nulls):
-                _take(found.setdefault(key or (_ALL,), _Group()), part, end_ns, exact=exact)
-    lines = [_line(group, end_ns - start_ns, start_ns, bin_ns) for group in found.values()]
-    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=_COLUMNS)
-    answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
-    return answer.sort_index()
+
+def column_of(dimension: str) -> str:
+    """Return the column of the rows that a dimension is read from."""
+    return _COLUMN_OF.get(dimension, dimension)
+
+
+def _checked(held: Sequence[str], dimensions: Iterable[str], start_ns: int) -> Sequence[str]:
+    """Return the columns; raises `InputError` where they do not tell what is asked."""
+    refuse_missing("metrics", ("t_ns", "outcome") if start_ns else ("outcome",), held)
+    for name in dimensions:
+        refuse_missing(f"by = {name!r}", (column_of(name),), held)
+    return held
 
 
 def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | None:
@@ -138,7 +196,7 @@ _COLUMNS: Final = (
 )
 
 
-def _take(group: _Group, rows: BatchRows, end_ns: int, *, exact: bool) -> None:
+def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
     outcome, names = rows.coded("outcome")
     for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
         group.counts[name] = group.counts.get(name, 0) + int(count)
@@ -156,7 +214,6 @@ def _take(group: _Group, rows: BatchRows, end_ns: int, *, exact: bool) -> None:
         turned = rows.take(np.flatnonzero(~passed))
         if group.first_refusal_ns is None:
             group.first_refusal_ns = int(turned.ints("t_ns")[0])
-        _take_blocks(group, turned.take(np.flatnonzero(turned.holds("outcome", "blocked"))), end_ns)
 
 
 def _take_times(group: _Group, served: BatchRows, *, exact: bool) -> None:
@@ -169,24 +226,36 @@ def _take_times(group: _Group, served: BatchRows, *, exact: bool) -> None:
         group.wait_digest.batch_update(np.sort(wait_ns).tolist())
 
 
-def _take_blocks(group: _Group, blocked: BatchRows, end_ns: int) -> None:
-    for counter, rows in blocked.split(("rule", "key", "ip"), nulls=True):
-        start_ns = rows.ints("t_ns")
-        until_ns = np.minimum(start_ns + rows.ints("wait_ns"), end_ns)
-        known_ns = group.blocks.get(counter, 0)
-        # Whoever is told to wait 5 s and a second later 4 s is blocked for 5 s, not for 9.
-        before_ns = np.maximum.accumulate(np.r_[known_ns, until_ns])
-        fresh_ns = until_ns - np.maximum(start_ns, before_ns[:-1])
-        group.blocked_ns += int(np.maximum(fresh_ns, 0).sum())
-        group.blocks[counter] = int(before_ns[-1])
+def _share_blocks(
+    found: Mapping[Any, _Group],
+    blocks: Mapping[Any, BlockTimes],
+    names: Sequence[str],
+    bin_ns: int | None,
+) -> None:
+    """Tell each group how long its counters were blocked, within its bin where it is of one."""
+    if "time" not in names:
+        for key, group in found.items():
+            times = blocks.get(() if key == (_ALL,) and not names else key)
+            group.blocked_ns = times.in_all_ns() if times is not None else 0
+        return
+    place = names.index("time")
+    bins: dict[Any, list[int]] = {}
+    for key in found:
+        bins.setdefault(key[:place] + key[place + 1 :], []).append(key[place])
+    for others, starts in bins.items():
+        times = blocks.get(others)
+        if times is not None:
+            starts_ns = np.array(starts, dtype=np.int64)
+            shares_ns = times.between(starts_ns + (bin_ns or 1)) - times.between(starts_ns)
+            for start, share_ns in zip(starts, shares_ns.tolist(), strict=True):
+                found[(*others[:place], start, *others[place:])].blocked_ns = share_ns
 
 
-def _line(group: _Group, whole_ns: int, start_ns: int, bin_ns: int | None) -> dict[str, Any]:
+def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
     counts = group.counts
     passed = counts.get("admitted", 0) + counts.get("delayed", 0)
     refused = counts.get("refused", 0) + counts.get("blocked", 0)
     offered = passed + refused
-    span_ns = bin_ns or whole_ns
     line = {
         "offered": offered,
         "admitted": passed,

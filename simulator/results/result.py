@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns
 from simulator.results.checkers import Violation
+from simulator.results.choosing import choose_columns, refuse_missing
 from simulator.results.folder import out_folder
 from simulator.results.metrics import EXACT_ROWS, metrics_of
 from simulator.results.storing import REQUESTS_FILE, write_table
@@ -38,7 +39,9 @@ class Result:
     summary: what `summary.json` holds. violations: broken invariants, none in a sound run.
     check_s: seconds of wall clock that the checkers took; in no file.
 
-    The rows are in memory (`simulator.run` without a folder) or in the run's folder.
+    The rows are in memory (`simulator.run` without a folder) or in the run's folder. A file may
+    keep fewer columns than a run has: `columns` says which, and whatever needs another raises
+    `InputError`.
     """
 
     def __init__(
@@ -86,6 +89,14 @@ class Result:
         return self._table
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the attempt rows have here, in order."""
+        if self._table is not None:
+            return tuple(self._table.column_names)
+        assert self.folder is not None, "rows are in memory or in a folder"
+        return tuple(pq.read_schema(self.folder / REQUESTS_FILE).names)
+
+    @property
     def requests(self) -> pd.DataFrame:
         """The attempt rows as a frame, in decision order."""
         frame: pd.DataFrame = self.table.to_pandas()
@@ -97,7 +108,8 @@ class Result:
             yield from self._table.to_batches(max_chunksize=_BATCH_ROWS)
             return
         assert self.folder is not None, "rows are in memory or in a folder"
-        with pq.ParquetFile(self.folder / REQUESTS_FILE) as file:
+        # Whatever is buffered ahead stays in memory until the whole file is read.
+        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
             yield from file.iter_batches(_BATCH_ROWS)
 
     @property
@@ -137,7 +149,9 @@ class Result:
         value that rows must have.
         Columns: `simulator.results.metrics.metrics_of`. Rows of the warm-up are left out.
 
-        Raises `InputError` for an unknown dimension.
+        A metric is NaN where a column that it is made of is not among `columns`.
+
+        Raises `InputError` for an unknown dimension, and for one whose column is not kept.
         """
         return metrics_of(
             self.batches(),
@@ -147,6 +161,7 @@ class Result:
             bin_ns=parse_duration_ns(bin) if isinstance(bin, str) else bin,
             groups=self.groups,
             where=where,
+            counters=self.summary.get("counters"),
             exact=self.summary["rows"] <= EXACT_ROWS,
         )
 
@@ -159,27 +174,45 @@ class Result:
 
     # --- keeping -----------------------------------------------------------------------------
 
-    def write_to(self, folder: Path) -> None:
-        """Write the result's files into a folder that is there; rows that are there stay."""
+    def write_to(self, folder: Path, columns: Sequence[str] | None = None) -> None:
+        """Write the result's files into a folder that is there; rows that are there stay.
+
+        columns: those of `self.columns` that the file keeps, all of them unless given.
+        """
         if self._table is not None and not (folder / REQUESTS_FILE).exists():
-            write_table(self._table, folder / REQUESTS_FILE)
-        text = json.dumps(self.summary, indent=2, ensure_ascii=False)
+            table = self._table if columns is None else self._table.select(columns)
+            write_table(table, folder / REQUESTS_FILE)
+        summary = self.summary if columns is None else {**self.summary, "columns": list(columns)}
+        text = json.dumps(summary, indent=2, ensure_ascii=False)
         (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
         if self.scenario_text is not None:
             (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
 
-    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        columns: str | Sequence[str] | None = None,
+        force: bool = False,
+    ) -> Path:
         """Write `requests.parquet`, `summary.json`, `report.html` and the resolved scenario.
 
-        Raises `InputError` for a folder that holds something (unless `force`) or cannot be written.
+        columns: those that the file keeps, as names or a text with commas; `decisions` stands for
+            t_ns, key, outcome, rule and wait_ns. All that are here unless given.
+
+        Raises `InputError` for a folder that holds something (unless `force`) or cannot be written,
+        and for a column that is not here.
         """
         from simulator.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
         folder = Path(folder)
+        kept = choose_columns(columns)
+        if kept is not None:
+            refuse_missing(f"columns = {','.join(kept)}", kept, self.columns)
         with out_folder(folder, force=force) as partial:
             if self._table is None:
                 _ = self.table
-            self.write_to(partial)
+            self.write_to(partial, kept)
             write_report(partial)
         return folder
 

@@ -1,16 +1,18 @@
 """Where rows go: a Parquet file, row group by row group, or a table in memory.
 
-The file is zstd-compressed at level 1. Each column has the encoding that packs it best: gaps of
-time are delta-packed, other numbers split into their bytes (so that the zeros at the top vanish),
-texts are dictionaries. Statistics stand at `t_ns` alone, the one column by which a reader can skip
-row groups. Both sinks also keep the digest of the columns.
+Each column has the encoding that packs it best: gaps of time are delta-packed, other numbers split
+into their bytes (so that the zeros at the top vanish), waits stand as they are (they repeat whole),
+texts are dictionaries. What is left is compressed by zstd at level 1 where that takes away more
+than a tenth of a byte a row; elsewhere it would cost time and save nothing. Statistics stand at
+`t_ns` alone, the one column by which a reader can skip row groups. Both sinks also keep the digest
+of the columns.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simulator.results.choosing import schema_of
 from simulator.results.columns import Coded, ColumnDigest, TextColumns, record_batch
 from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk
 
@@ -28,8 +31,12 @@ REQUESTS_FILE: Final = "requests.parquet"
 
 _ENCODINGS: Final = {
     "t_ns": "DELTA_BINARY_PACKED",
-    **dict.fromkeys(("client", "attempt", "wait_ns", "latency_ns", "status"), "BYTE_STREAM_SPLIT"),
+    **dict.fromkeys(("client", "attempt", "latency_ns", "status"), "BYTE_STREAM_SPLIT"),
 }
+_PACKED_ALREADY: Final = frozenset({"t_ns", "tenant", "method", "outcome", "rule"})
+_ZSTD_LEVEL: Final = 1
+_ROWS_AT_ONCE: Final = 1 << 16
+"""Rows that a column's encoder is handed in one call."""
 _AHEAD: Final = 2
 """Chunks that a run may be ahead of its file: what is under way is memory."""
 
@@ -99,13 +106,16 @@ class FileSink(_Sink):
     Writing and hashing have a thread each: both leave Python's lock while they work, so a run goes
     on meanwhile where there is another core. `close` before anything is asked for. A full disk
     raises `OSError`, in `take` or in `close`.
+
+    columns: those that the file keeps, all of them unless given. The digest is over all.
     """
 
-    __slots__ = ("_digesting", "_writer", "_writing")
+    __slots__ = ("_digesting", "_schema", "_writer", "_writing")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Collection[str] | None = None) -> None:
         super().__init__()
-        self._writer = open_file(path)
+        self._schema = schema_of(columns)
+        self._writer = open_file(path, self._schema)
         self._writing, self._digesting = _Lane(), _Lane()
 
     def _put(self, coded: Coded) -> None:
@@ -113,7 +123,7 @@ class FileSink(_Sink):
         self._digesting.do(partial(self._digest.add, coded))
 
     def _write(self, coded: Coded) -> None:
-        self._writer.write_batch(record_batch(coded))
+        self._writer.write_batch(record_batch(coded, self._schema))
 
     def close(self) -> None:
         """Finish the file; it is no Parquet file before."""
@@ -142,19 +152,25 @@ class MemorySink(_Sink):
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table of rows as the same file that a `FileSink` would have written."""
-    with open_file(path) as writer:
+    with open_file(path, schema_of(table.column_names)) as writer:
         for batch in table.to_batches():
             writer.write_batch(batch)
 
 
-def open_file(path: Path) -> pq.ParquetWriter:
-    """Return a writer of attempt rows, a row group a batch."""
+def open_file(path: Path, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
+    """Return a writer of attempt rows, a row group a batch.
+
+    schema: `SCHEMA`, or fewer of its columns.
+    """
+    names = schema.names
+    zstd = [name for name in names if name not in _PACKED_ALREADY]
     return pq.ParquetWriter(
         path,
-        SCHEMA,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=list(TEXT_COLUMNS),
-        column_encoding=_ENCODINGS,
+        schema,
+        compression={name: "zstd" if name in zstd else "none" for name in names},
+        compression_level=dict.fromkeys(zstd, _ZSTD_LEVEL),
+        use_dictionary=[name for name in names if name in TEXT_COLUMNS],
+        column_encoding={name: kind for name, kind in _ENCODINGS.items() if name in names},
         write_statistics=["t_ns"],
+        write_batch_size=_ROWS_AT_ONCE,
     )

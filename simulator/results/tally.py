@@ -5,7 +5,8 @@ tenant, application or key, is a sum over those. Rows before the warm-up's end a
 (they stay in the file); blocks that began there are known but their time before it is not counted.
 
 - offered: attempts that reached the service; offered = admitted + refused + pending.
-- pending: delayed by a throttle, and not released before the run's end.
+- pending: delayed by a throttle, and not released before the run's end. In the totals they stand
+  apart; by clause and in metrics, which know no end, they are among the admitted.
 - refused: by a throttle or a block, whoever was told; `blocked` are those of blocks.
 - blocked time of a clause: how long its counters let nobody in, from a blocked request to the
   instant it was told to wait for, overlaps counted once, cut at the run's end.
@@ -27,7 +28,7 @@ from simulator.results.counted import CounterIndex
 from simulator.results.intervals import LatestEnd
 from simulator.results.rows import NO_STATUS, Chunk, Numbers, Subject
 
-__all__ = ["ClauseLine", "Tally", "Totals"]
+__all__ = ["ClauseLine", "Tally", "Totals", "clauses_of"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -140,8 +141,12 @@ class Tally:
         """Count what shadow rules would have refused at `t_ns`; ids as in `Decision.shadow`."""
         if t_ns < self._warm_up_ns:
             return
-        for rule in rules:
-            self._shadow[rule] = self._shadow.get(rule, 0) + 1
+        for clause in clauses_of(rules):
+            self._shadow[clause] = self._shadow.get(clause, 0) + 1
+
+    def add_shadow_requests(self, clause: str, count: int) -> None:
+        """Count requests that a clause in shadow would have refused, all after the warm-up."""
+        self._shadow[clause] = self._shadow.get(clause, 0) + count
 
     def request_ended(self, subject: int, began_ns: int, *, well: bool) -> None:
         """Count a request that ended, and whether it ended well; `subject` is a row's number."""
@@ -222,8 +227,8 @@ class Tally:
                     line.delayed += count
                 else:
                     line.refused += count
-        for rule, count in self._shadow.items():
-            lines[clause_of[rule]].shadow_refused += count
+        for clause, count in self._shadow.items():
+            lines[clause].shadow_refused += count
         for clause, (keys, ips) in self._touched.items():
             lines[clause].keys, lines[clause].ips = len(keys), len(ips)
         return list(lines.values())
@@ -258,6 +263,8 @@ class Tally:
             chosen = np.flatnonzero(blocked & by_rule[chunk.verdict])
             if not len(chosen):
                 continue
+            # A rule of this name may be in another table too, with numbers of its own.
+            chosen = chosen[self._index.numbers(place, chunk)[chosen] >= 0]
             counter = self._index.numbers(place, chunk)[chosen]
             start_ns = chunk.t_ns[chosen]
             end_ns = start_ns + chunk.wait_ns[chosen]
@@ -285,6 +292,11 @@ class Tally:
                 ips.add(of.ip)
                 if of.key is not None:
                     keys.add(of.key)
+
+
+def clauses_of(rules: Iterable[str]) -> dict[str, None]:
+    """Return the clauses of rules as decisions name them, each once (`LIM-PRIVATE.key`)."""
+    return dict.fromkeys(rule.partition(".")[0] for rule in rules)
 
 
 def _fresh(line: ClauseLine) -> ClauseLine:

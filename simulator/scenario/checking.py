@@ -16,6 +16,7 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Document
 from engine.identity import make_grants
 from engine.limits import DEFAULT_TABLE
+from engine.limits.legs import Legs
 from simulator.scenario.checking_clients import check_client, check_draw
 from simulator.scenario.clients import Dealing
 from simulator.scenario.faults import Path, fail, need_name
@@ -43,6 +44,7 @@ def check(scenario: Scenario, document: Document) -> None:
     profile_of(scenario)
     _check_rules(scenario, document)
     _check_tenants(scenario, document)
+    _check_tables(scenario, document)
     for index, application in enumerate(scenario.applications):
         _check_application(application, document, ("applications", index), scenario)
     for index, pool in enumerate(scenario.addresses):
@@ -92,6 +94,16 @@ def _check_tenants(scenario: Scenario, document: Document) -> None:
         if name is not None and name not in tables:
             path: Path = ("tenants", index, "quotas", "Rate Limit")
             fail(document, path, f"must name one of limit_tables{did_you_mean(name, tables)}")
+
+
+def _check_tables(scenario: Scenario, document: Document) -> None:
+    """Tables that cannot stand beside each other are told here, and not when a run begins."""
+    if not scenario.limit_tables:
+        return
+    try:
+        Legs(limit_tables_of(scenario), profile_of(scenario).limits)
+    except InputError as error:
+        raise InputError(f"{document.where(('limit_tables',))}{error}") from None
 
 
 def _check_application(

@@ -48,7 +48,7 @@ METRICS: Final[dict[str, Metric]] = {
     "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
     "attempts_per_success": Metric("attempts_per_success", "offered attempts a good answer"),
     "fairness": Metric("fairness", "Jain's index of what each client had admitted; 1 = even"),
-    "blocked_time": Metric("blocked_ns", "time in which some key and address was blocked", True),
+    "blocked_time": Metric("blocked_ns", "time for which blocked counters let nobody in", True),
     "first_refusal": Metric(
         "first_refusal_ns", "time of the first refusal, since the warm-up", True
     ),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError
+from simulator.replicating import NONE_IS_0
 
 __all__ = ["SPEC_FILE", "done_runs", "load_sweep", "open_folder", "write_row"]
 
@@ -88,5 +89,8 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     if not len(frame):
         return frame
+    for name in frame.columns:
+        if str(name).startswith(NONE_IS_0):
+            frame.loc[frame["status"] == "ok", name] = frame[name].fillna(0.0)
     order = frame.sort_values(["point", "replication"], kind="stable")
     return order.reset_index(drop=True)

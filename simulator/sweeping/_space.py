@@ -37,10 +37,10 @@ class Span:
 
     def at(self, share: float) -> Any:  # noqa: ANN401 # reason: a number or a text
         """Return the value at a share of the way, as a file would hold it."""
-        value = self.low + share * (self.high - self.low)
         if self.kind == "float":
-            return value
-        whole = min(int(self.high), max(int(self.low), round(value)))
+            return self.low + share * (self.high - self.low)
+        # Each whole number has the same part of the way, the ends too.
+        whole = min(int(self.high), int(self.low) + int(share * (self.high - self.low + 1)))
         if self.kind == "duration":
             return format_duration(whole)
         return f"{whole}/{self.window}" if self.kind == "rate" else whole

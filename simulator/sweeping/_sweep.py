@@ -13,7 +13,7 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.backends import Fidelity
+from simulator.backends import Fidelity, seed_in_force
 from simulator.running import ScenarioLike, resolve
 from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
@@ -43,14 +43,15 @@ def sweep(  # noqa: PLR0913 # reason: what the command has as flags
 
     axes: path in the scenario → a list of values, or a text as on the command line (`"1,2"`,
     `"10/10s..100/10s"`). sample: `"lhs:N"`, how many points of the ranges. replications: runs a
-    point, under seed, seed + 1 and on. scheduler: `local` or the address of a Dask scheduler;
-    without it the cores of this machine. workers: how many; all unless given. out: the folder of
-    the dataset; one that holds this sweep goes on where it was.
+    point, under seed, seed + 1 and on; an axis `seed` says each point's first. scheduler: `local`
+    or the address of a Dask scheduler; without it the cores of this machine. workers: how many;
+    all unless given. out: the folder of the dataset; one that holds this sweep goes on where it
+    was.
 
     Raises `InputError` for a space or a folder that cannot be, before anything is played.
     """
     base = resolve(scenario)
-    seed = base.seed if seed is None else seed
+    seed = seed_in_force(base, seed)
     spaces: dict[str, Span | Sequence[Any]] = {}
     for path, values in axes.items():
         spaces[path] = read_axis(f"{path}={values}")[1] if isinstance(values, str) else values
@@ -113,8 +114,9 @@ def tasks_of(
             if reason := cannot_play(scenario):
                 raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
         text = dump(scenario, absolute=True)
+        first = scenario.seed if "seed" in values else seed
         tasks += [
-            Task(number, replication, seed + replication, fidelity, values, text)
+            Task(number, replication, first + replication, fidelity, values, text)
             for replication in range(replications)
         ]
     return tasks

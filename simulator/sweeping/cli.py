@@ -18,6 +18,8 @@ _TELL_EVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `sweep`."""
+    from simulator._cli_run import seed_of
+
     parser.description = "Play a scenario under many values; a stopped sweep goes on where it was."
     parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in name")
     parser.add_argument(
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", metavar="lhs:N", help="points of the ranges together")
     parser.add_argument("--replications", type=_count, default=1, metavar="N", help="runs a point")
     parser.add_argument("--fidelity", choices=("compiled", "limits", "engine"), default="compiled")
-    parser.add_argument("--seed", type=int, metavar="N", help="the scenario's unless given")
+    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="local, or the address of a Dask scheduler"
     )
@@ -48,6 +50,7 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
+    from engine.errors import InputError
     from simulator.running import resolve
     from simulator.sweeping import sweep
     from simulator.sweeping._space import read_axis
@@ -57,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     axes: dict[str, Any] = {}
     for text in args.axes:
         path, _ = read_axis(text)
+        if path in axes:
+            raise InputError(f"--set = {path!r} must stand once; list all its values there")
         axes[path] = text.partition("=")[2]
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:

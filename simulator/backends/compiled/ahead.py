@@ -1,9 +1,10 @@
 """Looking ahead: what events to come will read is fetched into the cache, stage by stage.
 
 With thousands of clients most of an attempt is waiting for memory, line after line, each known from
-the one before. The wheel says which events come next, so while it turns to a span, the events some
-spans ahead are looked at: the farther away, the earlier in the chain from event to request, client
-and combo, lane, streams and counters. Nothing is written and nothing depends on it.
+the one before. Which events come next is known (`ordering`), so as each happens, some that come
+after it are looked at: the farther away, the earlier in the chain from event to request, client and
+combo, lane, streams and counters. Nothing is written but what is looked at for, and nothing depends
+on it.
 """
 
 from __future__ import annotations
@@ -25,47 +26,46 @@ from simulator.backends.compiled.state import (
     client_row,
     combo_row,
     event_row,
+    near_row,
     request_row,
 )
 
 __all__ = ["look_ahead"]
 
-# How many spans ahead each stage looks.
-_EVENTS: Final = 6
-_REQUESTS: Final = 5
-_CLIENTS: Final = 4
+# How many events ahead each stage looks.
+_EVENTS: Final = 11
+_REQUESTS: Final = 8
+_COMBOS: Final = 6
 _LANES: Final = 3
-_COUNTERS: Final = 2
-_RINGS: Final = 1
+_LINES: Final = 1
 
 
 @inlined
-def look_ahead(sim: RawSim, span: Int) -> None:
-    """Fetch what the events of the spans after this one will read."""
-    number = _first(sim, span + _EVENTS)
-    if number >= 0:
-        prefetch(event_row(sim, number))
-    asking = _asking(sim, span + _REQUESTS)
-    if asking >= 0:
-        prefetch(request_row(sim, asking))
-    asking = _asking(sim, span + _CLIENTS)
-    if asking >= 0:
-        request = request_row(sim, asking)
-        prefetch(client_row(sim, request[at.R_CLIENT]))
-        prefetch(combo_row(sim, request[at.R_COMBO]))
-    asking = _asking(sim, span + _LANES)
+def look_ahead(sim: RawSim) -> None:
+    """Fetch what the events that are near will read."""
+    clock = sim.clock
+    if clock[at.NEAR_COUNT] <= _EVENTS:
+        return
+    first = clock[at.NEAR_FIRST]
+    _look_at_event(sim, near_row(sim, first + _EVENTS))
+    asking = near_row(sim, first + _REQUESTS)[at.N_ASKING]
     if asking >= 0:
         request = request_row(sim, asking)
         client = client_row(sim, request[at.R_CLIENT])
-        prefetch(lane_row(sim.limits, combo_row(sim, request[at.R_COMBO])[at.O_LANE]))
+        prefetch(combo_row(sim, request[at.R_COMBO]))
+        prefetch(moved(sim.ended, request[at.R_COMBO] * 2))
         prefetch(moved(sim.streams, client[at.C_SERVICE] * STREAM_WIDTH))
         prefetch(moved(sim.streams, client[at.C_THINK] * STREAM_WIDTH))
-    asking = _asking(sim, span + _COUNTERS)
+    asking = near_row(sim, first + _COMBOS)[at.N_ASKING]
+    if asking >= 0:
+        combo = combo_row(sim, request_row(sim, asking)[at.R_COMBO])
+        prefetch(lane_row(sim.limits, combo[at.O_LANE]))
+    asking = near_row(sim, first + _LANES)[at.N_ASKING]
     if asking >= 0:
         counters = _counters(sim, asking)
         for place in range(EAGER_PLACES):
             prefetch(moved(sim.limits.lines, np.int64(counters[place]) * LINE_WIDTH))
-    asking = _asking(sim, span + _RINGS)
+    asking = near_row(sim, first + _LINES)[at.N_ASKING]
     if asking >= 0:
         counters = _counters(sim, asking)
         for place in range(EAGER_PLACES):
@@ -74,26 +74,19 @@ def look_ahead(sim: RawSim, span: Int) -> None:
 
 
 @inlined
+def _look_at_event(sim: RawSim, near: Pointer) -> None:
+    """Note the request that an event is about, where it will ask, and fetch it and its client."""
+    event = event_row(sim, near[at.N_NUMBER])
+    kind = event[at.E_WHAT] & at.KIND_MASK
+    if kind == at.ASK or kind == at.RETRY:  # noqa: PLR1714 # reason: a set is no number to the compiler
+        asking = event[at.E_WHAT] >> at.KIND_BITS
+        near[at.N_ASKING] = asking
+        prefetch(request_row(sim, asking))
+        prefetch(client_row(sim, event[at.E_ORDER] >> at.ORDER_BITS))
+
+
+@inlined
 def _counters(sim: RawSim, asking: Int) -> Pointer:
     """Return the counters that a request meets."""
     lane = combo_row(sim, request_row(sim, asking)[at.R_COMBO])[at.O_LANE]
     return moved(lane_row(sim.limits, lane), LANE_COUNTERS)
-
-
-@inlined
-def _first(sim: RawSim, span: Int) -> Int:
-    """Return the first event in a span's list, −1 = none; it may be of a later turn."""
-    return np.int64(sim.wheel[span & sim.wheel_mask])
-
-
-@inlined
-def _asking(sim: RawSim, span: Int) -> Int:
-    """Return the request that the first event in a span's list is about, −1 = none."""
-    number = _first(sim, span)
-    if number < 0:
-        return np.int64(at.NONE)
-    event = event_row(sim, number)
-    kind = event[at.E_KIND]
-    if kind == at.ASK or kind == at.RETRY:  # noqa: PLR1714 # reason: a set is no number to the compiler
-        return event[at.E_WHAT]
-    return np.int64(at.NONE)

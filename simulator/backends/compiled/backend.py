@@ -77,6 +77,8 @@ def _nothing() -> Sim:
         addresses=small,
         requests=ints(at.REQUEST_WIDTH),
         events=ints(at.EVENT_WIDTH),
+        links=ints(at.LINK_WIDTH),
+        near=ints(at.NEAR_WIDTH),
         wheel=small,
         heap=ints(2),
         combos=np.zeros((1, at.COMBO_WIDTH), dtype=np.int32),
@@ -108,7 +110,7 @@ class CompiledRun:
         self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
         self._plan = Plan(scenario, population, self.limiter, seed, profile)
         self._core = self.limiter.ready_core()
-        self.sim = self._plan.sim._replace(rows=np.zeros((at.COLUMNS, chunk_rows), dtype=np.int64))
+        self.sim = self._plan.sim._replace(rows=_rows(chunk_rows))
         self.sim.clock[at.WARM_UP] = from_ns
         self._late: list[at.Ints] = []
 
@@ -177,21 +179,28 @@ class CompiledRun:
             self.sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
 
 
+def _rows(count: int) -> at.Ints:
+    """Return room for so many rows, column by column; in memory a row's words lie together."""
+    found: at.Ints = at.aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
+    return found
+
+
 def _more_events(sim: Sim) -> Sim:
     """Return twice the room for events, and a wheel to match."""
-    events = _more_free(sim, sim.events, at.FREE_EVENT, at.E_NEXT)
-    size = len(events)
+    links = _more_free(sim, sim.links, at.FREE_EVENT, at.L_NEXT)
+    size = len(links)
     wheel = np.full(size, at.NONE, dtype=np.int32)
     shift = int(sim.clock[at.SHIFT])
     for first in sim.wheel[sim.wheel >= 0].tolist():
         number = first
         while number >= 0:
-            slot = int(events[number, at.E_T]) >> shift & (size - 1)
-            following = int(events[number, at.E_NEXT])
-            events[number, at.E_NEXT] = wheel[slot]
+            slot = int(links[number, at.L_T]) >> shift & (size - 1)
+            following = int(links[number, at.L_NEXT])
+            links[number, at.L_NEXT] = wheel[slot]
             wheel[slot] = number
             number = following
-    return sim._replace(events=events, wheel=wheel, heap=longer(sim.heap, size))
+    events, heap = longer(sim.events, size), longer(sim.heap, size)
+    return sim._replace(events=events, links=links, wheel=wheel, heap=heap)
 
 
 def _more_free(sim: Sim, rows: at.Ints, free: int, column: int) -> at.Ints:
@@ -324,8 +333,8 @@ class _Writer:
         ):
             if ended:
                 tally.requests_ended(subject, ended, well)
-        for rule, count in self._run.limiter.shadow_counts().items():
-            tally.add_shadow(self._book.header.warm_up_ns, [rule] * count)
+        for clause, count in self._run.limiter.shadow_requests().items():
+            tally.add_shadow_requests(clause, count)
 
 
 def simulate_compiled(  # reason: what a run is told

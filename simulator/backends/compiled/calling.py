@@ -207,8 +207,8 @@ def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
     latency_ns = now_ns + service_ns - row[at.V_BEGAN]
     place = row[at.V_ROW] - clock[at.ROWS_BEFORE]
     if place >= 0:
-        sim.rows[5 * sim.row_room + place] = latency_ns
-        sim.rows[6 * sim.row_room + place] = status
+        sim.rows[at.ROW_WIDTH * place + at.W_LATENCY] = latency_ns
+        sim.rows[at.ROW_WIDTH * place + at.W_STATUS] = status
     else:
         late = moved(sim.late, clock[at.LATE_COUNT] * 3)
         late[0] = row[at.V_ROW]

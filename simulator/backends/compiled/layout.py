@@ -45,14 +45,17 @@ _LINE_BYTES: Final = 64
     TAKEN,
     TUNE_AT,
     TUNED_NS,
+    NEAR_FIRST,
+    NEAR_COUNT,
+    NEAR_WANTED,
     CALL_TIMEOUT,
     CODE_TIMEOUT,
     COLD_START,
     KEEP_HOT,
     INSTANCES,
     TIMEOUT_STATUS,
-) = range(27)
-CLOCK_WIDTH: Final = 27
+) = range(30)
+CLOCK_WIDTH: Final = 30
 
 # A group's row.
 (
@@ -193,9 +196,16 @@ PART: Final = -2
 # How the outside ended, and the bits of the statuses that a group retries (`G_RETRIES`).
 WELL, TIMED_OUT, UNREACHABLE, CODE_TIMED_OUT, LIMITED = range(5)
 
-# An event's row; `E_ORDER` is client << 16 | attempt, `OF_SERVICE` for the service's own.
-E_T, E_ORDER, E_SERIAL, E_SEQUENCE, E_KIND, E_WHAT, E_NEXT, E_SPARE = range(8)
-EVENT_WIDTH: Final = 8
+# An event's row; `E_ORDER` is client << 16 | attempt, `OF_SERVICE` for the service's own; `E_WHAT`
+# is what it is about << `KIND_BITS` | its kind. Beside it a link: its instant, and what follows it
+# in its list. Links are read to put events in order, rows when they happen.
+E_ORDER, E_SERIAL, E_SEQUENCE, E_WHAT = range(4)
+EVENT_WIDTH: Final = 4
+L_T, L_NEXT = range(2)
+LINK_WIDTH: Final = 2
+ORDER_BITS: Final = 16
+KIND_BITS: Final = 4
+KIND_MASK: Final = (1 << KIND_BITS) - 1
 OF_SERVICE: Final = -1
 (
     ASK,
@@ -213,12 +223,19 @@ OF_SERVICE: Final = -1
 ) = range(12)
 LAST_BEGINNING: Final = ARRIVE
 
+# An event that is near: its instant, its number, the request that is about to ask (`ahead`).
+N_T, N_NUMBER, N_ASKING = range(3)
+NEAR_WIDTH: Final = 4
+NEAR_ROOM: Final = 64
+
 # A combo's row: who asks for what, its lane, what is behind it and how many files its job has.
 O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS = range(7)
 COMBO_WIDTH: Final = 8
 
-# An output row, column by column.
+# An output row: one cache line, of which so many words are written.
+W_T, W_COMBO, W_ATTEMPT, W_VERDICT, W_WAIT, W_LATENCY, W_STATUS = range(7)
 COLUMNS: Final = 7
+ROW_WIDTH: Final = 8
 
 # What a combo's place in the hash table is mixed with.
 MIX_1: Final = -7046029254386353131
@@ -233,9 +250,9 @@ class Sim(NamedTuple):
 
     draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
     from. pieces (n, 3): of varying rates. kinds: numbers of the limiter. keys, addresses: numbers
-    by place. wheel: first events by time, heap: those that are near (`state`). ended (combos, 2):
-    requests, and those that went well. rows (COLUMNS, rows). late (n, 3): number, latency and
-    status of rows that were answered after they were handed on.
+    by place. links, near, wheel, heap: the order of events (`ordering`). ended (combos, 2):
+    requests, and those that went well. rows (COLUMNS, rows): a row's words lie together. late (n,
+    3): number, latency and status of rows that were answered after they were handed on.
     """
 
     clock: Ints
@@ -258,6 +275,8 @@ class Sim(NamedTuple):
     addresses: np.ndarray[Any, np.dtype[np.int32]]
     requests: Ints
     events: Ints
+    links: Ints
+    near: Ints
     wheel: np.ndarray[Any, np.dtype[np.int32]]
     heap: Ints
     combos: np.ndarray[Any, np.dtype[np.int32]]

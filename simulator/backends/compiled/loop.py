@@ -23,7 +23,7 @@ from simulator.backends.compiled.block import block_of
 from simulator.backends.compiled.calling import go_on, time_over, woken_by_bell
 from simulator.backends.compiled.choosing import next_arrival_ns
 from simulator.backends.compiled.layout import Ints
-from simulator.backends.compiled.ordering import next_event, schedule
+from simulator.backends.compiled.ordering import free_event, next_event, schedule
 from simulator.backends.compiled.requests import (
     HAS_TURN,
     answer,
@@ -51,9 +51,6 @@ __all__ = ["JIT", "play"]
 _HERE: Final = Path(__file__).parent
 _SPARE_EVENTS: Final = 8
 _SPARE_CALLS: Final = 8
-
-_MANY: Final = 4_000
-"""Events of so many clients and more no longer lie in a core's own cache."""
 
 _UNCOMPILED: Final = {
     "__init__.py",
@@ -187,16 +184,14 @@ def play(words: Ints, core: Core, loops: int) -> int:
         if clock[at.PARTS_LEFT]:
             asking = begin_part(sim)
         else:
-            span = clock[at.EPOCH]
             number = next_event(sim)
-            if clock[at.PENDING] >= _MANY and clock[at.EPOCH] != span:
-                look_ahead(sim, clock[at.EPOCH])
+            if clock[at.NEAR_WANTED]:
+                look_ahead(sim)
             event = event_row(sim, number)
-            kind, what, serial = event[at.E_KIND], event[at.E_WHAT], event[at.E_SERIAL]
-            clock[at.NOW] = event[at.E_T]
-            event[at.E_NEXT] = clock[at.FREE_EVENT]
-            clock[at.FREE_EVENT] = number
-            asking = _happen(sim, clock[at.NOW], kind, what, serial)
+            what, serial = event[at.E_WHAT], event[at.E_SERIAL]
+            free_event(sim, number)
+            kind = what & at.KIND_MASK
+            asking = _happen(sim, clock[at.NOW], kind, what >> at.KIND_BITS, serial)
         now_ns = clock[at.NOW]
         if asking >= HAS_TURN:
             asking -= HAS_TURN

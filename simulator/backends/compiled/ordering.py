@@ -1,9 +1,10 @@
 """Events in order of (instant, client, attempt, serial, making), the service's own first.
 
-A heap holds the events that are near, a wheel of lists those that are not: an event goes to the
-list of its span of time, and when the heap is empty the next list that has events of its span is
-heaped. A span is made so long that the heap holds an event or two, whatever the traffic; order is
-the heap's alone, so neither the spans nor when they are changed can be seen in a result.
+A wheel of lists holds the events that are not near: an event goes to the list of its span of time.
+As the wheel turns, a span's events are put in order behind those that are near; what is made for a
+span that the wheel has passed goes on a heap beside them, and the first of both is the next. Spans
+are made so long that one holds an event or two, whatever the traffic. Neither the spans, nor when
+they are changed, nor how far the wheel is turned ahead can be seen in a result.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import numpy as np
 
 from engine.limits.compiled.finding import Int
 from engine.limits.compiled.jit import called, inlined
+from engine.limits.compiled.raw import prefetch
 from simulator.backends.compiled import layout as at
-from simulator.backends.compiled.state import RawSim, event_row
+from simulator.backends.compiled.state import RawSim, event_row, link_row, near_row
 
-__all__ = ["ALL_NEAR", "FIRST_TUNING", "next_event", "schedule"]
+__all__ = ["ALL_NEAR", "FIRST_TUNING", "free_event", "next_event", "schedule"]
 
 ALL_NEAR: Final = 62
 """A span so long (2^62 ns) that everything is heaped."""
@@ -28,6 +30,13 @@ FIRST_TUNING: Final = 256
 _FEW: Final = 24
 """Of fewer events the heap alone is faster."""
 
+_MANY: Final = 800
+"""What so many events and more are about no longer lies in a core's own cache."""
+
+_AHEAD: Final = 15
+"""Of many events, so many and one are put in order before the first happens."""
+
+_LISTS_AHEAD: Final = 6
 _LONGEST: Final = 50
 _TUNED_EVERY: Final = 4_096
 
@@ -48,17 +57,23 @@ def schedule(sim: RawSim, t_ns: Int, order: Int, serial: Int, kind: Int, what: I
     """Make an event."""
     clock = sim.clock
     number = clock[at.FREE_EVENT]
-    event = event_row(sim, number)
-    clock[at.FREE_EVENT] = event[at.E_NEXT]
-    event[at.E_T] = t_ns
+    event, link = event_row(sim, number), link_row(sim, number)
+    clock[at.FREE_EVENT] = link[at.L_NEXT]
+    link[at.L_T] = t_ns
     event[at.E_ORDER] = order
     event[at.E_SERIAL] = serial
     event[at.E_SEQUENCE] = clock[at.SEQUENCE]
-    event[at.E_KIND] = kind
-    event[at.E_WHAT] = what
+    event[at.E_WHAT] = what << at.KIND_BITS | kind
     clock[at.SEQUENCE] += 1
     clock[at.PENDING] += 1
     _place(sim, number, t_ns)
+
+
+@inlined
+def free_event(sim: RawSim, number: Int) -> None:
+    """Give the place of an event back that happened."""
+    link_row(sim, number)[at.L_NEXT] = sim.clock[at.FREE_EVENT]
+    sim.clock[at.FREE_EVENT] = number
 
 
 @inlined
@@ -68,10 +83,13 @@ def _place(sim: RawSim, number: Int, t_ns: Int) -> None:
     span = t_ns >> clock[at.SHIFT]
     if span > clock[at.EPOCH]:
         slot = span & sim.wheel_mask
-        event_row(sim, number)[at.E_NEXT] = sim.wheel[slot]
+        link_row(sim, number)[at.L_NEXT] = sim.wheel[slot]
         sim.wheel[slot] = number
     else:
         _heap(sim, number, t_ns)
+
+
+# --- the heap ------------------------------------------------------------------------------------
 
 
 @inlined
@@ -90,25 +108,6 @@ def _heap(sim: RawSim, number: Int, t_ns: Int) -> None:
         place = above
     heap[2 * place] = t_ns
     heap[2 * place + 1] = number
-
-
-@inlined
-def next_event(sim: RawSim) -> Int:
-    """Take the first event of all; there is one."""
-    clock = sim.clock
-    clock[at.TAKEN] += 1
-    if clock[at.TAKEN] >= clock[at.TUNE_AT]:
-        _tune(sim)
-    if clock[at.HEAPED] == 0:
-        _turn(sim)
-    heap = sim.heap
-    found = heap[1]
-    clock[at.PENDING] -= 1
-    count = clock[at.HEAPED] - 1
-    clock[at.HEAPED] = count
-    if count:
-        _sift(sim, count)
-    return found
 
 
 @called
@@ -137,32 +136,120 @@ def _sift(sim: RawSim, count: Int) -> None:
     heap[2 * place + 1] = number
 
 
+# --- the next event ------------------------------------------------------------------------------
+
+
+@inlined
+def next_event(sim: RawSim) -> Int:
+    """Take the first event of all, and let it be its instant; there is one."""
+    clock = sim.clock
+    clock[at.TAKEN] += 1
+    if clock[at.TAKEN] >= clock[at.TUNE_AT]:
+        _tune(sim)
+    near = clock[at.NEAR_COUNT]
+    if near <= clock[at.NEAR_WANTED] and near + clock[at.HEAPED] < clock[at.PENDING]:
+        _turn(sim)
+    clock[at.PENDING] -= 1
+    if clock[at.HEAPED] and _is_heap_first(sim):
+        return _heap_first(sim)
+    first = near_row(sim, clock[at.NEAR_FIRST])
+    clock[at.NEAR_FIRST] += 1
+    clock[at.NEAR_COUNT] -= 1
+    clock[at.NOW] = first[at.N_T]
+    return first[at.N_NUMBER]
+
+
+@inlined
+def _is_heap_first(sim: RawSim) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
+    """Whether the heap's first event comes before those that are near."""
+    if not sim.clock[at.NEAR_COUNT]:
+        return True
+    first, heap = near_row(sim, sim.clock[at.NEAR_FIRST]), sim.heap
+    if heap[0] != first[at.N_T]:
+        return heap[0] < first[at.N_T]
+    return _before(sim, heap[1], first[at.N_NUMBER])
+
+
+@called
+def _heap_first(sim: RawSim) -> Int:
+    """Take the heap's first event."""
+    clock, heap = sim.clock, sim.heap
+    found = heap[1]
+    clock[at.NOW] = heap[0]
+    count = clock[at.HEAPED] - 1
+    clock[at.HEAPED] = count
+    if count:
+        _sift(sim, count)
+    return found
+
+
 @called
 def _turn(sim: RawSim) -> None:
-    """Turn the wheel to the next span that has events, and heap them."""
-    clock, wheel, shift = sim.clock, sim.wheel, sim.clock[at.SHIFT]
-    span = clock[at.EPOCH]
+    """Turn the wheel, span by span, until as many events are near as are wanted.
+
+    Where one is near already, the wheel is not turned far ahead of it: what is made for a span that
+    it has passed is put in order at a higher cost.
+    """
+    clock, shift = sim.clock, sim.clock[at.SHIFT]
+    wanted, span = clock[at.NEAR_WANTED], clock[at.EPOCH]
+    farthest = (clock[at.NOW] >> shift) + 2 * wanted
     passed = np.int64(0)
-    while clock[at.HEAPED] == 0:
+    while clock[at.NEAR_COUNT] <= wanted:
+        held = clock[at.NEAR_COUNT] + clock[at.HEAPED]
+        if held >= clock[at.PENDING] or (held and span >= farthest):
+            break
         if passed > sim.wheel_mask:
             span, passed = _least_span(sim) - 1, np.int64(0)
         span += 1
         passed += 1
-        number = np.int64(wheel[span & sim.wheel_mask])
-        if number >= 0:
-            left = np.int64(at.NONE)
-            while number >= 0:
-                event = event_row(sim, number)
-                following = event[at.E_NEXT]
-                if event[at.E_T] >> shift == span:
-                    _heap(sim, number, event[at.E_T])
-                else:
-                    event[at.E_NEXT] = left
-                    left = number
-                number = following
-            wheel[span & sim.wheel_mask] = left
+        ahead = np.int64(sim.wheel[(span + _LISTS_AHEAD) & sim.wheel_mask])
+        prefetch(link_row(sim, max(ahead, np.int64(0))))
+        if sim.wheel[span & sim.wheel_mask] >= 0:
+            _empty_list(sim, span)
     clock[at.EPOCH] = span
     clock[at.TUNE_AT] -= passed >> 3
+
+
+@inlined
+def _empty_list(sim: RawSim, span: Int) -> None:
+    """Put the events of a span behind those that are near; those of later turns stay."""
+    clock, wheel, shift = sim.clock, sim.wheel, sim.clock[at.SHIFT]
+    number, left = np.int64(wheel[span & sim.wheel_mask]), np.int64(at.NONE)
+    while number >= 0:
+        link = link_row(sim, number)
+        t_ns, following = link[at.L_T], link[at.L_NEXT]
+        if t_ns >> shift != span:
+            link[at.L_NEXT] = left
+            left = number
+        elif clock[at.NEAR_COUNT] < at.NEAR_ROOM:
+            _come_near(sim, number, t_ns)
+        else:
+            _heap(sim, number, t_ns)
+        number = following
+    wheel[span & sim.wheel_mask] = left
+
+
+@inlined
+def _come_near(sim: RawSim, number: Int, t_ns: Int) -> None:
+    """Put an event where it belongs among those that are near."""
+    clock = sim.clock
+    prefetch(event_row(sim, number))
+    first = clock[at.NEAR_FIRST]
+    place = first + clock[at.NEAR_COUNT]
+    clock[at.NEAR_COUNT] += 1
+    near_row(sim, place)[at.N_ASKING] = at.NONE
+    while place > first:
+        above = near_row(sim, place - 1)
+        above_ns, above_number = above[at.N_T], above[at.N_NUMBER]
+        if above_ns < t_ns or (above_ns == t_ns and _before(sim, above_number, number)):
+            break
+        here = near_row(sim, place)
+        here[at.N_T] = above_ns
+        here[at.N_NUMBER] = above_number
+        place -= 1
+    here = near_row(sim, place)
+    here[at.N_T] = t_ns
+    here[at.N_NUMBER] = number
 
 
 @called
@@ -172,10 +259,13 @@ def _least_span(sim: RawSim) -> Int:
     for slot in range(sim.wheel_mask + 1):
         number = np.int64(sim.wheel[slot])
         while number >= 0:
-            event = event_row(sim, number)
-            found = min(found, event[at.E_T] >> sim.clock[at.SHIFT])
-            number = event[at.E_NEXT]
+            link = link_row(sim, number)
+            found = min(found, link[at.L_T] >> sim.clock[at.SHIFT])
+            number = link[at.L_NEXT]
     return found
+
+
+# --- how long spans are --------------------------------------------------------------------------
 
 
 @called
@@ -192,6 +282,7 @@ def _tune(sim: RawSim) -> None:
     clock[at.TUNED_NS] = clock[at.NOW]
     clock[at.TAKEN] = 0
     clock[at.TUNE_AT] = _TUNED_EVERY + 2 * clock[at.PENDING]
+    clock[at.NEAR_WANTED] = _AHEAD if clock[at.PENDING] >= _MANY else 0
     if abs(shift - clock[at.SHIFT]) > 1:
         _change(sim, shift)
 
@@ -202,22 +293,27 @@ def _change(sim: RawSim, shift: Int) -> None:
     clock, heap, wheel = sim.clock, sim.heap, sim.wheel
     chain = np.int64(at.NONE)
     for place in range(clock[at.HEAPED]):
-        event_row(sim, heap[2 * place + 1])[at.E_NEXT] = chain
-        chain = heap[2 * place + 1]
+        chain = _chained(sim, heap[2 * place + 1], chain)
+    for place in range(clock[at.NEAR_COUNT]):
+        chain = _chained(sim, near_row(sim, clock[at.NEAR_FIRST] + place)[at.N_NUMBER], chain)
     for slot in range(sim.wheel_mask + 1):
         number = np.int64(wheel[slot])
         wheel[slot] = at.NONE
         while number >= 0:
-            event = event_row(sim, number)
-            following = event[at.E_NEXT]
-            event[at.E_NEXT] = chain
-            chain = number
+            following = link_row(sim, number)[at.L_NEXT]
+            chain = _chained(sim, number, chain)
             number = following
-    clock[at.HEAPED] = 0
+    clock[at.HEAPED] = clock[at.NEAR_COUNT] = 0
     clock[at.SHIFT] = shift
     clock[at.EPOCH] = clock[at.NOW] >> shift
     while chain >= 0:
-        event = event_row(sim, chain)
-        following = event[at.E_NEXT]
-        _place(sim, chain, event[at.E_T])
-        chain = following
+        number, link = chain, link_row(sim, chain)
+        chain = link[at.L_NEXT]
+        _place(sim, number, link[at.L_T])
+
+
+@inlined
+def _chained(sim: RawSim, number: Int, chain: Int) -> Int:
+    """Put an event before a chain of others, and return it."""
+    link_row(sim, number)[at.L_NEXT] = chain
+    return np.int64(number)

@@ -197,21 +197,21 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
     latency_ns = wait_ns + service_ns if let_in else np.int64(0)
     row = sim.clock[at.ROWS]
     sim.clock[at.ROWS] = row + 1
-    rows, size = sim.rows, sim.row_room
-    rows[row] = now_ns
-    rows[size + row] = request[at.R_COMBO]
-    rows[2 * size + row] = request[at.R_ATTEMPT]
-    rows[3 * size + row] = verdict
-    rows[4 * size + row] = wait_ns
-    rows[5 * size + row] = latency_ns
-    rows[6 * size + row] = -1
+    written = moved(sim.rows, row * at.ROW_WIDTH)
+    written[at.W_T] = now_ns
+    written[at.W_COMBO] = request[at.R_COMBO]
+    written[at.W_ATTEMPT] = request[at.R_ATTEMPT]
+    written[at.W_VERDICT] = verdict
+    written[at.W_WAIT] = wait_ns
+    written[at.W_LATENCY] = latency_ns
+    written[at.W_STATUS] = at.NONE
     if not let_in:
         if call >= 0:
             forget_call(sim, call)
         answered(sim, number, now_ns, 1)
         _ask_again(sim, asking, now_ns, at.LIMITED, wait_ns)
     elif call >= 0:
-        rows[5 * size + row] = at.NONE
+        written[at.W_LATENCY] = at.NONE
         number_of_row = sim.clock[at.ROWS_BEFORE] + row
         call_outside(sim, call, asking, number_of_row, now_ns, wait_ns, service_ns)
     elif latency_ns and (group[at.G_AWAITS] or combo[at.O_PARTS]):

@@ -18,6 +18,8 @@ __all__ = [
     "event_row",
     "forget_request",
     "group_row",
+    "link_row",
+    "near_row",
     "new_request",
     "request_row",
 ]
@@ -49,6 +51,18 @@ def request_row(sim: RawSim, number: Int) -> Pointer:
 def event_row(sim: RawSim, number: Int) -> Pointer:
     """Return an event's row."""
     return moved(sim.events, np.int64(number) * at.EVENT_WIDTH)
+
+
+@inlined
+def link_row(sim: RawSim, number: Int) -> Pointer:
+    """Return an event's link."""
+    return moved(sim.links, np.int64(number) * at.LINK_WIDTH)
+
+
+@inlined
+def near_row(sim: RawSim, place: Int) -> Pointer:
+    """Return the row of an event that is near; places go round."""
+    return moved(sim.near, (np.int64(place) & (at.NEAR_ROOM - 1)) * at.NEAR_WIDTH)
 
 
 @inlined

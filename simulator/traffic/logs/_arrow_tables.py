@@ -6,19 +6,25 @@ pandas or polars frame, an Arrow table. Rows are numbered from 1, as lines are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError
-from simulator.traffic.logs._batch import BATCH_LINES, Batch, Faults
+from simulator.traffic.logs._batch import Batch, Faults
 from simulator.traffic.logs._source import unreadable
 
 __all__ = ["FrameReader", "ParquetReader"]
+
+_BATCH_ROWS: Final = 1 << 17
+"""More than lines at once: each batch has texts of its own to be looked up."""
+_READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "buffer_size": 1 << 20}
+"""What is read ahead would be held until the end, and so would a row group of the whole file."""
+_NOT_ARROW: Final = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
 class ParquetReader:
@@ -34,14 +40,20 @@ class ParquetReader:
                 self.fields = tuple(pq.read_schema(path).names)
             except pa.ArrowInvalid as error:
                 raise InputError(f"log = '{path}' must be Parquet; it is cut or damaged") from error
+        _refuse_twins(f"log = '{path}'", self.fields)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
+        del name
+        return text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a Parquet file is one
         first = 1
-        with unreadable(self._path), pq.ParquetFile(self._path) as file:
+        with unreadable(self._path), pq.ParquetFile(self._path, **_READING) as file:
             try:
-                for batch in file.iter_batches(BATCH_LINES, columns=list(dict.fromkeys(wanted))):
+                for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
                     columns = [batch.column(name) for name in wanted]
                     yield Batch(range(first, first + batch.num_rows), columns)
                     first += batch.num_rows
@@ -59,24 +71,61 @@ class FrameReader:
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes
         """Take the frame as an Arrow table. Raises `InputError` when Arrow cannot take it."""
+        if isinstance(frame, pd.DataFrame):
+            _refuse_twins("frame", frame.columns.astype(str))
         try:
             if isinstance(frame, pd.DataFrame):
                 self._table = pa.Table.from_pandas(frame, preserve_index=False)
             else:
                 self._table = pa.table(frame)
-        except (TypeError, ValueError, pa.ArrowException) as error:
+        except _NOT_ARROW as error:
+            column = _unconvertible(frame)
+            if column is not None:
+                raise InputError(
+                    f"frame: column = {column!r} must hold what Arrow can read; convert it or"
+                    " leave it out"
+                ) from error
             raise InputError(
                 f"frame = {type(frame).__name__} must be a pandas frame or what Arrow can read"
             ) from error
         self.fields = tuple(self._table.column_names)
+        _refuse_twins("frame", self.fields)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
+        del name
+        return text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a frame is one
         first = 1
         table = self._table.select(list(dict.fromkeys(wanted)))
-        for batch in table.to_batches(BATCH_LINES):
+        for batch in table.to_batches(_BATCH_ROWS):
             yield Batch(
                 range(first, first + batch.num_rows), [batch.column(name) for name in wanted]
             )
             first += batch.num_rows
+
+
+def _refuse_twins(what: str, names: Iterable[str]) -> None:
+    """Raise `InputError` where two columns have one name: nobody could tell which one is meant."""
+    met: set[str] = set()
+    for name in names:
+        if name in met:
+            raise InputError(
+                f"{what}: column = {name!r} must stand once; rename the others or leave them out"
+            )
+        met.add(name)
+
+
+def _unconvertible(frame: object) -> str | None:
+    """Return the name of the first column that Arrow cannot take; None where it is no column."""
+    if not isinstance(frame, pd.DataFrame | Mapping):
+        return None
+    for name, column in frame.items():
+        try:
+            pa.array(column, from_pandas=True)
+        except _NOT_ARROW:
+            return str(name)
+    return None

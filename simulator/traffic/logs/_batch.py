@@ -1,6 +1,7 @@
 """What a reader hands on: a batch of lines as columns, and the lines that it could not read.
 
-A column is a list of texts (None = the line has no such field) or an Arrow array. The one idea:
+A column is texts as they stand in the file (None = the line has no such field) or an Arrow array;
+`Reader.clean` says what such a text comes to, and is asked once a distinct text. The one idea:
 nothing about a bad line but its number and the reason is kept, because what stood in it may be
 hostile or secret.
 """
@@ -21,7 +22,7 @@ BATCH_LINES: Final = 1 << 15
 
 _NAMED: Final = 5
 
-Column: TypeAlias = "list[str | None] | pa.Array"
+Column: TypeAlias = "Sequence[str | None] | pa.Array"
 
 
 @dataclass(slots=True)
@@ -71,6 +72,10 @@ class Reader(Protocol):
     @property
     def open_ended(self) -> bool:
         """Whether later lines may hold fields that `fields` does not name."""
+        ...
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the value of a field `name` that stands in the log as `text`; None is absent."""
         ...
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:

@@ -11,26 +11,25 @@ pattern here is linear in the length of the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from simulator.traffic.logs._batch import BATCH_LINES, Batch, Faults
-from simulator.traffic.logs._source import numbered_lines, open_log
+from simulator.traffic.logs._pipe import Place
+from simulator.traffic.logs._source import line_blocks, numbered_lines, open_log
 
-__all__ = ["COMBINED", "COMMON", "LineReader", "combined_reader", "common_reader", "pattern_reader"]
+__all__ = ["COMBINED", "COMMON", "CommonReader", "PatternReader"]
 
-_Values: TypeAlias = "Sequence[str | None]"
-_Split: TypeAlias = Callable[[str], "_Values | str"]
-_Prepare: TypeAlias = Callable[[Sequence[str]], _Split]
-"""Given the wanted fields, returns what turns a line into their values, or into why it cannot."""
+_Extras: TypeAlias = "dict[str, str | None] | str"
+"""The fields after the user agent by name, or what is wrong with them."""
 
-_QUOTED: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# No part matches a line feed: whole blocks of lines are matched at once.
+_QUOTED: Final = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
 _PLACES: Final = (
     ("address", r"(?P<address>\S+)"),
     ("identity", r" (?P<identity>\S+)"),
-    ("user", r' (?P<user>[^\["]+)'),
-    ("time", r" \[(?P<time>[^\]]*)\]"),
+    ("user", r' (?P<user>[^\["\n]+)'),
+    ("time", r" \[(?P<time>[^\]\n]*)\]"),
     ("request", rf" (?P<request>{_QUOTED})"),
     ("status", r" (?P<status>\d{3}|-)"),
     ("size", r" (?P<size>\d+|-)"),
@@ -40,6 +39,7 @@ _MORE_PLACES: Final = (
     ("agent", rf" (?P<agent>{_QUOTED})"),
 )
 _EXTRAS: Final = 9
+_TAILS_KEPT: Final = 1 << 15
 _EXTRA: Final = re.compile(rf" (?:({_QUOTED})|(\S+))")
 _QUOTED_FIELDS: Final = frozenset({"request", "referer", "agent"})
 _BLANKS: Final = frozenset({"", "-"})
@@ -55,99 +55,145 @@ COMBINED: Final = (
 """The fields of the combined format; `key` is the first extra one that reads like an API key."""
 
 
-class LineReader:
-    """A log of which one function splits each line into its wanted fields, or says why not."""
+class CommonReader:
+    """The common log format, or the combined one with whatever stands after the user agent.
+
+    One search gives all lines of a block: either the fields, or the whole line where it has none.
+    """
 
     open_ended = False
 
-    def __init__(self, path: Path, fields: Sequence[str], prepare: _Prepare) -> None:
-        self.fields = tuple(fields)
+    def __init__(self, path: Place, *, is_combined: bool) -> None:
+        self.fields = COMBINED if is_combined else COMMON
         self._path = path
-        self._prepare = prepare
+        self._places = (*_PLACES, *_MORE_PLACES) if is_combined else _PLACES
+        self._is_combined = is_combined
+        self._tails: dict[str, _Extras] = {}
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return a field without its quotes; an empty one and `-` are absent."""
+        if text is not None and name in _QUOTED_FIELDS:
+            text = text[1:-1]
+        return None if text in _BLANKS else text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
-        split = self._prepare(wanted)
+        captured = ["address", *(name for name in wanted if name != "address")]
+        row = self._row(captured)
+        names = [name for name, _ in self._places if name in captured]
+        with open_log(self._path) as stream:
+            for first, text in line_blocks(stream):
+                if text is None:
+                    faults.add(first, "line is too long")
+                    continue
+                found = row.findall(text)
+                lines: Sequence[int] = range(first, first + len(found))
+                # A line that has the format has an address; another one stands whole at the end.
+                if not all(each[0] for each in found):
+                    self._add_faults(found, first, faults)
+                    lines = [number for number, each in zip(lines, found, strict=True) if each[0]]
+                    found = [each for each in found if each[0]]
+                if found:
+                    yield from self._batch(lines, found, names, wanted, faults)
+
+    def _row(self, captured: Sequence[str]) -> re.Pattern[str]:
+        """Return what matches one line: the captured fields and the rest, or the whole line."""
+        fields = "".join(
+            part if name in captured else part.replace(f"(?P<{name}>", "(?:")
+            for name, part in self._places
+        )
+        return re.compile(rf"(?:{fields}([^\n]*)|([^\n]*))\n")
+
+    def _add_faults(self, found: Sequence[tuple[str, ...]], first: int, faults: Faults) -> None:
+        for number, each in enumerate(found, first):
+            if not each[0] and each[-1].strip():
+                faults.add(number, _diagnosis(each[-1].rstrip("\r"), self._places))
+
+    def _batch(
+        self,
+        lines: Sequence[int],
+        found: Sequence[tuple[str, ...]],
+        names: Sequence[str],
+        wanted: Sequence[str],
+        faults: Faults,
+    ) -> Iterator[Batch]:
+        columns = dict(zip((*names, "tail", "whole"), zip(*found, strict=True), strict=True))
+        extras = {tail: self._extras(tail) for tail in set(columns["tail"])}
+        if any(isinstance(extra, str) for extra in extras.values()):
+            good = []
+            for place, (number, tail) in enumerate(zip(lines, columns["tail"], strict=True)):
+                extra = extras[tail]
+                if isinstance(extra, str):
+                    faults.add(number, extra)
+                else:
+                    good.append(place)
+            if not good:
+                return
+            lines = [lines[place] for place in good]
+            columns = {name: tuple(c[place] for place in good) for name, c in columns.items()}
+        yield Batch(lines, [self._column(name, columns, extras) for name in wanted])
+
+    def _column(
+        self, name: str, columns: dict[str, tuple[str, ...]], extras: dict[str, _Extras]
+    ) -> Sequence[str | None]:
+        if name in columns:
+            return columns[name]
+        of_tail = {
+            tail: extra.get(name) for tail, extra in extras.items() if not isinstance(extra, str)
+        }
+        return [of_tail[tail] for tail in columns["tail"]]
+
+    def _extras(self, tail: str) -> _Extras:
+        """Return what stands after the last field that the format has."""
+        found = self._tails.get(tail)
+        if found is None:
+            if len(self._tails) >= _TAILS_KEPT:
+                self._tails.clear()
+            found = self._tails[tail] = self._read_extras(tail.rstrip())
+        return found
+
+    def _read_extras(self, rest: str) -> _Extras:
+        if rest and not self._is_combined:
+            return "line must end after the size; is it the combined format?"
+        more: dict[str, str | None] = {}
+        return _add_extras(more, rest) or more
+
+
+class PatternReader:
+    """Lines that a pattern of the user's matches; its named groups are the fields."""
+
+    open_ended = False
+
+    def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
+        self.fields = tuple(pattern.groupindex)
+        self._path = path
+        self._pattern = pattern
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is."""
+        del name
+        return text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
         lines: list[int] = []
-        rows: list[_Values] = []
+        rows: list[Sequence[str | None]] = []
         with open_log(self._path) as stream:
             for number, text in numbered_lines(stream):
-                found = split(text) if text is not None else "line is too long"
-                if isinstance(found, str):
-                    if text is None or text.strip():
-                        faults.add(number, found)
+                match = None if text is None else self._pattern.search(text)
+                if match is None:
+                    if text is None:
+                        faults.add(number, "line is too long")
+                    elif text.strip():
+                        faults.add(number, "line must match the pattern of the map")
                     continue
                 lines.append(number)
-                rows.append(found)
+                rows.append([match[name] for name in wanted])
                 if len(lines) == BATCH_LINES:
-                    yield _batch(lines, rows)
+                    yield Batch(lines, list(zip(*rows, strict=True)))
                     lines, rows = [], []
         if lines:
-            yield _batch(lines, rows)
-
-
-def _batch(lines: list[int], rows: list[_Values]) -> Batch:
-    return Batch(lines, [list(column) for column in zip(*rows, strict=True)])
-
-
-def common_reader(path: Path) -> LineReader:
-    """Read the common log format."""
-    return LineReader(path, COMMON, _splitter(_PLACES, extras=False))
-
-
-def combined_reader(path: Path) -> LineReader:
-    """Read the combined log format, with whatever fields stand after the user agent."""
-    return LineReader(path, COMBINED, _splitter((*_PLACES, *_MORE_PLACES), extras=True))
-
-
-def pattern_reader(path: Path, pattern: re.Pattern[str]) -> LineReader:
-    """Read lines that `pattern` matches; its named groups are the fields."""
-
-    def prepare(wanted: Sequence[str]) -> _Split:
-        def split(text: str) -> _Values | str:
-            match = pattern.search(text)
-            if match is None:
-                return "line must match the pattern of the map"
-            return [match[name] for name in wanted]
-
-        return split
-
-    return LineReader(path, tuple(pattern.groupindex), prepare)
-
-
-def _splitter(places: Sequence[tuple[str, str]], *, extras: bool) -> _Prepare:
-    whole = re.compile("".join(pattern for _, pattern in places))
-    names = [name for name, _ in places]
-
-    def prepare(wanted: Sequence[str]) -> _Split:
-        plain = [names.index(name) if name in names else -1 for name in wanted]
-        quoted = [name in _QUOTED_FIELDS for name in wanted]
-        every = list(zip(plain, quoted, wanted, strict=True))
-
-        def split(text: str) -> _Values | str:
-            match = whole.match(text)
-            if match is None:
-                return _diagnosis(text, places)
-            rest = text[match.end() :].rstrip()
-            more: dict[str, str | None] = {}
-            if rest:
-                if not extras:
-                    return "line must end after the size; is it the combined format?"
-                fault = _add_extras(more, rest)
-                if fault is not None:
-                    return fault
-            values: list[str | None] = []
-            groups = match.groups()
-            for place, is_quoted, name in every:
-                value = groups[place] if place >= 0 else more.get(name)
-                if is_quoted and value is not None:
-                    value = value[1:-1]
-                values.append(None if value in _BLANKS else value)
-            return values
-
-        return split
-
-    return prepare
+            yield Batch(lines, list(zip(*rows, strict=True)))
 
 
 def _add_extras(found: dict[str, str | None], rest: str) -> str | None:

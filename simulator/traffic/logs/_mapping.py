@@ -110,6 +110,11 @@ class Source:
     unit: str = "auto"
     where: str = ""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every value stands for itself."""
+        return self.pattern is None and self.lookup is None and self.default is None
+
     def map_value(self, raw: str | None) -> str | None:
         """Return what `raw` stands for; None means absent. Raises `Rejected`."""
         found = raw

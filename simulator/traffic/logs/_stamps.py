@@ -15,17 +15,27 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias, get_args
 
-__all__ = ["Notation", "StampError", "Unit", "clock_for", "guess_notation"]
+__all__ = [
+    "LATEST_NS",
+    "UNIT_DIGITS",
+    "Notation",
+    "StampError",
+    "Unit",
+    "clock_for",
+    "guess_notation",
+]
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 Notation: TypeAlias = Literal["clf", "iso", "s", "ms", "us", "ns"]
 """How a column writes time: the common log format's stamp, ISO 8601, or an epoch number's unit."""
 
 _SECOND_NS: Final = 1_000_000_000
-_UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+"""Digits of a nanosecond that each unit is long."""
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _REMEMBERED: Final = 1024
-_LATEST_NS: Final = 2**63 - 1
+LATEST_NS: Final = 2**63 - 1
+"""The latest instant, and the earliest one's distance from the epoch."""
 _MONTHS: Final = {
     name: number
     for number, name in enumerate(
@@ -66,7 +76,7 @@ def clock_for(notation: Notation) -> Callable[[str], int]:
         return remember(_read_clf)
     if notation == "iso":
         return remember(_read_iso)
-    return remember(partial(_read_epoch, digits=_UNIT_DIGITS[notation]))
+    return remember(partial(_read_epoch, digits=UNIT_DIGITS[notation]))
 
 
 def guess_notation(text: str) -> Notation:
@@ -166,6 +176,6 @@ def _day_ns(year: int, month: int, day: int) -> int:
 
 
 def _bounded(at_ns: int) -> int:
-    if not -_LATEST_NS <= at_ns <= _LATEST_NS:
+    if not -LATEST_NS <= at_ns <= LATEST_NS:
         raise StampError("time must lie between the years 1678 and 2262")
     return at_ns

@@ -11,11 +11,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from engine.errors import InputError
 from simulator.traffic.logs._batch import BATCH_LINES, Batch, Column, Faults
+from simulator.traffic.logs._pipe import Place
 from simulator.traffic.logs._source import head_lines, numbered_lines, open_log
 
 __all__ = ["CsvReader", "JsonLinesReader"]
@@ -30,7 +30,7 @@ class CsvReader:
 
     open_ended = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         """Read the header. Raises `InputError` when there is none."""
         self._path = path
         header = head_lines(path, 1)
@@ -43,23 +43,28 @@ class CsvReader:
             raise InputError(f"log = '{path}' must start with a row of column names") from error
         self.fields = tuple(name.strip() for name in names)
 
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return a cell without the blanks around it; an empty one is absent."""
+        del name
+        return (text or "").strip() or None
+
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows below the header; a row of another width is a fault."""
+        width = len(self.fields)
         places = [self.fields.index(name) for name in wanted]
         lines: list[int] = []
-        columns: list[list[str | None]] = [[] for _ in wanted]
+        rows: list[list[str]] = []
         for number, row in self._rows(faults):
-            if len(row) != len(self.fields):
-                faults.add(number, f"row must have {len(self.fields)} columns, it has {len(row)}")
+            if len(row) != width:
+                faults.add(number, f"row must have {width} columns, it has {len(row)}")
                 continue
             lines.append(number)
-            for column, place in zip(columns, places, strict=True):
-                column.append(row[place].strip() or None)
+            rows.append(row)
             if len(lines) == BATCH_LINES:
-                yield Batch(lines, list[Column](columns))
-                lines, columns = [], [[] for _ in wanted]
+                yield _batch(lines, rows, places)
+                lines, rows = [], []
         if lines:
-            yield Batch(lines, list[Column](columns))
+            yield _batch(lines, rows, places)
 
     def _rows(self, faults: Faults) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of the row's first line, row) without header and blank lines."""
@@ -85,12 +90,17 @@ class CsvReader:
                     yield first, row
 
 
+def _batch(lines: list[int], rows: list[list[str]], places: Sequence[int]) -> Batch:
+    columns = list(zip(*rows, strict=True))
+    return Batch(lines, [columns[place] for place in places])
+
+
 class JsonLinesReader:
     """A file of one JSON object a line."""
 
     open_ended = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         """Look at the first lines for the names of the fields."""
         self._path = path
         names: dict[str, None] = {}
@@ -99,6 +109,11 @@ class JsonLinesReader:
             if isinstance(found, dict):
                 _collect(found, "", names)
         self.fields = tuple(names)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is."""
+        del name
+        return text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the objects; a line that is none is a fault."""
@@ -126,9 +141,12 @@ def _no_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are no JSON")
 
 
+_DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant)
+
+
 def _object(text: str) -> dict[str, Any] | str:
     try:
-        found = json.loads(text, parse_float=str, parse_int=str, parse_constant=_no_constant)
+        found = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return "line must be one JSON object"
     return found if isinstance(found, dict) else "line must be one JSON object"

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from engine.errors import InputError
 from simulator.traffic.logs._mapping import Rejected, Source
+from simulator.traffic.logs._stamps import LATEST_NS, UNIT_DIGITS, Notation
 
-__all__ = ["arrow_text", "arrow_times", "parts_of"]
+__all__ = ["arrow_numbers", "arrow_texts", "arrow_times", "parts_of"]
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VERSION: Final = re.compile(r" +HTTP/[0-9.]+$")
@@ -61,7 +62,15 @@ def _address(text: str) -> str:
     return str(mapped or found)
 
 
-def arrow_text(value: Any) -> str | None:  # noqa: ANN401 # reason: whatever a Parquet column holds
+def arrow_texts(column: pa.Array) -> list[str | None]:
+    """Return a column's values as texts; None where there is none, or an empty one."""
+    values = column.to_pylist()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return [value or None for value in values]
+    return [_arrow_text(value) for value in values]
+
+
+def _arrow_text(value: Any) -> str | None:  # noqa: ANN401 # reason: whatever a Parquet column holds
     if value is None or value == "" or value != value:  # noqa: PLR0124 # reason: NaN means absent
         return None
     if isinstance(value, bytes):
@@ -85,3 +94,22 @@ def arrow_times(
             "time must lie between the years 1678 and 2262 in the whole log"
         ) from error
     return exact.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), missing
+
+
+def arrow_numbers(
+    column: pa.Array, notation: Notation
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Return the same of a column of whole numbers, counted from the epoch in such a unit.
+
+    None of any other column, and where a number is beyond what the unit can say.
+    """
+    digits = UNIT_DIGITS.get(notation)
+    if digits is None or not pa.types.is_integer(column.type):
+        return None
+    latest = LATEST_NS // 10**digits
+    span = pc.min_max(column).as_py()
+    if span["min"] is not None and not -latest <= span["min"] <= span["max"] <= latest:
+        return None
+    missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+    whole = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return whole * 10**digits, missing

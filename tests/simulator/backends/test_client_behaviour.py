@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.backends import Fidelity
 from simulator.results import Result
 from simulator.running import run
 
@@ -196,10 +197,11 @@ def test_at_one_instant_the_lower_client_number_comes_first() -> None:
     assert found.requests["client"].tolist() == [0, 1, 2] * 10
 
 
-def test_delayed_beyond_the_end_is_pending() -> None:
+@pytest.mark.parametrize("fidelity", ["engine", "limits", "compiled"])
+def test_delayed_beyond_the_end_is_pending(fidelity: Fidelity) -> None:
     text = HEAD.replace("{duration}", "3s").replace("{rate}", "1/2s")
     client = '[[clients]]\nname = "c"\napplication = "a"\n' + open_loop("1/1s")
-    result = run(text + '[choices.limits]\nthrottle = "delay"\n' + client, fidelity="limits")
+    result = run(text + '[choices.limits]\nthrottle = "delay"\n' + client, fidelity=fidelity)
     totals = result.summary["totals"]
     assert result.requests["wait_ns"].tolist() == [0, S, 2 * S]
     assert (totals["offered"], totals["admitted"], totals["pending"]) == (3, 2, 1)
@@ -262,3 +264,13 @@ def test_tokens_that_nobody_was_told_of_are_found(monkeypatch: pytest.MonkeyPatc
     assert [violation.invariant for violation in result.violations] == ["tokens"]
     assert result.violations[0].what == "3 tokens created, 0 identifiers returned"
     assert result.summary["checks"]["faults"] == 1
+
+
+def test_a_retry_is_counted_from_the_answer_where_nobody_waits_for_it() -> None:
+    """An open loop goes on meanwhile; what a body answers takes the service's time."""
+    group = open_loop("1/1d", "700ms") + (
+        'retry = { kind = "fixed", delay = "1s", attempts = 3, on = [404] }\n'
+        'mix = [ { request = "GET /nowhere" } ]\n'
+    )
+    found = play(group, fidelity="engine")
+    assert trace(found) == [(0, 1, "a"), (1700, 2, "a"), (3400, 3, "a")]

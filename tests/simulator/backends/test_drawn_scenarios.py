@@ -7,6 +7,8 @@ The scenarios are drawn swarm style: each example leaves some features out entir
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -245,6 +247,85 @@ def test_drawn_scenarios(text: str) -> None:
 def test_drawn_scenarios_with_proxies_and_reactors(text: str) -> None:
     """Behind a proxy and in a reactor both fidelities take the same time, to the nanosecond."""
     check_both(text)
+
+
+def test_a_tenant_with_a_table_of_its_own_decides_alike(tmp_path: Path) -> None:
+    """QUO-RATE, with a proxy, a reactor and uploads that the tenant has from the start."""
+    own = (
+        '[[rule]]\nid = "LIM-PRIVATE"\nmatch = { application = "private" }\n'
+        'counter = "key"\nrate = "4/2s"\naction = "block"\nblock = "3s"\n'
+    )
+    (tmp_path / "own.toml").write_text(own)
+    _, result = check_both(
+        f"""
+duration = "20s"
+limit_tables = {{ own = "{tmp_path}/own.toml" }}
+[[tenants]]
+name = "t"
+quotas = {{ "Rate Limit" = "own" }}
+[[tenants]]
+name = "u"
+[[applications]]
+name = "a"
+tenant = "t"
+[[applications]]
+name = "b"
+tenant = "u"
+[[proxies]]
+name = "p"
+tenant = "t"
+destination = {{ kind = "constant", value = "1s" }}
+[[reactors]]
+name = "r"
+tenant = "t"
+service = {{ kind = "constant", value = "1s" }}
+[[clients]]
+name = "c"
+count = 2
+application = "a"
+think = {{ kind = "exponential", mean = "300ms" }}
+mix = [
+    {{ request = "POST /proxy/pay", proxy = "p" }},
+    {{ request = "POST /reactors/{{id}}/react", reactor = "r" }},
+    {{ request = "POST /account-updater/jobs" }},
+]
+[[clients]]
+name = "d"
+application = "b"
+think = {{ kind = "exponential", mean = "300ms" }}
+"""
+    )
+    refused = result.metrics(by="group")["refused"]
+    assert refused["c"] > 0
+    assert refused["d"] == 0
+
+
+def test_an_outside_that_takes_no_time_is_waited_for_like_another() -> None:
+    """A retry is counted from the answer, which comes after the service's own time."""
+    _, result = check_both(
+        """
+duration = "9s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[proxies]]
+name = "p"
+tenant = "t"
+destination = { kind = "discrete", values = ["0s", "400ms"] }
+unreachable_share = 0.8
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "2/1s" }
+service = { kind = "exponential", mean = "1s" }
+mix = [ { request = "GET /proxy/pay", proxy = "p" } ]
+retry = { kind = "full-jitter", base = "1s", cap = "4s", attempts = 3, on = [429, 502] }
+"""
+    )
+    assert (result.requests["attempt"] > 1).any()
 
 
 @pytest.mark.slow

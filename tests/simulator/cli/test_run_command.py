@@ -9,9 +9,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import simulator
+from engine.errors import InputError
 from simulator.cli import main
 from simulator.scenario import builtin
 
@@ -235,3 +238,33 @@ def test_the_module_runs(here: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("report: runs/small-7/")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64, 1.5, "7"])
+def test_a_seed_that_is_none_is_refused_everywhere(
+    seed: Any, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = "must be a whole number from 0 to 2\\^63 - 1"
+    with pytest.raises(InputError, match=rule):
+        simulator.run(SMALL, seed=seed, replications=2)
+    with pytest.raises(InputError, match=rule):
+        simulator.sweep(SMALL, {"clients.c.count": [1]}, seed=seed, out=here / "s")
+    keep = {"vary": "clients.c.count", "between": (1, 2), "keep": "refused == 0"}
+    with pytest.raises(InputError, match=rule):
+        simulator.capacity(SMALL, seed=seed, **keep)  # type: ignore[arg-type] # reason: flags of several types
+    with pytest.raises(SystemExit):
+        main(["sweep", "small.toml", "--set", "clients.c.count=1", "--seed", "-1"])
+    assert "2^63 - 1" in capsys.readouterr().err
+    assert not (here / "s").exists()
+
+
+def test_a_warm_up_below_0_is_refused() -> None:
+    with pytest.raises(InputError, match="warm_up = -5 ns must be at least 0"):
+        simulator.run(SMALL, warm_up=-5)
+
+
+def test_what_is_no_scenario_is_one_line_that_says_what_may_be_given() -> None:
+    given: Any = {"duration": "1s"}
+    rule = "scenario = dict must be a Scenario, a file's path, the name of a built-in one, or TOML"
+    with pytest.raises(InputError, match=rule):
+        simulator.run(given)

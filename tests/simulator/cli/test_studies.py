@@ -188,6 +188,17 @@ def test_the_capacity_command(here: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["capacity", "poisson.toml", "--vary", "clients.c.count", "--between", "0", "2"]
+    assert main([*argv, "--keep", "refused_share < 0.3", "--replications", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "clients.c.count = 0: open (no value)",
+        "clients.c.count = 2: keeps (0.161017, 1 run)",
+        "refused_share < 0.3 in its one run holds up to clients.c.count = 2",
+        "it is nowhere sure to break, up to 2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("vary", "between", "keep", "text"),
     [
@@ -202,6 +213,14 @@ def test_a_search_that_cannot_be_is_one_line(
 ) -> None:
     with pytest.raises(InputError, match=text):
         simulator.capacity(POISSON, vary=vary, between=between, keep=keep)
+
+
+def test_capacity_says_nothing_of_a_value_where_nobody_asks() -> None:
+    """No clients have no share: that neither keeps nor breaks a condition on it."""
+    for keep in ("refused_share{client='c'} <= 0.9", "latency_p99 <= 1s"):
+        found = simulator.capacity(POISSON, vary="clients.c.count", between=(0, 1), keep=keep)
+        assert [trial.verdict for trial in found.trials] == ["open", "keeps"]
+        assert (found.keeps, found.breaks) == ("1", None)
 
 
 def test_compare_pairs_by_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +252,41 @@ def test_compare_pairs_single_runs_by_time(here: Path) -> None:
     difference = loose.summary["totals"]["refused"] - one.summary["totals"]["refused"]
     assert lines["refused"].change.mean == difference
     assert "paired by time" in found._repr_html_()
+
+
+def test_compare_leaves_out_what_one_scenario_alone_has(here: Path) -> None:
+    """A metric that B never measured is not 0 there; a clause that refused nothing is."""
+    common = {"fidelity": "limits", "replications": 3}
+    own = POISSON.replace("refused_share <= 0.5", "offered{client='c'} > 0")
+    free = POISSON + '[rules.LIM-PUBLIC]\nrate = "900/1m"\n'
+    found = simulator.compare(simulator.run(own, **common), simulator.run(free, **common))  # type: ignore[arg-type] # reason: flags of several types
+    lines = {d.metric: d for d in found.differences}
+    assert "offered{client='c'}" not in lines
+    assert lines["refused{clause='LIM-PUBLIC'}"].b == 0.0
+    assert lines["refused{clause='LIM-PUBLIC'}"].a > 0
+
+
+def test_compare_of_single_runs_adds_up_slices_with_and_without_rows() -> None:
+    text = POISSON + '[rules.LIM-PUBLIC]\nrate = "3/1m"\nblock = "45s"\n'
+    text = text.replace('rate = "60/1m"', 'rate = "9/1m"')
+    one = simulator.run(text, fidelity="limits")
+    other = simulator.run(text.replace('"45s"', '"3s"'), fidelity="limits")
+    lines = {d.metric: d for d in simulator.compare(one, other).differences}
+    bins = [each.metrics(by="time", bin=3 * S) for each in (one, other)]
+    assert len(bins[0]) < 20  # the slices are as long; some are empty
+    for metric, column in (("offered", "offered"), ("blocked_time", "blocked_ns")):
+        steps = [
+            float(bins[1][column].get(at, 0)) - float(bins[0][column].get(at, 0))
+            for at in range(0, 60 * S, 3 * S)
+        ]
+        found, expected = lines[metric].change, interval_of(steps)
+        assert found.mean == pytest.approx(20 * expected.mean)
+        assert found.high - found.low == pytest.approx(20 * (expected.high - expected.low))
+    assert math.isnan(lines["first_refusal"].change.low)
+    assert math.isnan(lines["refused_share{client='c'}"].change.low)
+    for seed, said in ((7, "not the same warm-up"), (8, "differ in length or warm-up")):
+        later = simulator.run(text, fidelity="limits", warm_up="10s", seed=seed)
+        assert said in simulator.compare(one, later).said
 
 
 def test_everything_fires_or_says_why_not() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from engine.errors import InputError
+from engine.limits.compiled.core import LARGEST
 from simulator.backends.compiled import CompiledRun, write_rows
 from simulator.results import RunBook, RunHeader
 from simulator.running import run
@@ -128,6 +129,78 @@ def test_answers_may_come_after_the_rows_between_were_handed_on() -> None:
     played = CompiledRun(scenario, population, tables, profile, scenario.seed, chunk_rows=3)
     write_rows(played, book, population)
     assert book.close().requests.equals(whole.requests)
+
+
+_BURSTS = """
+duration = "4m"
+[rules.LIM-CREATE]
+rate = "{rate}"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 2
+[[clients]]
+name = "c"
+count = 6
+application = "a"
+loop = "open"
+arrivals = {{ kind = "on-off", on = "2s", off = "8s", on_rate = "20/1s", off_rate = "1/2s" }}
+mix = [ {{ request = "POST /tokenize" }} ]
+"""
+
+
+@pytest.mark.parametrize("rate", ["30/1s", "70/3s", "150/30s"])
+def test_charges_that_left_the_window_are_forgotten_before_the_limit_is_met(rate: str) -> None:
+    """D-ALGORITHM sliding-log: their slots serve later charges, and no decision tells."""
+    scenario = loads(_BURSTS.format(rate=rate))
+    check_same(scenario)
+    assert "LIM-CREATE" in set(run(scenario, fidelity="compiled").requests["rule"])
+
+
+def test_a_ring_has_at_most_twice_the_slots_that_its_window_held() -> None:
+    scenario = loads(_BURSTS.format(rate="100000/1s"))
+    population = populate(scenario, scenario.seed)
+    tables, profile = limit_tables_of(scenario), profile_of(scenario)
+    played = CompiledRun(scenario, population, tables, profile, scenario.seed)
+    assert played.step() == 7_486
+    # A key is asked with some 900 times a minute, the longest window, and 3,700 times in all.
+    longest = played._core.used[LARGEST]
+    assert longest == 1_024
+
+
+@pytest.mark.parametrize("warm_up", ["0s", "5s"])
+def test_a_request_that_two_counters_of_a_shadow_would_refuse_is_one(warm_up: str) -> None:
+    """D-OR-COUNTER: LIM-PRIVATE counts by key and by IP; in shadow it says so once a request."""
+    scenario = loads(
+        f"""
+duration = "10s"
+warm_up = "{warm_up}"
+[rules.LIM-PRIVATE]
+rate = "3/1h"
+shadow = true
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 2
+[[addresses]]
+name = "nat"
+[[clients]]
+name = "c"
+count = 2
+application = "a"
+addresses = "nat"
+loop = "open"
+arrivals = {{ kind = "constant", rate = "1/1s" }}
+"""
+    )
+    check_same(scenario)
+    line = run(scenario, fidelity="engine").clauses.loc["LIM-PRIVATE"]
+    # Two keys at one address: the address has room for three of 20, no key is ever beyond it first.
+    assert (line["offered"], line["shadow_refused"]) == ((20, 17) if warm_up == "0s" else (10, 10))
 
 
 def test_what_it_cannot_play_is_named() -> None:

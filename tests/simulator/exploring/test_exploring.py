@@ -63,3 +63,15 @@ def test_what_cannot_be_compiled_is_named() -> None:
     scenario = with_value(load("checkout"), "choices.limits.counted_statuses", "success")
     with pytest.raises(InputError, match="counted_statuses"):
         simulator.explore(scenario)
+
+
+def test_a_group_without_clients_stands_at_0() -> None:
+    """The slider shows what the picture plays, and leaves it so until it is moved."""
+    empty = simulator.explore(with_value(load("shared-office"), "clients[0].count", 0))
+    controls, pictures = empty.widget.children
+    slider = controls.children[0]
+    assert slider.value == 0
+    before = pictures.children[0].value
+    controls.children[-1].value = "gcra"
+    controls.children[-1].value = empty.algorithm
+    assert pictures.children[0].value == before

@@ -1,14 +1,19 @@
 """Whatever bytes a log holds, reading it ends in columns or in one line that says why not."""
 
+import io
+import tempfile
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import InputError
 from simulator.replaying import make_arrivals, read_speed
-from simulator.traffic.logs import FORMATS, Format, Log, read_log
+from simulator.traffic.logs import FORMATS, Format, Log, _source, read_log
 
 GOOD: dict[Format, bytes] = {
     "combined": b'203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 1 "-" "a"\n',
@@ -68,3 +73,96 @@ def test_any_bytes(tmp_path: Path, kind: Format | None, content: bytes) -> None:
     file = tmp_path / "bytes.log"
     file.write_bytes(content)
     read_or_complain(file, kind)
+
+
+def line_by_line(content: bytes, longest: int) -> list[tuple[int, str | None]]:
+    """Return what each line comes to, read one at a time."""
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return [
+        (
+            number,
+            None
+            if len(line) >= longest
+            else line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"")
+            .rstrip(b"\r")
+            .decode("utf-8", "backslashreplace"),
+        )
+        for number, line in enumerate(lines, 1)
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            [b"a", b"bc", b"\n", b"\r", b"\xef\xbb\xbf", b"\xe2\x82", b"\xac", b"d" * 7]
+        )
+    ),
+    longest=st.integers(4, 16),
+)
+def test_lines_read_in_blocks_are_those_read_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], longest: int
+) -> None:
+    """Wherever a block ends: within a line, a character or a line that is too long."""
+    monkeypatch.setattr(_source, "LONGEST_LINE_BYTES", longest)
+    content = b"".join(pieces)
+    found = list(_source.numbered_lines(io.BufferedReader(io.BytesIO(content))))
+    assert found == line_by_line(content, longest)
+
+
+GOOD_LINE = GOOD["combined"].decode()
+
+
+@given(
+    st.lists(st.sampled_from([GOOD_LINE, GOOD_LINE[:40] + "\n", "\n", "x\n", " \r\n"]), max_size=9)
+)
+def test_every_line_of_a_block_stands_for_itself(lines: list[str]) -> None:
+    """One search takes a whole block; a bad line neither hides its neighbours nor joins them."""
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "access.log"
+        file.write_text("".join([GOOD_LINE, *lines]), newline="")
+        found = read_log(file, format="combined")
+    good = [number for number, line in enumerate([GOOD_LINE, *lines], 1) if line == GOOD_LINE]
+    assert found.line.tolist() == good
+    assert found.unparsed == sum(bool(line.strip()) for line in lines) + 1 - len(good)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (
+            pd.DataFrame([[1, 2, 3]], columns=["t_ns", "ip", "ip"]),
+            "frame: column = 'ip' must stand once; rename the others or leave them out",
+        ),
+        (
+            pa.table([[1], ["a"], ["b"]], names=["t_ns", "ip", "ip"]),
+            "frame: column = 'ip' must stand once; rename the others or leave them out",
+        ),
+        (
+            pd.DataFrame({"t_ns": [1, 2], "mixed": [1, "secret"]}),
+            "frame: column = 'mixed' must hold what Arrow can read; convert it or leave it out",
+        ),
+        (
+            pd.DataFrame({"t_ns": [1], "wave": [1j]}),
+            "frame: column = 'wave' must hold what Arrow can read; convert it or leave it out",
+        ),
+        (
+            {"t_ns": [1], "thing": [object()]},
+            "frame: column = 'thing' must hold what Arrow can read; convert it or leave it out",
+        ),
+        (5, "frame = int must be a pandas frame or what Arrow can read"),
+    ],
+)
+def test_a_frame_that_cannot_be_read_names_the_column(frame: object, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_log(frame)
+    assert str(caught.value) == message
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "twins.parquet"
+    pq.write_table(pa.table([[1], ["a"], ["b"]], names=["t_ns", "ip", "ip"]), file)
+    with pytest.raises(InputError, match="column = 'ip' must stand once"):
+        read_log(file)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.replaying import make_arrivals, read_speed, replay
+from simulator.replaying import Arrivals, Party, make_arrivals, read_speed, replay
 from simulator.traffic.logs import LogMap, read_log
 
 SECOND_NS = 10**9
@@ -26,12 +26,25 @@ def arrivals(table: pd.DataFrame, speed: str = "1", **options: Any) -> Any:
     return make_arrivals(read_log(table), speed=read_speed(speed), **given_)
 
 
+def rows(found: Arrivals) -> list[tuple[int, Party]]:
+    """Return every arrival as its instant and its party."""
+    return [
+        (t_ns, found.parties[party])
+        for block in found.blocks()
+        for t_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True)
+    ]
+
+
 def test_order_is_by_instant_and_then_by_line() -> None:
     found = arrivals(frame([20, 10, 20, 10], ip=["a", "b", "c", "d"]))
-    assert found.line.tolist() == [2, 4, 1, 3]
-    assert found.t_ns.tolist() == [0, 0, 10, 10]
-    assert [found.parties[p].ip for p in found.party] == ["b", "d", "a", "c"]
-    assert found.start_ns == 10
+    assert [(t_ns, who.ip) for t_ns, who in rows(found)] == [
+        (0, "b"),
+        (0, "d"),
+        (10, "a"),
+        (10, "c"),
+    ]
+    assert [who.ip for who in found.parties] == ["b", "d", "a", "c"]
+    assert (found.start_ns, found.end_ns, len(found)) == (10, 20, 4)
 
 
 @given(
@@ -43,7 +56,7 @@ def test_time_is_the_floor_of_the_exact_quotient(t_ns: list[int], speed: Fractio
     found = make_arrivals(log, kind="public", tenant_kind="production", speed=speed)
     first = min(at // 16 for at in t_ns)
     exact = sorted((Fraction(at // 16 - first) / speed).__floor__() for at in t_ns)
-    assert found.t_ns.tolist() == exact
+    assert [t_ns for t_ns, _ in rows(found)] == exact
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "1e400", "nan", "", "1/2", "٣"])
@@ -62,8 +75,9 @@ def test_a_replay_that_would_take_centuries_says_so() -> None:
 
 def test_keys_become_labels_in_order_of_first_appearance() -> None:
     found = arrivals(frame([3, 1, 2, 4], key=["x", "y", None, "x"]))
-    assert [found.parties[p].key for p in found.party] == ["key-0001", None, "key-0002", "key-0002"]
-    nobody = found.parties[found.party[1]]
+    asked = [who for _, who in rows(found)]
+    assert [who.key for who in asked] == ["key-0001", None, "key-0002", "key-0002"]
+    nobody = asked[1]
     assert (nobody.tenant, nobody.application, nobody.application_kind) == (None, None, None)
 
 

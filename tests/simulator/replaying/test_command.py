@@ -130,3 +130,13 @@ def test_kind_and_map_exclude_one_another(log: Path, capsys: pytest.CaptureFixtu
         run(log, "--as", "public", "--map", "map.toml")
     assert caught.value.code == 2
     assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_one_request_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.log").write_text(LINE.format(second=1))
+    assert run(tmp_path / "one.log", "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr().out
+    assert "1 request from 1 address with 1 key" in shown
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "None of 1 request would have been refused." in page
+    assert "1 requests" not in page

@@ -3,6 +3,7 @@
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.replaying import replay
+from simulator.replaying import Fidelity, replay
 from simulator.results import Result
 
 SECOND_NS = 10**9
@@ -150,3 +151,53 @@ def test_counting_by_status_needs_the_whole_engine() -> None:
     with pytest.raises(InputError, match="must go with fidelity engine"):
         replay(seconds("0"), profile=profile)
     replay(seconds("0"), profile=profile, fidelity="engine")
+
+
+@pytest.mark.parametrize("fidelity", ["limits", "compiled"])
+def test_every_line_is_one_request_and_ends_well_when_it_is_let_in(fidelity: Fidelity) -> None:
+    totals = replay(seconds(*["0"] * 60), fidelity=fidelity).summary["totals"]
+    assert (totals["offered"], totals["requests"]) == (60, 60)
+    assert (totals["admitted"], totals["succeeded"]) == (50, 50)
+
+
+def test_with_the_whole_engine_an_error_is_no_success() -> None:
+    log = seconds(*["0"] * 60).assign(method="GET", path=["/tokens"] * 30 + ["/nowhere"] * 30)
+    found = replay(log, fidelity="engine", as_kind="private")
+    rows = found.requests
+    good = rows["outcome"].eq("admitted") & rows["status"].between(200, 299)
+    totals = found.summary["totals"]
+    assert 0 < good.sum() < totals["admitted"]
+    assert (totals["requests"], totals["succeeded"]) == (60, good.sum())
+
+
+@pytest.mark.parametrize("given", [{"x": 1}, 5, ["limits.toml"]])
+def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any) -> None:
+    word = type(given).__name__
+    for name, may_be in (
+        ("limits", "a LimitTable, a file's path or 'default'"),
+        ("against", "a LimitTable, a file's path or 'default'"),
+        ("profile", "a Profile or a file's path"),
+        ("map", "a LogMap or a file's path"),
+    ):
+        with pytest.raises(InputError) as caught:
+            replay(seconds("0"), **{name: given})
+        assert str(caught.value) == f"{name} = {word} must be {may_be}"
+
+
+def test_default_names_the_built_in_table_unless_a_file_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = seconds(*["0"] * 60)
+    new = LimitTable.default().replace_rule("LIM-PUBLIC", rate="40/1m")
+    against = replay(log, limits=new, against="default").summary["against"]
+    assert (against["limits"], against["refused_old"], against["refused_new"]) == (
+        "default",
+        10,
+        20,
+    )
+    found = replay(log, limits="default").summary
+    assert (found["limits"], found["totals"]["refused"]) == ("default", 10)
+    text = '[[rule]]\nid = "LIM-IP"\ncounter = "ip"\nrate = "5/1m"\naction = "throttle"\n'
+    Path("default").write_text(text)
+    assert replay(log, limits="default").summary["totals"]["refused"] == 55

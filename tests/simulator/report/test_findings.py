@@ -70,18 +70,25 @@ def test_counts_and_shut_out_times_are_those_of_a_slow_look(
     assert int(found.offered.sum()) == len(given_rows)
     assert dict(Counter(map(party, turned))) == {w: f.refused for w, f in found.parties.items()}
     shut: dict[Party, set[int]] = defaultdict(set)
-    for row in turned:
-        shut[party(row)].update(range(row["t_ns"], min(row["t_ns"] + row["wait_ns"], end_ns)))
+    for row in given_rows:
+        if row["outcome"] in {"refused", "blocked"}:
+            from_ns, until_ns = max(row["t_ns"], start_ns), row["t_ns"] + row["wait_ns"]
+            shut[party(row)].update(range(from_ns, min(until_ns, end_ns)))
+    shut = defaultdict(set, {who: instants for who, instants in shut.items() if instants})
+    assert found.shut_out.keys() == shut.keys()
     for who, instants in shut.items():
-        refusals = found.parties[who]
+        refusals = found.shut_out[who]
         assert refusals.shut_ns == len(instants)
         assert {ns for start, end in refusals.intervals for ns in range(start, end)} == instants
         ends = [end for _, end in refusals.intervals]
         assert all(a < b for a, (b, _) in zip(ends, refusals.intervals[1:], strict=False))
         mine = [row for row in turned if party(row) == who]
+        assert (who in found.parties) == bool(mine)
+        if not mine:
+            continue
         assert (refusals.first_ns, refusals.last_ns) == (mine[0]["t_ns"], mine[-1]["t_ns"])
         assert refusals.blocked == sum(row["outcome"] == "blocked" for row in mine)
-    assert together_ns(found.parties.values()) == len(set().union(*shut.values()))
+    assert together_ns(found.shut_out.values()) == len(set().union(*shut.values()))
     assert found.offered_of_ip == dict(Counter(row["ip"] for row in kept))
     assert found.offered_of_key == dict(Counter(row["key"] for row in kept))
     clients = {row["client"] for row in kept}

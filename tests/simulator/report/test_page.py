@@ -2,7 +2,6 @@
 
 import html
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -11,15 +10,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from playwright.sync_api import sync_playwright
 
 import simulator
 from engine.limits import LimitTable
 from simulator.replaying import replay
-from simulator.report import write_report
+from simulator.report import gather, write_report
 from simulator.scenario import load, loads
+from tests.chromium import chromium, needs_chromium
 
-CHROMIUM = "/usr/bin/chromium"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
@@ -157,16 +155,14 @@ def test_both_schemes_define_the_same_colours(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which(CHROMIUM), reason=f"{CHROMIUM} is not installed")
+@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_opens_it_without_an_error_or_a_request(tmp_path: Path, scheme: str) -> None:
     page_of(tmp_path, busy())
     address = (tmp_path / "out" / "report.html").as_uri()
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
     complaints: list[str] = []
     requests: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with chromium() as browser:
         tab = browser.new_page(
             viewport={"width": 1280, "height": 900},
             color_scheme="dark" if scheme == "dark" else "light",
@@ -185,7 +181,6 @@ def test_a_browser_opens_it_without_an_error_or_a_request(tmp_path: Path, scheme
         assert overflow is False
         tab.set_viewport_size({"width": 400, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth > innerWidth") is False
-        browser.close()
     assert complaints == []
     assert requests == [address]
 
@@ -218,3 +213,36 @@ def test_a_scenario_without_a_written_answer_shows_none(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert 'class="recorded"' not in page
     assert 'class="question"' not in page
+
+
+def test_blocks_from_the_warm_up_count_alike_in_the_table_and_in_its_rows(tmp_path: Path) -> None:
+    text = """
+        duration = "5m"
+        warm_up = "1m"
+        tenants = [{ name = "t" }]
+        applications = [{ name = "a", tenant = "t", kind = "public" }]
+        [[clients]]
+        name = "early"
+        application = "a"
+        think = { kind = "constant", value = "100ms" }
+        stop = "10s"
+        [rules.LIM-PUBLIC]
+        block = "2m"
+        [[clients]]
+        name = "on"
+        application = "a"
+        start = "50s"
+        think = { kind = "constant", value = "900ms" }
+    """
+    found = simulator.run(loads(text), fidelity="limits", out=tmp_path / "out")
+    findings = gather(
+        found.batches(), end_ns=300 * 10**9, bins=10, start_ns=found.summary["warm_up_ns"]
+    )
+    by_rows: dict[str, int] = {}
+    for who, refusals in findings.shut_out.items():
+        by_rows[who.clause] = by_rows.get(who.clause, 0) + refusals.shut_ns
+    blocked = {line["clause"]: line["blocked_ns"] for line in found.summary["clauses"]}
+    assert by_rows["LIM-PUBLIC"] == blocked["LIM-PUBLIC"] > 0
+    assert [refusals.refused for refusals in findings.carried.values()] == [0]
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert page.count("<td>warm-up</td><td>warm-up</td>") == 1

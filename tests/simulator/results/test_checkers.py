@@ -64,6 +64,15 @@ def test_a_looser_algorithm_has_a_looser_bound() -> None:
     assert _broken(_book(_admitted(101, every_ns=1), profile=bucket)) == {"rate"}
 
 
+def test_a_burst_is_that_of_gcra_alone() -> None:
+    """D-ALGORITHM: a token bucket holds N whatever burst the profile chooses for gcra."""
+    limits = {"algorithm": "token-bucket", "burst_requests": 1}
+    bucket = Profile().replace(limits=limits).limits
+    assert _broken(_book(_admitted(100, every_ns=1), profile=bucket)) == set()
+    spaced = Profile().replace(limits=limits | {"algorithm": "gcra"}).limits
+    assert _broken(_book(_admitted(52, every_ns=1), profile=spaced)) == {"rate"}
+
+
 @pytest.mark.parametrize("chunk_rows", [1, 3, 1_000])
 def test_letting_somebody_in_before_the_announced_instant_is_found(chunk_rows: int) -> None:
     rows: list[Row] = [

@@ -13,6 +13,7 @@ from simulator.results import Result, out_folder
 from simulator.results.measuring import measure
 from simulator.results.metrics import metrics_of
 from simulator.running import run
+from simulator.scenario import loads
 
 S = 1_000_000_000
 
@@ -64,6 +65,129 @@ def test_blocked_time_counts_overlaps_once(result: Result) -> None:
     line = next(x for x in result.summary["clauses"] if x["clause"] == "LIM-PUBLIC")
     assert line["blocked_ns"] == blocked_ns > 0
     assert int(result.metrics(where={"clause": "LIM-PUBLIC"})["blocked_ns"].iloc[0]) == blocked_ns
+
+
+def test_blocked_time_where_two_tables_have_a_rule_of_one_name(tmp_path: Path) -> None:
+    """QUO-RATE: a tenant's own table names the same clause with other numbers."""
+    (tmp_path / "own.toml").write_text(
+        """
+[[rule]]
+id = "LIM-PUBLIC"
+match = { application = "public" }
+counter = "ip+key"
+rate = "40/1m"
+action = "block"
+block = "7s"
+"""
+    )
+    found = run(loads(_TWO_TABLES, folder=tmp_path), fidelity="limits")
+    # Each asks once a second for 100 s. One table blocks at 50 for 10 s; the other at 40, 47 and 54
+    # for 7 s each, since its window has no room before 60.
+    rows = found.requests.query("outcome == 'blocked'")
+    assert {tenant: set(each["t_ns"] // S) for tenant, each in rows.groupby("tenant")} == {
+        "x": set(range(50, 60)),
+        "y": set(range(40, 61)),
+    }
+    assert found.clauses.loc["LIM-PUBLIC", "blocked_ns"] == (10 + 21) * S
+    assert found.violations == ()
+
+
+def test_blocked_time_is_of_counters_wherever_it_is_asked_for(result: Result) -> None:
+    """LIM-MANAGEMENT counts by key: asked from two addresses it is one block, not two."""
+    text = """
+duration = "95s"
+warm_up = "20s"
+rules = { LIM-MANAGEMENT = { rate = "10/1m", block = "14s" } }
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "management"
+[[clients]]
+name = "c"
+count = 2
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+"""
+    for found in (result, run(text, fidelity="limits")):
+        end_ns, start_ns = found.summary["duration_ns"], found.summary["warm_up_ns"]
+        whole_ns = 0
+        for line in found.summary["clauses"]:
+            labels = {"clause": line["clause"]}
+            assert measure(found, "blocked_time", labels) == line["blocked_ns"]
+            whole_ns += line["blocked_ns"]
+        assert measure(found, "blocked_time") == whole_ns > 0
+        bins = found.metrics(by="time", bin="10s")
+        assert bins["blocked_ns"].sum() == whole_ns
+        assert bins["offered"].sum() == found.summary["totals"]["offered"]
+        spans_ns = [min(at + 10 * S, end_ns) - max(at, start_ns) for at in bins.index.tolist()]
+        good = bins["goodput_per_s"] * spans_ns / S
+        assert good.sum() == pytest.approx(found.summary["totals"]["admitted"])
+    assert whole_ns < end_ns - start_ns
+    assert bins["blocked_ns"].max() == 10 * S
+
+
+_TWO_TABLES = """
+duration = "100s"
+limit_tables = { own = "own.toml" }
+[[tenants]]
+name = "x"
+[[tenants]]
+name = "y"
+quotas = { "Rate Limit" = "own" }
+[[applications]]
+name = "ax"
+tenant = "x"
+kind = "public"
+[[applications]]
+name = "ay"
+tenant = "y"
+kind = "public"
+[[clients]]
+name = "cx"
+application = "ax"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+[[clients]]
+name = "cy"
+application = "ay"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+"""
+
+
+def test_the_two_resources_of_a_row_may_count_apart() -> None:
+    """D-OR-RESOURCE separate: the checkers know two counters where the limiter has two."""
+    found = run(
+        """
+duration = "8s"
+choices = { limits = { or_resource = "separate" } }
+rules = { LIM-READ = { rate = "2/3s", action = "block", block = "1s" } }
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "4/1s" }
+mix = [ { request = "GET /tokens" }, { request = "POST /detokenize" } ]
+""",
+        fidelity="limits",
+    )
+    assert found.violations == ()
+    blocked_ns = 0
+    until_ns = dict.fromkeys(("/tokens", "/detokenize"), 0)
+    for row in found.table.to_pylist():
+        if row["outcome"] == "blocked":
+            end_ns = min(row["t_ns"] + row["wait_ns"], 8 * S)
+            blocked_ns += max(0, end_ns - max(row["t_ns"], until_ns[row["path"]]))
+            until_ns[row["path"]] = max(end_ns, until_ns[row["path"]])
+    assert found.clauses.loc["LIM-READ", "blocked_ns"] == blocked_ns > 0
 
 
 @pytest.mark.parametrize("by", ["group", "tenant", "application", "key", "ip", "client", "method"])

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,18 @@ def test_included_files_lie_beside_the_scenario(tmp_path: Path) -> None:
     assert scenario.profile.where == f"{tmp_path / 'scenario.toml'}:1:11: "
     changed = with_value(scenario, "choices.limits.algorithm", "token-bucket")
     assert profile_of(changed).limits.algorithm == "token-bucket"
+
+
+@pytest.mark.parametrize("counter", ["ip", "key"])
+def test_tables_that_cannot_stand_together_are_told_by_check(tmp_path: Path, counter: str) -> None:
+    """D-COUNTED: LIM-IP is in no tenant's table, by whatever it would count there."""
+    folder = tmp_path
+    _with_files(folder)
+    gold = f'[[rule]]\nid = "LIM-IP"\ncounter = "{counter}"\nrate = "9/1s"\n'
+    (folder / "gold.toml").write_text(gold, "utf-8")
+    where = re.escape(f"{folder / 'scenario.toml'}:2:16: ")
+    with pytest.raises(InputError, match=f"^{where}table 'gold': LIM-IP counts every request"):
+        load(folder / "scenario.toml")
 
 
 def test_a_resolved_scenario_can_be_put_elsewhere(tmp_path: Path) -> None:

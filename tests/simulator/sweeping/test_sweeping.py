@@ -19,6 +19,7 @@ import pytest
 
 import simulator
 from engine.errors import InputError
+from simulator.cli import main
 from simulator.scenario import loads
 from simulator.sweeping import _space
 from simulator.sweeping._sweep import _play_into, tasks_of
@@ -80,6 +81,34 @@ def test_a_sample_covers_each_range_evenly_and_goes_by_its_seed() -> None:
     assert sorted(int(point["y"] * 20) for point in points) == list(range(20))
     assert points == _space.points_of(axes, 20, seed=3)
     assert points != _space.points_of(axes, 20, seed=4)
+
+
+def test_a_sample_of_few_whole_numbers_has_each_as_often() -> None:
+    axes = {"x": _space.read_axis("x=1..3")[1]}
+    points = _space.points_of(axes, 30, seed=3)
+    assert Counter(point["x"] for point in points) == {1: 10, 2: 10, 3: 10}
+
+
+def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
+    frame = simulator.sweep(
+        loads(SCENARIO), {"seed": [3, 8]}, replications=2, out=tmp_path / "s", fidelity="limits"
+    )
+    assert frame["seed"].tolist() == [3, 4, 8, 9]
+    alone = [simulator.run(SCENARIO, fidelity="limits", seed=seed) for seed in (3, 4, 8, 9)]
+    assert frame["sha256"].tolist() == [each.summary["sha256"] for each in alone]
+
+
+def test_what_a_clause_did_not_do_at_a_point_is_0_there(tmp_path: Path) -> None:
+    axes: dict[str, list[Any]] = {
+        "clients.c.count": [0, 3],
+        "rules.LIM-PUBLIC.rate": ["1/1s", "900/1s"],
+    }
+    frame = simulator.sweep(loads(SCENARIO), axes, out=tmp_path / "s", fidelity="limits")
+    for name in ("blocked_time{clause='LIM-PUBLIC'}", "refused{clause='LIM-PUBLIC'}"):
+        found = frame[name].tolist()
+        assert found[:2] == [0.0, 0.0]
+        assert found[2] > 0.0
+        assert found[3] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -324,3 +353,11 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> No
     again = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert again.returncode == 0, again.stderr
     assert len(simulator.load_sweep(tmp_path / "o")) == 8
+
+
+def test_a_place_is_set_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["sweep", "everyday", "--set", "seed=1", "--set", "seed=2", "--out", str(tmp_path / "s")]
+    assert main(argv) == 2
+    assert capsys.readouterr().err == (
+        "simulator: --set = 'seed' must stand once; list all its values there\n"
+    )

@@ -1,0 +1,128 @@
+"""From a source to its reader: which format it is written in, and which field says what.
+
+What it is not: reading. Only the names of the fields, or the first lines, are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from engine.errors import InputError, did_you_mean
+from simulator.traffic.logs._arrow_tables import FrameReader, ParquetReader
+from simulator.traffic.logs._batch import Reader
+from simulator.traffic.logs._lines import CommonReader, PatternReader
+from simulator.traffic.logs._mapping import FORMATS, Format, LogMap
+from simulator.traffic.logs._pipe import Pipe, Place, place_of
+from simulator.traffic.logs._source import head_lines
+from simulator.traffic.logs._stream import LogStream
+from simulator.traffic.logs._text_tables import CsvReader, JsonLinesReader
+
+__all__ = ["stream_log"]
+
+
+def _parquet(path: Place) -> Reader:
+    if isinstance(path, Pipe):
+        raise InputError(f"log = '{path}' must be a file to be Parquet; write it to one first")
+    return ParquetReader(path)
+
+
+_READERS: Final[Mapping[Format, Callable[[Place], Reader]]] = {
+    "combined": partial(CommonReader, is_combined=True),
+    "common": partial(CommonReader, is_combined=False),
+    "csv": CsvReader,
+    "jsonl": JsonLinesReader,
+    "parquet": _parquet,
+}
+_SUFFIXES: Final[Mapping[str, Format]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+def stream_log(
+    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
+    *,
+    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
+    map: LogMap | None = None,  # noqa: A002 # reason: the command's own word for it
+    time_column: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> LogStream:
+    """Return a log that is read batch by batch, in memory that does not grow with its lines.
+
+    source: a path (plain or gzip), a pipe, `-` for standard input, or a pandas frame, Arrow table
+        or the like.
+    format: how it is written; left out, its name and first lines tell.
+    map: which field says what; left out, the common names do, and the log has one kind of key.
+    time_column: the field with the time, of a log whose fields have names.
+    progress: told now and then how many lines were read.
+
+    Raises `InputError` when the source is missing, empty or unreadable, or lacks a field.
+    """
+    if isinstance(source, str | Path):
+        path = place_of(source)
+        name = path.name
+        try:
+            kind, reader = _reader(path, format, map)
+        except InputError:
+            if isinstance(path, Pipe):
+                path.close()
+            raise
+    else:
+        name, kind, reader = "frame", "frame", FrameReader(source)
+    if map is None or not map.sources:
+        if time_column is not None and kind in {"combined", "common"}:
+            raise InputError(
+                f"--time-column = {time_column!r} must go with csv, jsonl or parquet; the {kind}"
+                " format has its time in its place"
+            )
+        map = LogMap.guess(reader.fields, time_column=time_column)  # noqa: A001 # reason: as above
+    elif time_column is not None:
+        raise InputError(f"--time-column = {time_column!r} must stand without a map; say it there")
+    map.check_fields(reader.fields, name, open_ended=reader.open_ended)
+    return LogStream(name, kind, map, reader, progress)
+
+
+def _reader(path: Place, format_: Format | None, map_: LogMap | None) -> tuple[str, Reader]:
+    if map_ is not None and map_.line is not None:
+        if format_ is not None:
+            raise InputError(f"--format = {format_!r} must be left out; the map splits the lines")
+        return "pattern", PatternReader(path, map_.line)
+    if map_ is not None and map_.format is not None:
+        if format_ not in {None, map_.format}:
+            raise InputError(
+                f"--format = {format_!r} must agree with the map, which says {map_.format!r}"
+            )
+        format_ = map_.format
+    if format_ is None:
+        format_ = _tell_format(path)
+    elif format_ not in FORMATS:
+        raise InputError(
+            f"--format = {format_!r} must be one of {', '.join(FORMATS)}"
+            f"{did_you_mean(format_, FORMATS)}"
+        )
+    return format_, _READERS[format_](path)
+
+
+def _tell_format(path: Place) -> Format:
+    """Tell a format by the file's name, else by its first lines."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    if suffixes and suffixes[-1] in _SUFFIXES:
+        return _SUFFIXES[suffixes[-1]]
+    lines = head_lines(path, 20)
+    if not lines:
+        raise InputError(f"log = '{path}' must hold at least one line; it is blank")
+    if lines[0].startswith("PAR1"):
+        return "parquet"
+    if lines[0].lstrip().startswith("{"):
+        return "jsonl"
+    if any('" ' in line and " [" in line for line in lines):
+        commons = sum(line.rstrip().count('"') == 2 for line in lines)
+        return "common" if 2 * commons > len(lines) else "combined"
+    return "csv" if any(mark in lines[0] for mark in ",;\t") else "combined"

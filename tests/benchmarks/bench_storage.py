@@ -7,14 +7,17 @@ another; the bare writer stands beside it.
 Beside each column stands its floor: the bytes that an ideal coder of that column alone would take,
 knowing how often each value comes but nothing of its neighbours (of `t_ns`, the gaps). A drawn
 time in whole nanoseconds cannot be packed below that, so it says how many bytes are the rows' own.
+
+A log may keep fewer columns (`--columns`); beside the whole row stands the set `decisions`, and the
+floors say which rows could be 4 bytes at all.
 """
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,6 +27,7 @@ from rich.table import Table
 from engine.messages import Outcome
 from simulator.backends.compiled import CompiledRun, warm_up
 from simulator.backends.compiled.layout import COMBO_COUNT
+from simulator.results.choosing import COLUMN_SETS, schema_of
 from simulator.results.columns import TextColumns, record_batch
 from simulator.results.recorder import CHUNK_ROWS
 from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk, Subject
@@ -35,6 +39,9 @@ from tests.benchmarks.bench_closed_loop import cl1
 from tests.benchmarks.bench_compiled import _columns, _limiter
 from tests.benchmarks.workload_w1 import IPS, RESOURCES, w1
 
+Columns: TypeAlias = Collection[str] | None
+
+_VERDICTS: Final = ("t_ns", "outcome", "rule")
 _ROUNDS: Final = 5
 _W1_ROWS: Final = 1_000_000
 _FLOOR_ROWS: Final = 1_000_000
@@ -92,9 +99,9 @@ def _w1_chunks(rows: int) -> list[Chunk]:
     return chunks
 
 
-def _sink(chunks: list[Chunk], path: Path) -> Callable[[], object]:
+def _sink(chunks: list[Chunk], path: Path, columns: Columns = None) -> Callable[[], object]:
     def write() -> None:
-        made = FileSink(path)
+        made = FileSink(path, columns)
         for chunk in chunks:
             made.take(chunk)
         made.close()
@@ -102,12 +109,12 @@ def _sink(chunks: list[Chunk], path: Path) -> Callable[[], object]:
     return write
 
 
-def _bare(chunks: list[Chunk], path: Path) -> Callable[[], object]:
+def _bare(chunks: list[Chunk], path: Path, columns: Columns = None) -> Callable[[], object]:
     def write() -> None:
-        texts = TextColumns()
-        with open_file(path) as writer:
+        texts, schema = TextColumns(), schema_of(columns)
+        with open_file(path, schema) as writer:
             for chunk in chunks:
-                writer.write_batch(record_batch(texts.encode(chunk)))
+                writer.write_batch(record_batch(texts.encode(chunk), schema))
 
     return write
 
@@ -142,26 +149,62 @@ def _sizes(path: Path) -> dict[str, int]:
     return found
 
 
-def _show_columns(title: str, path: Path) -> None:
-    """Print bytes a row of each column in the file, and what it could be at best."""
+def _show_columns(title: str, path: Path) -> dict[str, float]:
+    """Print bytes a row of each column in the file, and what it could be at best; return that."""
     rows = pq.read_metadata(path).num_rows
     read = pq.read_table(path)
+    floors = {}
     table = Table(title=title, title_justify="left", min_width=40)
     table.add_column("column")
     table.add_column("bytes a row", justify="right")
     table.add_column("floor", justify="right")
-    sums = [0.0, 0.0]
     for name, size in _sizes(path).items():
         column = read.column(name)
         if name in TEXT_COLUMNS:
             column = read.column(name).unify_dictionaries().combine_chunks().indices
         values = column.fill_null(-1).to_numpy(zero_copy_only=False)
-        floor = _floor_bytes(np.diff(values) if name == "t_ns" else values)
-        sums = [sums[0] + size / rows, sums[1] + floor]
-        table.add_row(name, f"{size / rows:.3f}", f"{floor:.3f}")
-    table.add_section()
-    table.add_row("all", f"{path.stat().st_size / rows:.2f}", f"{sums[1]:.2f}")
+        floors[name] = _floor_bytes(np.diff(values) if name == "t_ns" else values)
+        table.add_row(name, f"{size / rows:.3f}", f"{floors[name]:.3f}")
     Console(width=100).print(table)
+    return floors
+
+
+def _show_sets(
+    title: str, chunks: list[Chunk], path: Path, floors: dict[str, float], rows: int
+) -> None:
+    """Print what the whole row takes, and the row with fewer columns."""
+    table = Table(title=title, title_justify="left")
+    table.caption = "of one core: processor time, best of several rounds; bytes: of the whole file"
+    table.add_column("columns")
+    for name in ("bytes a row", "floor", "to Parquet, of one core", "with the digest, of one core"):
+        table.add_column(name, justify="right")
+    for name, columns in (*COLUMN_SETS.items(), (",".join(_VERDICTS), _VERDICTS)):
+        both_ns = _processor_ns(_sink(chunks, path, columns), rows)
+        alone_ns = _processor_ns(_bare(chunks, path, columns), rows)
+        table.add_row(
+            name,
+            f"{path.stat().st_size / rows:.2f}",
+            f"{sum(floors[column] for column in columns):.2f}",
+            f"{alone_ns:.0f} ns, {_measure.rate_text(alone_ns)}",
+            f"{both_ns:.0f} ns, {_measure.rate_text(both_ns)}",
+        )
+    Console(width=110).print(table)
+
+
+def _show_rates(title: str, chunks: list[Chunk], path: Path, rows: int) -> None:
+    """Print the wall clock of whole rows and of fewer columns, with the digest and without."""
+    made, version = _measure.Contestant, _measure.version("pyarrow")
+    few = COLUMN_SETS["decisions"]
+    timings = _measure.interleave(
+        [
+            made("file sink: Parquet and digest", partial(_sink, chunks, path), rows),
+            made("Parquet alone, one thread", partial(_bare, chunks, path), rows, version),
+            made("decisions: Parquet and digest", partial(_sink, chunks, path, few), rows),
+            made("decisions: Parquet alone", partial(_bare, chunks, path, few), rows, version),
+        ],
+        rounds=_ROUNDS,
+    )
+    _measure.show(title, "rows", timings)
 
 
 def main(*, big: bool = False) -> None:
@@ -175,25 +218,7 @@ def main(*, big: bool = False) -> None:
         path = Path(folder) / "rows.parquet"
         for name, chunks in sources.items():
             rows = sum(len(chunk) for chunk in chunks)
-            timings = _measure.interleave(
-                [
-                    _measure.Contestant(
-                        "file sink: Parquet and digest", partial(_sink, chunks, path), rows
-                    ),
-                    _measure.Contestant(
-                        "Parquet alone, one thread",
-                        partial(_bare, chunks, path),
-                        rows,
-                        _measure.version("pyarrow"),
-                    ),
-                ],
-                rounds=_ROUNDS,
-            )
-            _measure.show(f"{rows} attempt rows of {name} to a file", "rows", timings)
-            alone_ns = _processor_ns(_bare(chunks, path), rows)
-            print(
-                f"processor time a row: {alone_ns:.0f} ns for Parquet alone "
-                f"({1e3 / alone_ns:.1f} M rows/s of one core), "
-                f"{_processor_ns(_sink(chunks, path), rows):.0f} ns with the digest"
-            )
-            _show_columns(f"{name}: where the bytes are", path)
+            _show_rates(f"{rows} attempt rows of {name} to a file", chunks, path, rows)
+            _sink(chunks, path)()
+            floors = _show_columns(f"{name}: where the bytes are", path)
+            _show_sets(f"{name}: fewer columns", chunks, path, floors, rows)

@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "FLAGS", "Lab", "started"]
+__all__ = ["Lab", "started"]
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
 START_TIMEOUT_S = 120
 END_TIMEOUT_S = 30
 _SETTINGS = {

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.lab import CHROMIUM, FLAGS, started
+from tests.browser.lab import started
+from tests.chromium import chromium, needs_chromium
 
 EXPLORER = "23_limit_explorer.ipynb"
 RUN_TIMEOUT_MS = 240_000
@@ -50,7 +51,7 @@ def _run_all(page: Page) -> None:
     expect(last).to_have_text(re.compile(r"\[[0-9]+\]:"), timeout=RUN_TIMEOUT_MS)
 
 
-@pytest.mark.skipif(not shutil.which(CHROMIUM), reason=f"{CHROMIUM} is not installed")
+@needs_chromium
 def test_moving_a_slider_changes_the_picture(repository: Path, tmp_path: Path) -> None:
     """Open the explorer, run all cells, turn LIM-PUBLIC down with the keyboard, and look."""
     course = tmp_path / "course"
@@ -63,8 +64,7 @@ def test_moving_a_slider_changes_the_picture(repository: Path, tmp_path: Path) -
     command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     faults: list[str] = []
     hosts: set[str | None] = set()
-    with started(command, course, tmp_path) as lab, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with started(command, course, tmp_path) as lab, chromium() as browser:
         page = browser.new_page(viewport={"width": 1600, "height": 1200})
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
@@ -87,6 +87,5 @@ def test_moving_a_slider_changes_the_picture(repository: Path, tmp_path: Path) -
         assert _refused_percent(picture) > before, "a lower limit refuses more"
         as_it_stands = page.locator("svg[aria-label^='as it stands']").first
         assert _refused_percent(as_it_stands) == before, "the other picture stays"
-        browser.close()
     assert faults == []
     assert hosts <= {"127.0.0.1", None}, "nothing is fetched from elsewhere"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from notebooks.rendering import sources, write_site
-from tests.browser.lab import CHROMIUM, FLAGS
+from tests.chromium import chromium, needs_chromium
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which(CHROMIUM), reason=f"{CHROMIUM} is not installed"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 LINKS = "[...document.querySelectorAll('a[href]')].map(link => link.href)"
 NAMES = "[...document.querySelectorAll('[id], a[name]')].map(one => one.id || one.name)"
 
@@ -28,10 +24,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 def test_every_page_opens_offline_and_its_links_lead_somewhere(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from conformance.faults import fault_of
 from conformance.in_process import deploy
 from conformance.running import Options, Run
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+from tests.chromium import chromium, needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@needs_chromium
 @pytest.mark.parametrize("width", [1200, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_opens_it_without_an_error_or_a_request(
@@ -38,30 +34,26 @@ def test_a_browser_opens_it_without_an_error_or_a_request(
 ) -> None:
     complaints: list[str] = []
     requests: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        try:
-            tab = browser.new_page(
-                viewport={"width": width, "height": 900},
-                color_scheme="dark" if scheme == "dark" else "light",
-            )
-            tab.on("console", lambda message: complaints.append(message.text))
-            tab.on("pageerror", lambda error: complaints.append(str(error)))
-            tab.on("request", lambda request: requests.append(request.url))
-            tab.goto(page.as_uri())
-            assert tab.locator("h1").inner_text() == "http://in-process.example"
-            assert "does not conform: REC-CARD-MASK" in tab.locator(".answer").inner_text()
-            assert tab.locator("#REC-CARD-MASK pre").first.is_visible(), "a finding lies open"
-            closed = tab.locator("#TOK-PLAIN pre").first
-            assert not closed.is_visible()
-            tab.locator("#TOK-PLAIN summary").click()
-            assert closed.is_visible()
-            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            ink = tab.evaluate("getComputedStyle(document.body).color")
-            assert (_light(paper) > _light(ink)) == (scheme == "light")
-        finally:
-            browser.close()
+    with chromium() as browser:
+        tab = browser.new_page(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(page.as_uri())
+        assert tab.locator("h1").inner_text() == "http://in-process.example"
+        assert "does not conform: REC-CARD-MASK" in tab.locator(".answer").inner_text()
+        assert tab.locator("#REC-CARD-MASK pre").first.is_visible(), "a finding lies open"
+        closed = tab.locator("#TOK-PLAIN pre").first
+        assert not closed.is_visible()
+        tab.locator("#TOK-PLAIN summary").click()
+        assert closed.is_visible()
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        ink = tab.evaluate("getComputedStyle(document.body).color")
+        assert (_light(paper) > _light(ink)) == (scheme == "light")
     assert complaints == []
     assert requests == [page.as_uri()]
 

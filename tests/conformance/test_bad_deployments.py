@@ -41,7 +41,7 @@ def test_who_gives_no_answer_is_unreachable(handler: Handler, says: str) -> None
     began = time.monotonic()
     with serving(handler) as port, pytest.raises(conformance.Unreachable, match=says):
         conformance.run(_target(port), select=["TOK-LEAF"], seed=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_dead_target_is_unreachable_and_ends_with_3(

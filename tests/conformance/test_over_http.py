@@ -155,7 +155,7 @@ def test_the_decision_lies_between_the_stamps() -> None:
     for answer, at_ns in zip(answers, decided, strict=True):
         assert answer.sent_ns + 40_000_000 < at_ns - started_ns + 1_000_000
         assert at_ns - started_ns - 1_000_000 < answer.received_ns
-        assert answer.received_ns - answer.sent_ns < 1_000_000_000
+        assert answer.received_ns - answer.sent_ns < 5_000_000_000
 
 
 def test_coroutines_run_side_by_side_and_inside_a_running_loop() -> None:
@@ -166,7 +166,7 @@ def test_coroutines_run_side_by_side_and_inside_a_running_loop() -> None:
             transport.run([transport.sleep_until_ns(nap_ns) for _ in range(20)])
             return time.monotonic() - began
 
-    assert 0.15 < asyncio.run(notebook()) < 1
+    assert 0.15 < asyncio.run(notebook()) < 3
 
 
 def test_what_one_raises_ends_no_other() -> None:
@@ -202,7 +202,7 @@ def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
         began = time.monotonic()
         asks = [Ask(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
         assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 5  # before the server goes on
     assert received == [20_000_000]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from conformance.cli import main
@@ -72,14 +70,10 @@ def test_a_known_bad_server_is_caught_over_http() -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_is_caught_within_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    """The minute is that of a machine that does nothing else, so it is counted in its own time."""
-    began = os.times()
+def test_every_fault_is_caught_and_the_good_one_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    """How long that takes is a benchmark, `selftest`."""
     code = main(["selftest", "--processes", "2"])
-    ended = os.times()
     assert code == 0, capsys.readouterr().out
-    spent_s = sum(after - before for before, after in zip(began[:4], ended[:4], strict=True))
-    assert spent_s < 60
 
 
 @pytest.mark.slow

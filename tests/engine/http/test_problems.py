@@ -209,7 +209,7 @@ def test_a_destination_that_takes_too_long_is_408(hurried: Live, full: dict[str,
     started_s = time.monotonic()
     answer = hurried.client.get("/proxy/delay/5", headers={line["header"]: line["key"]})
     assert answer.status_code == 408
-    assert time.monotonic() - started_s < 3
+    assert time.monotonic() - started_s < 5  # before the destination would have answered
     check_answer(full, "invoke_proxy_path_get", answer)
 
 

@@ -154,13 +154,13 @@ class Engine(Operator):
         headers = rate_fields(headroom, self.profile.http, not admitted)
         if not admitted:
             return _refusal(decision, headers)
-        if decision.wait_ns:
-            await self.services.world.sleep_ns(decision.wait_ns)
-            now_ns += decision.wait_ns
-            wall_ns += decision.wait_ns
 
         # 3. Everything after answers 4xx by raising a problem.
         try:
+            if decision.wait_ns:  # its caller may go away meanwhile
+                await self.services.world.sleep_ns(decision.wait_ns)
+                now_ns += decision.wait_ns
+                wall_ns += decision.wait_ns
             # 3.1 What is asked: 404, 405. 3.2 Who may ask at all: 401.
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.
@@ -185,7 +185,7 @@ class Engine(Operator):
             response.body = None
         response.headers.update(headers)
         response.decision = decision
-        if self._settles:
+        if self._settles:  # asked here too: a call would cost every request
             self._settle(decision, response.status)
         return response
 
@@ -234,8 +234,9 @@ class Engine(Operator):
 
     def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
-        with self._lock:
-            self.limiter.settle(decision, status)
+        if self._settles:
+            with self._lock:
+                self.limiter.settle(decision, status)
 
     def expire(self) -> None:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT, QUO-LOG).

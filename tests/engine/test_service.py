@@ -17,7 +17,7 @@ from engine import (
     Request,
 )
 from engine.model import Tenant, TenantKind
-from tests.engine.deployment import Deployment
+from tests.engine.deployment import IP, Deployment
 
 JSON = {"Content-Type": "application/json"}
 
@@ -286,6 +286,24 @@ def test_d_counted_a_request_that_ends_without_an_answer_is_no_success(
     for _ in range(50):
         acme.tokenize({"a": "b"}, key=public)
     acme.tokenize({"a": "b"}, key=public, status=429)
+
+
+def test_d_counted_a_caller_who_goes_away_while_delayed_is_no_success(
+    deploy: Callable[..., Deployment],
+) -> None:
+    """D-COUNTED, only 2xx; D-THROTTLE delay: the place in line is given back."""
+    acme = deploy(limits={"counted_statuses": "success", "throttle": "delay"})
+    tenant = acme.engine.create_tenant("T", kind="test")
+    key = acme.principal({"token:create"}, tenant=tenant)[1]
+    for _ in range(50):
+        acme.tokenize({"a": "b"}, key=key)
+    for _ in range(3):
+        waits = acme.engine.submit(Request("POST", "/tokenize", key=key, ip=IP, body={"a": "b"}))
+        waits.send(None)
+        waits.close()
+    acme.clock.advance_ns(10_000_000_000)
+    answers = [acme.ask("POST", "/tokenize", {"a": "b"}, key=key) for _ in range(51)]
+    assert [answer.decision.outcome for answer in answers] == ["admitted"] * 50 + ["delayed"]
 
 
 @pytest.mark.parametrize(

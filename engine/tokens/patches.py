@@ -100,17 +100,18 @@ def validate_patch(
     change = Change(draft)
     draft.cvc = cvc
     draft.metadata = _metadata(body, token, reading)
-    draft.search_indexes = token.search_indexes and _outliving(token.search_indexes, token, cvc)
+    merged = _data(body, data, change, reading)
+    either = cvc or draft.cvc  # one that the patch brings will do
+    draft.search_indexes = token.search_indexes and _outliving(token.search_indexes, token, either)
     if "search_indexes" in body:
         given = body["search_indexes"]
         draft.search_indexes = None if given is None else read_indexes(given, reading, _BODY)
     supplied = token.fingerprint_expression
-    if supplied is not None and not _outliving((supplied,), token, cvc):
+    if supplied is not None and not _outliving((supplied,), token, either):
         supplied = None
     if "fingerprint_expression" in body:
         given = body["fingerprint_expression"]
         supplied = None if given is None else read_expression(given, reading, _BODY)
-    merged = _data(body, data, change, reading)
     if merged is not NOTHING:
         derive(draft, merged, supplied, rules, reading.faults, _BODY)
     reading.faults.check()
@@ -153,7 +154,8 @@ def apply_change(
 def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[str, ...]:
     """Return those of a token's expressions that can still be derived (D-CVC-DERIVE allow).
 
-    One over a cvc that is gone cannot, and would make every later patch fail.
+    One over a cvc that is gone cannot, and would make every later patch fail. cvc: the token's, or
+    the one that the patch brings.
     """
     if cvc is not None or token.type != CARD:
         return texts

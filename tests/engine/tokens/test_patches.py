@@ -15,6 +15,7 @@ from engine.tokens import (
     apply_change,
     create_token,
     dedup_hashes,
+    index_message,
     validate,
     validate_patch,
     walk,
@@ -291,3 +292,10 @@ def test_d_cvc_derive_what_was_derived_from_a_cvc_goes_with_it(
     assert later.search_indexes == ("{{ data.number }}",)
     assert later.index_hashes == card.index_hashes[1:]
     assert later.fingerprint != card.fingerprint
+    change = validate_patch({"data": {"cvc": "456"}}, card, opened(card, keys), None, rules)
+    renewed = apply_change(card, change, keys, rules, cvc_until_ns=999)
+    assert renewed.fingerprint_expression == "{{ data.cvc }}"
+    assert renewed.search_indexes == card.search_indexes
+    assert renewed.index_hashes[0] == keys.index(index_message(("cvc",), "456"))
+    with pytest.raises(Problem):  # the caller says so, and has to say what becomes of them
+        validate_patch({"data": {"cvc": None}}, card, opened(card, keys), "123", rules)

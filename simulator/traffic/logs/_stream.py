@@ -146,7 +146,7 @@ class LogStream:
         good = np.ones(len(line), dtype=bool)
         t_ns, bad = self._stamps.read(columns[self._time_field])
         self._drop(bad, line, good)
-        raw = {name: texts.number(columns[name]) for name, texts in self._raw.items()}
+        raw = {name: self._numbered(name, columns[name]) for name in self._raw}
         codes: dict[str, npt.NDArray[np.int32]] = {}
         for target, found in self._targets.items():
             name = found.source.field
@@ -160,6 +160,16 @@ class LogStream:
             texts.fresh.clear()
         found_all = LogBatch(t_ns, line, codes)
         return found_all if good.all() else found_all.take(np.flatnonzero(good))
+
+    def _numbered(self, name: str, column: Column) -> npt.NDArray[np.int32]:
+        """Return each row's text as a number; raises `InputError` where rows hold no texts."""
+        try:
+            return self._raw[name].number(column)
+        except pa.ArrowNotImplementedError:
+            raise InputError(
+                f"{self.name}: column = {name!r} must hold one value a row, not"
+                f" {cast('pa.Array', column).type}; take one out of it or leave it out"
+            ) from None
 
     def _drop(
         self,
@@ -192,8 +202,12 @@ class _Texts(dict["str | None", int]):
             return np.fromiter(map(self.__getitem__, column), np.int32, len(column))
         encoded = pc.dictionary_encode(column, null_encoding="encode")
         distinct = arrow_texts(encoded.dictionary)
+        places = encoded.indices
+        if places.null_count:  # a column that came as a dictionary keeps its own nulls
+            places = places.cast(pa.int64()).fill_null(len(distinct))
+            distinct.append(None)
         own = np.fromiter(map(self.__getitem__, distinct), np.int32, len(distinct))
-        return np.asarray(own[encoded.indices.to_numpy()])
+        return np.asarray(own[places.to_numpy()])
 
 
 class _Target:

@@ -164,6 +164,30 @@ def test_csv_json_lines_parquet_and_frames_agree(tmp_path: Path) -> None:
     assert rows(read_log(tmp_path / "zoned.parquet")) == expected
 
 
+@pytest.mark.parametrize("addresses", [3, 200])
+def test_columns_that_are_dictionaries_already_keep_what_is_absent(
+    tmp_path: Path, addresses: int
+) -> None:
+    """As pandas' categories are, and the texts of the simulator's own `requests.parquet`."""
+    count = 2 * addresses
+    frame = pd.DataFrame(
+        {
+            "t_ns": range(count),
+            "ip": [f"203.0.113.{number % addresses}" for number in range(count)],
+            "key": [None if number % 3 == 1 else f"k{number % 2}" for number in range(count)],
+        }
+    )
+    coded = frame.astype({"ip": "category", "key": "category"})
+    coded.to_parquet(tmp_path / "coded.parquet")
+    for source in (frame, coded, tmp_path / "coded.parquet"):
+        log = read_log(source)
+        assert values(log, "address") == frame["ip"].tolist()
+        keys = [None if number % 3 == 1 else f"k{number % 2}" for number in range(count)]
+        assert values(log, "key") == keys
+    coded.loc[1, "ip"] = None
+    assert read_log(coded).unparsed_first == ("frame:2: address is missing",)
+
+
 def test_a_file_of_times_alone_is_one_address_and_post_tokenize(tmp_path: Path) -> None:
     file = tmp_path / "arrivals.csv"
     file.write_bytes(b"\xef\xbb\xbfwhen,size\r\n2023-11-16 18:15:46.0000001,3\r\n")

@@ -154,8 +154,10 @@ def test_every_line_of_a_block_stands_for_itself(lines: list[str]) -> None:
         ),
         (
             pd.DataFrame({"t_ns": [1], "ip": [["203.0.113.7", "203.0.113.8"]]}),
-            "frame: column = 'ip' must hold one value a row, not list<item: string>; take one out"
-            " of it or leave it out",
+            (
+                "frame: column = 'ip' must hold one value a row, not list<item: string>; take one"
+                " out of it or leave it out"
+            ),
         ),
         (5, "frame = int must be a pandas frame or what Arrow can read"),
     ],

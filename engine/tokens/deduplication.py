@@ -120,10 +120,11 @@ def merge_existing(
                 f"The token's metadata would have more than {limit} entries.",
                 clause="TOK-METADATA",
             )
-    indexes, hashes = token.search_indexes, token.index_hashes
-    if draft.search_indexes is not None:
-        indexes = draft.search_indexes
-        hashes = hash_indexes(_reindexed(token, draft, keys, rules), keys)
+    brought, hashes = draft.search_indexes, token.index_hashes
+    indexes = token.search_indexes if brought is None else brought
+    renews = draft.cvc is not None and rules.tokens.cvc_derive == "allow"
+    if brought is not None or (renews and indexes):
+        hashes = hash_indexes(_reindexed(token, indexes, draft.cvc, keys, rules), keys)
     sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
     if draft.cvc is not None:
         sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), "cvc")
@@ -138,13 +139,15 @@ def merge_existing(
     )
 
 
-def _reindexed(token: Token, draft: Draft, keys: Keys, rules: Rules) -> Draft:
-    """Return a draft of the stored data with the indexes that another draft brings.
+def _reindexed(
+    token: Token, indexes: tuple[str, ...] | None, cvc: str | None, keys: Keys, rules: Rules
+) -> Draft:
+    """Return a draft of the stored data with the indexes and the cvc that the token will have.
 
     Data of equal fingerprints may differ elsewhere, and what is found by is what is stored.
     """
     stored, faults = unplaced(token.type, token.container), Faults()
-    stored.cvc, stored.search_indexes = draft.cvc, draft.search_indexes
+    stored.cvc, stored.search_indexes = cvc, indexes
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     derive(stored, data, None, rules, faults, _STORED)
     if faults:

@@ -316,6 +316,20 @@ def test_d_dedup_record_what_is_merged_is_found_by_what_is_stored(
         merge_existing(bare, draft, keys, rules, cvc_until_ns=1)
 
 
+def test_d_cvc_derive_a_card_is_found_by_the_cvc_that_it_has_now(
+    keys: TenantKeys, make: Make, make_rules: MakeRules
+) -> None:
+    """D-DEDUP-RECORD update_existing, D-CVC-DERIVE allow: a new cvc takes the old one's place."""
+    rules = make_rules(dedup={"record": "update_existing"}, cvc_derive="allow")
+    indexed = {"search_indexes": ["{{ data.cvc }}", "{{ data.number }}"]}
+    _, (stored,) = make(card(cvc="111") | indexed, rules=rules)
+    (draft,) = validate(walk(card(cvc="222"), rules), rules)
+    merged = merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+    assert merged.search_indexes == stored.search_indexes
+    assert merged.index_hashes[0] == keys.index(index_message(("cvc",), "222"))
+    assert merged.index_hashes[1] == stored.index_hashes[1]
+
+
 def test_a_token_sealed_for_one_place_opens_nowhere_else(make: Make, keys: TenantKeys) -> None:
     _, (one, two) = make(["x", card(cvc="123")])
     assert isinstance(one, Token)

@@ -3,12 +3,14 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.replaying import _spill
 from simulator.replaying._spill import Piece, Spill, in_blocks
 
 PARTS = st.lists(st.lists(st.integers(0, 12), max_size=9), max_size=8)
@@ -38,15 +40,22 @@ def rows(pieces: Iterator[Piece]) -> list[tuple[int, int]]:
     ]
 
 
-@given(parts=PARTS, run_rows=st.integers(1, 20), on_disk=st.booleans())
+@given(
+    parts=PARTS,
+    run_rows=st.integers(1, 20),
+    read_rows=st.sampled_from([1, 2, 1 << 10]),
+    on_disk=st.booleans(),
+)
 def test_rows_come_in_order_of_instant_then_place(
-    folder: Path, parts: list[list[int]], run_rows: int, *, on_disk: bool
+    folder: Path, parts: list[list[int]], run_rows: int, read_rows: int, *, on_disk: bool
 ) -> None:
-    spill = Spill(folder if on_disk else None, run_rows=run_rows)
-    expected = filled(spill, parts)
-    assert len(spill) == len(expected)
-    assert rows(spill.in_order()) == expected
-    spill.close()
+    """Of runs that overlap, a part is read at a time; small ones would be read whole."""
+    with mock.patch.object(_spill, "_FEWEST_ROWS", read_rows):
+        spill = Spill(folder if on_disk else None, run_rows=run_rows)
+        expected = filled(spill, parts)
+        assert len(spill) == len(expected)
+        assert rows(spill.in_order()) == expected
+        spill.close()
 
 
 @given(parts=PARTS, run_rows=st.integers(1, 20), block_rows=st.integers(1, 9))

@@ -111,7 +111,7 @@ def merge_existing(
     if rules.dedup.record == "read_existing":
         return token
     metadata = token.metadata
-    if draft.metadata is not None:
+    if draft.metadata:
         metadata = {**(metadata or {}), **draft.metadata}
         limit = rules.tokens.metadata_entries_limit
         if len(metadata) > limit:

@@ -371,28 +371,48 @@ def _places(body: Any) -> Any:
             yield from _places(value)
 
 
-def _logged(acme: Deployment) -> list[str]:
+def _logged(acme: Deployment) -> list[tuple[str, str]]:
     entries = acme.ask("GET", "/logs", key=acme.key_with("log:read")).body["data"]
-    return [entry["operation"] for entry in entries]
+    return [(entry["operation"], entry["entity_id"]) for entry in entries]
 
 
+@pytest.mark.parametrize("record", ["read_existing", "update_existing"])
 def test_d_logs_what_a_duplicate_changes_is_logged_and_what_it_does_not_is_not(
+    deploy: Callable[..., Deployment], record: str
+) -> None:
+    """D-LOGS, D-DEDUP-RECORD: an entry an operation that changes state, though it made no token."""
+    acme = _deduplicating(deploy(dedup={"record": record}))
+    bare = {"number": "4242424242424242"}
+    token = acme.tokenize({"type": "token", "data": "x"})["id"]
+    card = acme.tokenize({"type": "card", "data": bare})["id"]
+    nothing: tuple[dict[str, Any], ...] = (
+        {"type": "token", "data": "x"},
+        {"type": "token", "data": "x", "metadata": {}},
+        {"type": "card", "data": bare},
+    )
+    for body in nothing:
+        acme.tokenize([body, "x"])
+        assert "metadata" not in acme.ask("GET", f"/tokens/{token}").body
+    assert _logged(acme) == [("token:create", token), ("token:create", card)]
+    brings: tuple[dict[str, Any], ...] = (
+        {"type": "token", "data": "x", "metadata": {"a": "1"}},
+        {"type": "token", "data": "x", "search_indexes": ["{{ data }}"]},
+        {"type": "card", "data": {**bare, "cvc": "123"}},
+    )
+    for body in brings:
+        acme.tokenize([body, "x"])
+    changed = [("token:update", id_) for id_ in (token, token, card)]
+    assert _logged(acme)[2:] == (changed if record == "update_existing" else [])
+
+
+def test_d_logs_an_intent_that_is_consumed_is_logged_though_it_made_no_token(
     deploy: Callable[..., Deployment],
 ) -> None:
-    """D-LOGS, D-INTENT: one entry per operation that changes state, though it made no token."""
-    acme = _deduplicating(deploy(dedup={"record": "update_existing"}))
-    acme.tokenize({"type": "token", "data": "x"})
-    acme.tokenize([{"type": "token", "data": "x"}, "x"])
-    assert _logged(acme) == ["token:create"]
-    brings: tuple[dict[str, Any], ...] = (
-        {"metadata": {"a": "1"}},
-        {"search_indexes": ["{{ data }}"]},
-    )
-    for more in brings:
-        acme.tokenize([{"type": "token", "data": "x", **more}, "x"])
-    assert _logged(acme) == ["token:create", "token:update", "token:update"]
+    """D-LOGS, D-INTENT: it is gone, whatever becomes of its data."""
+    acme = _deduplicating(deploy())
+    token = acme.tokenize({"type": "token", "data": "x"})["id"]
     key = acme.key_with("token-intent:create", "token:create")
     intent = acme.ask("POST", "/token-intents", {"type": "token", "data": "x"}, key=key).body["id"]
     record = acme.tokenize({"type": "token", "token_intent_id": intent}, key=key)
-    assert record["_extras"]["deduplicated"]
-    assert _logged(acme)[3:] == ["token-intent:create", "token-intent:delete"]
+    assert (record["id"], record["_extras"]["deduplicated"]) == (token, True)
+    assert _logged(acme)[1:] == [("token-intent:create", intent), ("token-intent:delete", intent)]

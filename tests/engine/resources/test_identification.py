@@ -56,16 +56,21 @@ def test_lim_proxy_host_a_path_there_is_the_destinations_and_no_resource_of_ours
     key = engine.create_key(engine.create_application(tenant, "p", grants=[("/", rights)]))
     made = {"name": "p", "destination_url": "https://api.example.com", "host": "pay.example"}
     request = Request("POST", "/proxies", key=key, ip="192.0.2.9", body=made)
-    assert engine.handle(request).status == 201
+    proxy_key = engine.handle(request).body["key"]
 
-    def counted(path: str, host: str | None) -> tuple[str, ...]:
-        request = Request("POST", path, key=key, ip="192.0.2.1", body={}, host=host)
+    def counted(path: str, host: str | None, proxy_key: str | None = None) -> tuple[str, ...]:
+        request = Request(
+            "POST", path, key=key, ip="192.0.2.1", body={}, host=host, proxy_key=proxy_key
+        )
         return engine.handle(request).decision.counted
 
     everywhere = ("LIM-PRIVATE.key", "LIM-PRIVATE.ip", "LIM-PROXY-HOST", "LIM-IP")
     assert counted("/tokens", None)[0] == "LIM-CREATE"
     for path in ("/tokens", "/tokens?size=1", "/account-updater/jobs", "/proxy", "/proxy/tokens"):
         assert counted(path, "pay.example") == everywhere
+        both = counted(path, "pay.example", proxy_key)
+        assert both == (*everywhere[:2], "LIM-PROXY-KEY", *everywhere[2:])
+    assert "LIM-PROXY-KEY" not in counted("/tokens", None, proxy_key)
 
 
 def test_lim_proxy_key_counts_no_proxy_that_asks_for_an_api_key() -> None:

@@ -48,7 +48,7 @@ def test_plaintext_reads_show_data_to_those_who_may_read(
 ) -> None:
     """D-READ, the reading with plaintext; D-LOGS, one entry an operation that reads it."""
     acme = deploy(tokens={"plaintext_reads": True})
-    record = _create(acme, data="Ada", search_indexes=["{{ data }}"])
+    record, _ = (_create(acme, data="Ada", search_indexes=["{{ data }}"]) for _ in range(2))
     assert acme.ask("GET", f"/tokens/{record['id']}").body["data"] == "Ada"
     reads = 1
     query = {"query": "data:Ada"}
@@ -58,11 +58,11 @@ def test_plaintext_reads_show_data_to_those_who_may_read(
         ("GET", "/tokens?type=card", None),  # nothing to read
     ):
         shown = acme.ask(method, path, body).body["data"]
-        assert {each["data"] for each in shown} <= {"Ada"}
-        reads += len(shown)
+        assert [each["data"] for each in shown] in ([], ["Ada", "Ada"])
+        reads += bool(shown)
     searcher = acme.key_with("token:search", "log:read")
-    (found,) = acme.ask("POST", "/tokens/search", query, key=searcher).body["data"]
-    assert "data" not in found
+    found = acme.ask("POST", "/tokens/search", query, key=searcher).body["data"]
+    assert ["data" in each for each in found] == [False, False]
     logged = acme.ask("GET", "/logs", key=searcher).body["data"]
     assert [entry["operation"] for entry in logged].count("token:read") == reads == 3
 

@@ -3,7 +3,9 @@
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -11,8 +13,8 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.replaying import Arrivals, Party, make_arrivals, read_speed, replay
-from simulator.traffic.logs import LogMap, read_log
+from simulator.replaying import Arrivals, Party, _arrivals, make_arrivals, read_speed, replay
+from simulator.traffic.logs import Log, LogMap, read_log
 
 SECOND_NS = 10**9
 
@@ -48,6 +50,31 @@ def test_order_is_by_instant_and_then_by_line() -> None:
 
 
 @given(
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abcd")), min_size=1, max_size=24),
+    st.integers(1, 24),
+)
+def test_parties_and_labels_are_in_order_of_first_appearance_in_time(
+    requests: list[tuple[int, str]], batch_rows: int
+) -> None:
+    """Of one instant the first line counts, whatever the order of lines and batches."""
+    log = read_log(
+        frame([at for at, _ in requests], key=[f"key text {key}" for _, key in requests])
+    )
+    whole = next(log.batches())
+    cut = [np.arange(first, len(whole))[:batch_rows] for first in range(0, len(whole), batch_rows)]
+    with (
+        mock.patch.object(Log, "batches", return_value=[whole.take(part) for part in cut]),
+        mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1),
+    ):
+        found = make_arrivals(log, kind="public", tenant_kind="production", speed=Fraction(1))
+    ordered = [key for _, key in sorted(requests, key=lambda request: request[0])]
+    first = list(dict.fromkeys(ordered))
+    assert [who.key for who in found.parties] == [f"key-{n:04d}" for n in range(1, len(first) + 1)]
+    told = [int(str(who.key)[-1]) - 1 for _, who in rows(found)]
+    assert [first[number] for number in told] == ordered
+
+
+@given(
     st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=20),
     st.fractions(Fraction(1, 4), Fraction(10**6), max_denominator=997),
 )
@@ -59,8 +86,11 @@ def test_time_is_the_floor_of_the_exact_quotient(t_ns: list[int], speed: Fractio
     assert [t_ns for t_ns, _ in rows(found)] == exact
 
 
-@pytest.mark.parametrize("speed", ["0", "-1", "fast", "1e400", "nan", "", "1/2", "٣"])
-def test_a_speed_is_a_decimal_number_above_0(speed: str) -> None:
+@pytest.mark.parametrize(
+    "speed",
+    ["0", "-1", "fast", "1e400", "nan", "", "1/2", "٣", 0, None, float("nan"), float("inf")],
+)
+def test_a_speed_is_a_decimal_number_above_0(speed: Any) -> None:
     with pytest.raises(InputError) as caught:
         read_speed(speed)
     assert str(caught.value) == (

@@ -94,10 +94,10 @@ def read_speed(speed: str | int | Fraction) -> Fraction:
     >>> read_speed("0.5")
     Fraction(1, 2)
     """
-    if isinstance(speed, str):
-        found = Fraction(speed) if _SPEED.fullmatch(speed) else Fraction(0)
-    else:
-        found = Fraction(speed)
+    try:
+        found = Fraction(speed if not isinstance(speed, str) or _SPEED.fullmatch(speed) else 0)
+    except (TypeError, ValueError, OverflowError):
+        found = Fraction(0)
     if found <= 0:
         raise InputError(f"speed = {speed!r} must be a decimal number above 0, such as 1000 or 0.5")
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,19 @@ from simulator.replaying._arrivals import BLOCK_ROWS, Arrivals, Block
 from simulator.replaying._parties import Party
 from simulator.results.tally import clauses_of
 
-__all__ = ["Ask", "Decisions", "Fidelity", "Progress", "Told", "decide", "limit_subject"]
+__all__ = [
+    "FIDELITIES",
+    "Ask",
+    "Decisions",
+    "Fidelity",
+    "Progress",
+    "Told",
+    "decide",
+    "limit_subject",
+]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
+FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 Progress: TypeAlias = Callable[[int], None]
 """Told now and then how many rows are decided."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.limits import LimitTable
@@ -22,7 +22,7 @@ from engine.model import TenantKind
 from engine.profile import Profile
 from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.replaying._comparing import Comparison
-from simulator.replaying._deciding import Decisions, Fidelity, Progress, decide
+from simulator.replaying._deciding import FIDELITIES, Decisions, Fidelity, Progress, decide
 from simulator.replaying._summing import log_summary, run_name
 from simulator.replaying._writing import OPEN_END_NS, Writer
 from simulator.results import Result, RunBook, RunHeader, out_folder
@@ -138,6 +138,12 @@ class _Setting:
             raise InputError(
                 f"as_kind = {kind!r} must be one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"
             )
+        for name, given, words in (
+            ("tenant", self.tenant, get_args(TenantKind)),
+            ("fidelity", self.fidelity, FIDELITIES),
+        ):
+            if given not in words:
+                raise InputError(f"{name} = {given!r} must be one of {', '.join(words)}")
         if self.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
             raise InputError(
                 'counted_statuses = "success" must go with fidelity engine; the limits alone know'

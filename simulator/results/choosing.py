@@ -47,6 +47,8 @@ def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if asked is None:
         return None
     words = asked.split(",") if isinstance(asked, str) else asked
+    if not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):  # type: ignore[redundant-expr] # reason: a notebook's cell may hand in anything
+        raise InputError(f"columns = {asked!r} must be names of columns, listed or with commas")
     kept: set[str] = set()
     for word in map(str.strip, words):
         if word not in COLUMN_SETS and word not in SCHEMA.names:

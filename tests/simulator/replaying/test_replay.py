@@ -184,6 +184,23 @@ def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any) ->
         assert str(caught.value) == f"{name} = {word} must be {may_be}"
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("fidelity", "compile", "engine, limits, compiled"),
+        ("fidelity", None, "engine, limits, compiled"),
+        ("tenant", "prod", "test, production"),
+    ],
+)
+def test_another_word_is_refused_and_nothing_else_is_played_instead(
+    tmp_path: Path, name: str, given: Any, words: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        replay(seconds("0"), out=tmp_path / "out", **{name: given})
+    assert str(caught.value) == f"{name} = {given!r} must be one of {words}"
+    assert not (tmp_path / "out").exists()
+
+
 def test_default_names_the_built_in_table_unless_a_file_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,8 +129,9 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
     The rest as `run` says.
     """
     if columns is not None:
+        left_out_ns = scenario.warm_up_ns if warm_up_ns is None else warm_up_ns
         for threshold in scenario.thresholds:
-            needed = columns_of(threshold.that, warm_up=bool(warm_up_ns or scenario.warm_up_ns))
+            needed = columns_of(threshold.that, warm_up=bool(left_out_ns))
             refuse_missing(f"columns, for the threshold {threshold.that},", needed, columns)
     place = nullcontext() if out is None else out_folder(out, force=force)
     with place as folder:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -80,9 +81,11 @@ def test_words_stand_for_several_columns_and_may_be_joined_with_others() -> None
     [
         ("t_ns,outcom", "columns = 'outcom' must be a column of the log; did you mean 'outcome'?"),
         ([], "columns = [] must name a column; leave it out to keep all"),
+        (["key", 5], "columns = ['key', 5] must be names of columns, listed or with commas"),
+        (5, "columns = 5 must be names of columns, listed or with commas"),
     ],
 )
-def test_a_column_that_is_none_is_refused(asked: str | list[str], said: str) -> None:
+def test_a_column_that_is_none_is_refused(asked: Any, said: str) -> None:
     with pytest.raises(InputError) as raised:
         choose_columns(asked)
     assert str(raised.value) == said
@@ -236,6 +239,14 @@ def test_thresholds_must_find_their_columns_before_the_run_begins(tmp_path: Path
     result = run(asked, fidelity="limits", out=tmp_path / "out", columns=kept)
     whole = run(asked, fidelity="limits")
     assert result.summary["thresholds"] == whole.summary["thresholds"]
+
+
+def test_thresholds_need_the_time_where_there_is_a_warm_up(tmp_path: Path) -> None:
+    asked = 'warm_up = "1s"\n' + SCENARIO + '[[thresholds]]\nthat = "refused_share < 1"\n'
+    with pytest.raises(InputError, match="must have the column t_ns; the log keeps outcome alone"):
+        run(asked, fidelity="limits", out=tmp_path / "out", columns="outcome")
+    result = run(asked, warm_up="0s", fidelity="limits", out=tmp_path / "out", columns="outcome")
+    assert [line["holds"] for line in result.summary["thresholds"]] == [True]
 
 
 def test_the_command_keeps_the_columns_and_repeats_them(

@@ -14,13 +14,13 @@ from typing import Final
 __all__ = ["CONTAINER_RULE", "covers", "normal_container"]
 
 _FORM: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
+_LONGEST: Final = 400
 
 CONTAINER_RULE: Final = (
     "must start and end with '/', with segments of letters, digits, '_' and '-' between"
 )
 
 
-@lru_cache(maxsize=4096)
 def normal_container(path: str) -> str | None:
     """Return the lower-cased path, None when its form is wrong.
 
@@ -29,9 +29,13 @@ def normal_container(path: str) -> str | None:
     >>> normal_container("/pci//high/") is None
     True
     """
-    if len(path) > 400 or _FORM.fullmatch(path) is None:
-        return None
-    return path.lower()
+    # A text that is too long is not remembered either: a caller's may be of any size.
+    return None if len(path) > _LONGEST else _normal(path)
+
+
+@lru_cache(maxsize=4096)
+def _normal(path: str) -> str | None:
+    return None if _FORM.fullmatch(path) is None else path.lower()
 
 
 def covers(granted: str, path: str) -> bool:

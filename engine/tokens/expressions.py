@@ -47,20 +47,30 @@ GRAMMAR_FAULT: Final = (
 MISSING: Final = object()
 """What `select` returns where the path leads nowhere."""
 
+_REMEMBERED_CHARACTERS: Final = 300
+"""A longer text is read each time: it is a caller's, and may be of any size."""
+
+_WHOLE: Final = b"data\0"
 _EXPRESSION: Final = re.compile(r"\{\{ data((?:\.[\w-]+)*) \}\}")
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> Path | None:
     """Return the path of an expression, None when it is none.
 
     >>> parse("{{ data.number }}"), parse("{{ data }}"), parse("{{data}}")
     (('number',), (), None)
     """
+    return _remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else _read(text)
+
+
+def _read(text: str) -> Path | None:
     found = _EXPRESSION.fullmatch(text)
     if found is None:
         return None
     return tuple(found[1].split(".")[1:])
+
+
+_remembered = lru_cache(maxsize=4096)(_read)
 
 
 def select(data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
@@ -94,12 +104,7 @@ def index_message(path: Path, value: Json) -> bytes:
     `data.expiration_month:12` finds the number 12.
     """
     text = value.encode() if isinstance(value, str) else canonical(value)
-    return _index_name(path) + text
-
-
-@lru_cache(maxsize=4096)
-def _index_name(path: Path) -> bytes:
-    return ".".join(("data", *path)).encode() + b"\0"
+    return (".".join(("data", *path)).encode() + b"\0" if path else _WHOLE) + text
 
 
 def _ordered(value: Json) -> Json:

@@ -1,6 +1,7 @@
 """POST /tokenize (seed 1, 2, 4): mirror, records, atomicity, quota, deduplication, redaction."""
 
 import re
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -369,6 +370,37 @@ def _places(body: Any) -> Any:
         for index, value in enumerate(body):
             yield body, index
             yield from _places(value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda text: {"containers": [f"/a{text}/"]},
+        lambda text: {"containers": [f"b{text}"]},
+        lambda text: {"fingerprint_expression": f"{{{{ data.c{text} }}}}"},
+        lambda text: {"fingerprint_expression": f"d{text}"},
+        lambda text: {"search_indexes": [f"{{{{ data.e{text} }}}}"]},
+        lambda text: {"search_indexes": [f"f{text}"]},
+        lambda text: {f"g{text}": 1},
+    ],
+)
+def test_d_size_no_text_of_a_refused_body_is_kept(
+    acme: Deployment, fields: Callable[[str], dict[str, Any]]
+) -> None:
+    """D-SIZE: what is remembered of each request must not fill the memory."""
+
+    def status(number: int) -> int:
+        body = {"type": "token", "data": "x", **fields(str(number) * 500_000)}
+        answer: int = acme.ask("POST", "/tokenize", body).status
+        return answer
+
+    assert status(0) == 400
+    tracemalloc.start()
+    try:
+        assert {status(number) for number in range(1, 4)} == {400}
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def _logged(acme: Deployment) -> list[tuple[str, str]]:

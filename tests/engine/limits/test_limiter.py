@@ -98,9 +98,16 @@ def test_an_equal_row_in_two_tables_is_one_counter_an_edited_one_is_its_own() ->
 def test_tables_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match=r"^limits hold no table 'Default'"):
         Limiter({"Gold": LimitTable.default()}, profile())
-    other = LimitTable((rule("LIM-IP", 9, 10, counter="ip"),))
-    with pytest.raises(InputError, match=r"^table 'Gold': LIM-IP counts every request by IP"):
-        limiter(rule("LIM-IP", 3, 10, counter="ip"), Gold=other)
+    everybody = rule("LIM-IP", 3, 10, counter="ip")
+    for other in (
+        rule("LIM-IP", 9, 10, counter="ip"),
+        rule("LIM-IP", 3, 10, counter="key"),  # two rules of one name would be one in reports
+        rule("OWN-IP", 3, 10, counter="ip"),
+    ):
+        said = rf"^table 'Gold': {other.id} counts every request by IP"
+        with pytest.raises(InputError, match=said):
+            limiter(everybody, Gold=LimitTable((other,)))
+    assert limiter(everybody, Gold=LimitTable((everybody,))).decide(0, asks(table="Gold")).admitted
     month = rule("OWN-MONTH", 1, 30 * 86_400 * SECOND_NS)
     with pytest.raises(InputError, match=r"^burst_requests = 10000 must be lower for OWN-MONTH"):
         limiter(month, played=profile(algorithm="gcra", burst_requests=10_000)).decide(0, asks())

@@ -299,3 +299,21 @@ def test_d_cvc_derive_what_was_derived_from_a_cvc_goes_with_it(
     assert renewed.index_hashes[0] == keys.index(index_message(("cvc",), "456"))
     with pytest.raises(Problem):  # the caller says so, and has to say what becomes of them
         validate_patch({"data": {"cvc": None}}, card, opened(card, keys), "123", rules)
+
+
+def test_d_patch_a_field_named_cvc_of_other_data_is_like_any_other(
+    keys: TenantKeys, make_rules: MakeRules
+) -> None:
+    """D-CVC is about cards: nothing else loses what is derived from a field of that name."""
+    rules = make_rules(token_data="any")
+    path = "{{ data.cvc }}"
+    body = {
+        "type": "token",
+        "data": {"cvc": "x"},
+        "search_indexes": [path],
+        "fingerprint_expression": path,
+    }
+    token = made(body, keys, rules)
+    changed = patched(token, {"metadata": {"a": "b"}}, keys, rules)
+    assert (changed.search_indexes, changed.fingerprint_expression) == ((path,), path)
+    assert (changed.index_hashes, changed.fingerprint) == (token.index_hashes, token.fingerprint)

@@ -155,6 +155,7 @@ def test_d_scalar_accepted_a_bare_string_is_one_leaf(make_rules: MakeRules) -> N
     rules = make_rules(scalar_body="accept")
     plan = walk("x", rules)
     assert (len(plan.elements), plan.rebuild(["id"])) == (1, "id")
+    assert plan.elements[0].is_leaf
     with pytest.raises(Problem):
         walk(5, rules)
     assert walk(5, make_rules(scalar_body="accept", non_string_leaf="pass")).rebuild([]) == 5

@@ -60,6 +60,9 @@ def test_canonical_is_one_text_a_value() -> None:
         '{"a":[true,null,"ü",{"c":2.5,"d":1}],"b":1}'.encode()
     )
     assert canonical({"a": 10**30}) == b'{"a":%d}' % 10**30
+    whole: list[Json] = [[1.0, {"a": 2.0}]]
+    assert canonical(whole) == b'[[1,{"a":2}]]'
+    assert repr(whole) == "[[1.0, {'a': 2.0}]]", "what is sealed stays as it was sent"
 
 
 @given(st.dictionaries(st.text('aé\0"\\', max_size=3), st.integers() | st.text(max_size=5)))

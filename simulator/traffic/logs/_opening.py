@@ -65,28 +65,38 @@ def stream_log(
 
     Raises `InputError` when the source is missing, empty or unreadable, or lacks a field.
     """
-    if isinstance(source, str | Path):
-        path = place_of(source)
-        name = path.name
-        try:
-            kind, reader = _reader(path, format, map)
-        except InputError:
-            if isinstance(path, Pipe):
-                path.close()
-            raise
-    else:
-        name, kind, reader = "frame", "frame", FrameReader(source)
-    if map is None or not map.sources:
+    if not isinstance(source, str | Path):
+        return _stream("frame", "frame", FrameReader(source), map, time_column, progress)
+    path = place_of(source)
+    try:
+        kind, reader = _reader(path, format, map)
+        return _stream(path.name, kind, reader, map, time_column, progress)
+    except InputError:
+        if isinstance(path, Pipe):
+            path.close()
+        raise
+
+
+def _stream(
+    name: str,
+    kind: str,
+    reader: Reader,
+    map_: LogMap | None,
+    time_column: str | None,
+    progress: Callable[[int], None] | None,
+) -> LogStream:
+    """Return the log of a reader, under a map that fits its fields. Raises `InputError`."""
+    if map_ is None or not map_.sources:
         if time_column is not None and kind in {"combined", "common"}:
             raise InputError(
                 f"--time-column = {time_column!r} must go with csv, jsonl or parquet; the {kind}"
                 " format has its time in its place"
             )
-        map = LogMap.guess(reader.fields, time_column=time_column)  # noqa: A001 # reason: as above
+        map_ = LogMap.guess(reader.fields, time_column=time_column)
     elif time_column is not None:
         raise InputError(f"--time-column = {time_column!r} must stand without a map; say it there")
-    map.check_fields(reader.fields, name, open_ended=reader.open_ended)
-    return LogStream(name, kind, map, reader, progress)
+    map_.check_fields(reader.fields, name, open_ended=reader.open_ended)
+    return LogStream(name, kind, map_, reader, progress)
 
 
 def _reader(path: Place, format_: Format | None, map_: LogMap | None) -> tuple[str, Reader]:

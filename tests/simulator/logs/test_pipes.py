@@ -93,6 +93,24 @@ def test_standard_input_is_replayed_whole(
     assert not sys.stdin.closed
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"when,where\n1,2\n" * 100_000, "time must be a field of the log"),
+        (b"PAR1 and more\n" * 100_000, "must be a file to be Parquet"),
+    ],
+    ids=["no time", "Parquet"],
+)
+def test_a_pipe_that_cannot_be_used_is_let_go(pipe: Path, content: bytes, why: str) -> None:
+    """Whoever writes to it is told, and does not wait for a reader that never comes."""
+    writer = fill(pipe, content)
+    with pytest.raises(InputError, match=why) as caught:
+        read_log(pipe)
+    writer.join(timeout=10)
+    assert not writer.is_alive()
+    assert caught.value.__traceback__ is not None, "what failed is still held here"
+
+
 def test_an_empty_pipe_and_parquet_are_one_line(
     pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

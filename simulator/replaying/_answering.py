@@ -63,22 +63,27 @@ def _print_headline(summary: dict[str, Any], console: Console) -> None:
 
 
 def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table:
-    table = _table(
-        "By limit clause",
-        *("clause", "offered", "refused", "share", "first", "last", "shut out", "addresses"),
-    )
+    # A log that keeps too few columns does not tell when and for how long (`Findings.parts`).
+    told = ("first", "last", "shut out") if "parties" in findings.parts else ()
+    names = ("clause", "offered", "refused", "share", *told, "addresses")
+    table = _table("By limit clause", *names)
     for line in summary["clauses"]:
         if not line["offered"]:
             continue
         found = [each for who, each in findings.parties.items() if who.clause == line["clause"]]
+        times = ["–"] * len(told)
+        if found:
+            times = [
+                axis.instant(min(each.first_ns for each in found)),
+                axis.instant(max(each.last_ns for each in found)),
+                span_text(together_ns(found)),
+            ]
         table.add_row(
             line["clause"],
             count_text(line["offered"]),
             count_text(line["refused"]),
             share_text(line["refused"], line["offered"]),
-            axis.instant(min(each.first_ns for each in found)) if found else "–",
-            axis.instant(max(each.last_ns for each in found)) if found else "–",
-            span_text(together_ns(found)) if found else "–",
+            *times,
             count_text(line["ips"]),
         )
     return table

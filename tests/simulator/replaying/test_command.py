@@ -132,6 +132,20 @@ def test_kind_and_map_exclude_one_another(log: Path, capsys: pytest.CaptureFixtu
     assert "not allowed with argument" in capsys.readouterr().err
 
 
+def test_what_a_log_of_fewer_columns_does_not_tell_has_no_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dash beside refusals would say that there was no first one, and nobody shut out."""
+    (tmp_path / "one.log").write_text(f"{LINE.format(second=1)}\n" * 60)
+    assert run(tmp_path / "one.log", "--out", tmp_path / "whole") == 0
+    assert "shut out" in capsys.readouterr().out
+    words = ("--columns", "decisions", "--out", tmp_path / "out")
+    assert run(tmp_path / "one.log", *words) == 0
+    shown = capsys.readouterr().out
+    assert " clause       offered   refused    share   addresses " in shown
+    assert "–" not in shown
+
+
 def test_one_request_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "one.log").write_text(LINE.format(second=1))
     assert run(tmp_path / "one.log", "--out", tmp_path / "out") == 0

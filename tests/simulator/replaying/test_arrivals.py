@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.replaying import Arrivals, Party, _arrivals, make_arrivals, read_speed, replay
+from simulator.replaying import (
+    Arrivals,
+    Party,
+    _arrivals,
+    _parties,
+    make_arrivals,
+    read_speed,
+    replay,
+)
 from simulator.traffic.logs import Log, LogMap, read_log
 
 SECOND_NS = 10**9
@@ -109,6 +117,26 @@ def test_keys_become_labels_in_order_of_first_appearance() -> None:
     assert [who.key for who in asked] == ["key-0001", None, "key-0002", "key-0002"]
     nobody = asked[1]
     assert (nobody.tenant, nobody.application, nobody.application_kind) == (None, None, None)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(-1, 5)] * 4), min_size=1, max_size=30),
+    st.sampled_from([1 << 62, 40, 1]),
+)
+def test_distinct_rows_are_told_apart_however_many_values_they_may_have(
+    codes: list[tuple[int, ...]], widest: int
+) -> None:
+    columns = [np.array(column, dtype=np.int32) for column in zip(*codes, strict=True)]
+    with mock.patch.object(_parties, "_WIDEST", widest):
+        number, first = _parties._distinct(columns)
+    distinct = list(dict.fromkeys(codes))
+    assert number.tolist() == [distinct.index(row) for row in codes]
+    assert first.tolist() == [codes.index(row) for row in distinct]
+
+
+def test_a_short_key_text_says_nothing_where_it_stands_in_a_path() -> None:
+    log = frame([1, 2], key=["abc", "abcd"], path=["/abc/tabcs", "/abcd"])
+    assert replay(log).requests["path"].tolist() == ["/abc/tabcs", "/key-0002"]
 
 
 def test_no_key_text_is_left_in_a_path() -> None:

@@ -190,10 +190,8 @@ class Vault:
         Another process may have rotated, or a rotation of this one been rolled back; a key that is
         made then, wrapped otherwise than the others, would leave a store that no one key opens.
         """
-        # One of those that are there is enough; to look at all would cost each tenant the others.
-        kept = next((known for known in self._known if known not in self._unconfirmed), None)
-        name = f"{_NAME_START}{kept}"
-        wrapped = None if kept is None else self._store.secret(name)
+        name = _NAME_START + next(iter(self._known), "")  # any will do
+        wrapped = self._store.secret(name)
         if wrapped is None:
             stored = self._store.secrets().items()
             name, wrapped = next((s for s in stored if s[0].startswith(_NAME_START)), ("", None))

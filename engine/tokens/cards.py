@@ -18,7 +18,7 @@ from typing import Any, Final
 from engine.errors import did_you_mean
 from engine.tokens.drafts import Located
 from engine.tokens.masks import is_card_number, is_luhn_valid
-from engine.tokens.rules import Faults, Rules
+from engine.tokens.rules import FAULTS_LIMIT, Faults, Rules
 from engine.tokens.shapes import escaped
 
 __all__ = ["CARD_FIELDS", "read_card"]
@@ -46,7 +46,7 @@ def read_card(
         faults.add(f"{at.pointer}/{field}", "must be an object: `data` of a `card` is one")
         return None
     data: dict[str, Any] = {}
-    wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules)
+    wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
     for name, fault_of in _CHECKS:
         if name in given:
             value = given[name]
@@ -72,15 +72,17 @@ def read_card(
     return None
 
 
-def _unknown_fields(given: dict[str, Any], rules: Rules) -> dict[str, str]:
+def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict[str, str]:
     """D-UNKNOWN: a field that card data has not is named, or passed over and not kept."""
     if rules.tokens.unknown_field == "ignore":
         return {}
-    return {
-        name: "is no field of card data" + did_you_mean(name, CARD_FIELDS)
-        for name in given
-        if name not in _KNOWN
-    }
+    found: dict[str, str] = {}
+    for name in given:
+        if name not in _KNOWN:
+            is_shown = len(faults) + len(found) < FAULTS_LIMIT
+            hint = did_you_mean(name, CARD_FIELDS) if is_shown else ""
+            found[name] = f"is no field of card data{hint}"
+    return found
 
 
 def _number_fault(value: Any, rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON

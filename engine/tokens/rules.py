@@ -15,12 +15,12 @@ from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = ["CARD", "TOKEN", "Faults", "Rules"]
+__all__ = ["CARD", "FAULTS_LIMIT", "TOKEN", "Faults", "Rules"]
 
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 CARD: Final = "card"
 
-_FAULTS_LIMIT: Final = 1000
+FAULTS_LIMIT: Final = 1000
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 _DATA_FIELDS: Final = frozenset({"type", "data", "encrypted"})
 _FIELDS: Final = _DATA_FIELDS | {
@@ -97,7 +97,7 @@ class Faults(dict[str, list[str]]):
         if said is not None:
             if message not in said:
                 said.append(message)
-        elif len(self) < _FAULTS_LIMIT:
+        elif len(self) < FAULTS_LIMIT:
             self[pointer] = [message]
         else:
             self._left_out += 1
@@ -107,7 +107,7 @@ class Faults(dict[str, list[str]]):
         count = sum(map(len, self.values())) + self._left_out
         detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
-            detail += f" The first {_FAULTS_LIMIT} are named."
+            detail += f" The first {FAULTS_LIMIT} are named."
         return Problem(400, detail, errors=self, clause=clause)
 
     def check(self) -> None:

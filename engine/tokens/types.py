@@ -28,7 +28,7 @@ from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.cards import read_card
 from engine.tokens.drafts import Draft, Located, derive
-from engine.tokens.rules import CARD, Faults, Rules
+from engine.tokens.rules import CARD, FAULTS_LIMIT, Faults, Rules
 from engine.tokens.shapes import Plan, escaped
 from engine.tokens.strict_json import dumps, parse
 
@@ -156,7 +156,8 @@ def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> Non
         return
     for name in given:
         if name not in reading.fields:
-            hint = did_you_mean(name, sorted(reading.fields))
+            is_shown = len(reading.faults) < FAULTS_LIMIT  # to word what is not takes seconds
+            hint = did_you_mean(name, sorted(reading.fields)) if is_shown else ""
             reading.faults.add(at.pointer + escaped(name), f"is no field of this object{hint}")
 
 

@@ -1,5 +1,6 @@
 """The path of a request: order of checks, authentication, errors (seed 5, 7; D-ORDER)."""
 
+import difflib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -356,3 +357,27 @@ def test_d_problem_the_detail_counts_the_faults(acme: Deployment) -> None:
     ):
         problem = acme.tokenize([1] * count, status=400)
         assert (problem["detail"], len(problem["errors"])) == (detail, min(count, 1_000))
+
+
+@pytest.mark.parametrize("place", ["object", "card", "objects"])
+def test_d_unknown_what_is_not_named_is_not_compared_with_what_was_meant(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """D-UNKNOWN, D-SIZE: a body full of unknown fields would hold everybody up for seconds."""
+    fields = {f"metadat{number}": 1 for number in range(1_500)}
+    bodies: dict[str, Any] = {
+        "object": {"type": "token", "data": "x", **fields},
+        "card": {"type": "card", "data": {"number": "4242424242424242", **fields}},
+        "objects": [{"type": "card", "data": {}, "metadat": 1} for _ in range(1_500)],
+    }
+    asked: list[str] = []
+    nearest = difflib.get_close_matches
+
+    def counted(word: str, *more: Any, **options: Any) -> list[str]:
+        asked.append(word)
+        return nearest(word, *more, **options)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    problem = acme.tokenize(bodies[place], status=400)
+    assert len(problem["errors"]) == 1_000
+    assert len(asked) <= 1_000

@@ -330,6 +330,15 @@ def test_d_cvc_derive_a_card_is_found_by_the_cvc_that_it_has_now(
     assert merged.index_hashes[1] == stored.index_hashes[1]
 
 
+def test_d_leaf_equal_numbers_are_one_token_and_each_is_kept_as_it_was_sent(
+    keys: TenantKeys, make: Make, make_rules: MakeRules
+) -> None:
+    """D-LEAF tokenize, D-DEDUP-KEY: 1 and 1.0 are one JSON value in two texts."""
+    drafts, (one, same, other) = make([1, 1.0, 2], rules=make_rules(non_string_leaf="tokenize"))
+    assert [draft.plaintext for draft in drafts] == [b"1", b"1.0", b"2"]
+    assert one.dedup_hash == same.dedup_hash != other.dedup_hash
+
+
 def test_a_token_sealed_for_one_place_opens_nowhere_else(make: Make, keys: TenantKeys) -> None:
     _, (one, two) = make(["x", card(cvc="123")])
     assert isinstance(one, Token)

@@ -242,6 +242,8 @@ def test_everything_else_is_named_at_once(
     assert list(errors_of(card, body, keys, rules)) == [
         "/id", "/mask", "/type", "/metadata/a", "/data/cvc",
     ]  # fmt: skip
+    for creating in ("token_intent_id", "deduplicate_token"):
+        assert list(errors_of(card, {creating: True}, keys, rules)) == [f"/{creating}"]
     assert patched(card, {"id": "x"}, keys, make_rules(unknown_field="ignore")) == card
     no_objects: list[Json] = [None, [], "x"]
     for no_object in no_objects:

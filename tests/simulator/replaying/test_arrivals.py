@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import InputError
@@ -25,6 +25,8 @@ from simulator.replaying import (
 from simulator.traffic.logs import Log, LogMap, read_log
 
 SECOND_NS = 10**9
+MOST = 2**31 - 2
+"""A number of a text may be as large."""
 
 
 def frame(t_ns: list[int], **columns: Any) -> pd.DataFrame:
@@ -123,6 +125,7 @@ def test_keys_become_labels_in_order_of_first_appearance() -> None:
     st.lists(st.tuples(*[st.integers(-1, 5)] * 4), min_size=1, max_size=30),
     st.sampled_from([1 << 62, 40, 1]),
 )
+@example([(0, 0, 0, 0), (1, 0, 0, 0), (0, MOST, MOST, MOST)], 1 << 62)
 def test_distinct_rows_are_told_apart_however_many_values_they_may_have(
     codes: list[tuple[int, ...]], widest: int
 ) -> None:

@@ -368,7 +368,7 @@ def test_d_unknown_what_is_not_named_is_not_compared_with_what_was_meant(
     bodies: dict[str, Any] = {
         "object": {"type": "token", "data": "x", **fields},
         "card": {"type": "card", "data": {"number": "4242424242424242", **fields}},
-        "objects": [{"type": "card", "data": {}, "metadat": 1} for _ in range(1_500)],
+        "objects": [{"type": "card", "data": {"numbe": 1}, "metadat": 1} for _ in range(1_500)],
     }
     asked: list[str] = []
     nearest = difflib.get_close_matches

@@ -56,6 +56,13 @@ def test_the_common_format_is_told_from_the_combined_one(tmp_path: Path) -> None
     assert (log.format, rows(log)) == ("common", [(T_NS, "203.0.113.7", "PUT", "/x")])
 
 
+def test_one_line_that_is_cut_does_not_make_a_combined_log_a_common_one(tmp_path: Path) -> None:
+    cut = GOOD.removesuffix(' "-" "curl/8"')
+    log = read_log(combined(tmp_path, cut, GOOD, GOOD))
+    assert (log.format, len(log), log.unparsed) == ("combined", 2, 1)
+    assert read_log(combined(tmp_path, GOOD, cut, cut)).format == "common"
+
+
 @pytest.mark.parametrize(
     ("request_line", "method", "path"),
     [

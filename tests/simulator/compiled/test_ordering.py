@@ -64,7 +64,7 @@ def play(  # noqa: PLR0917 # reason: compiled code takes arrays one by one
     for taken in range(len(out)):
         while made < len(gaps) and sim.clock[at.PENDING] < most:
             t_ns = sim.clock[at.NOW] + gaps[made]
-            ordering.schedule(sim, t_ns, orders[made], orders[made] & 1, at.ASK, made)
+            ordering.schedule(sim, t_ns, orders[made], 7 * made % 3, at.ASK, made)
             made += 1
         number = ordering.next_event(sim)
         out[taken] = state.event_row(sim, number)[at.E_WHAT] >> at.KIND_BITS
@@ -77,7 +77,7 @@ def reference(gaps: list[int], orders: list[int], most: int) -> list[int]:
     now_ns, made, out = 0, 0, []
     while made < len(gaps) or heap:
         while made < len(gaps) and len(heap) < most:
-            key = (now_ns + gaps[made], orders[made], orders[made] & 1, made)
+            key = (now_ns + gaps[made], orders[made], 7 * made % 3, made)
             heapq.heappush(heap, key)
             made += 1
         now_ns, _, _, what = heapq.heappop(heap)

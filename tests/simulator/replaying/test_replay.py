@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.replaying import Fidelity, replay
+from simulator.replaying import Fidelity, _replay, decide, replay
 from simulator.results import Result
 
 SECOND_NS = 10**9
@@ -151,6 +152,17 @@ def test_counting_by_status_needs_the_whole_engine() -> None:
     with pytest.raises(InputError, match="must go with fidelity engine"):
         replay(seconds("0"), profile=profile)
     replay(seconds("0"), profile=profile, fidelity="engine")
+
+
+@pytest.mark.parametrize("fidelity", ["limits", "compiled"])
+def test_what_is_first_decided_in_a_later_block_is_written_too(
+    monkeypatch: pytest.MonkeyPatch, fidelity: Fidelity
+) -> None:
+    log = seconds(*["0"] * 60)
+    whole = replay(log, fidelity=fidelity)
+    monkeypatch.setattr(_replay, "decide", partial(decide, block_rows=7))
+    assert replay(log, fidelity=fidelity).summary["sha256"] == whole.summary["sha256"]
+    assert whole.summary["totals"]["refused"] == 10
 
 
 @pytest.mark.parametrize("fidelity", ["limits", "compiled"])

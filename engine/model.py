@@ -130,6 +130,9 @@ class Token(Struct, frozen=True, gc=False):
     def __repr__(self) -> str:
         return f"<Token {self.id} of a {self.type} in {self.container}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # msgspec's own shows every field
+        return [("id", self.id), ("type", self.type), ("container", self.container)]
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:

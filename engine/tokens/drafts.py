@@ -98,6 +98,9 @@ class Draft(Struct, gc=False, eq=False):
     def __repr__(self) -> str:
         return f"<Draft of a {self.type} in {self.container}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # msgspec's own shows every field
+        return [("type", self.type), ("container", self.container)]
+
     @property
     def pointer(self) -> str:
         """The JSON Pointer of this part of the body."""

@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         axes[path] = text.partition("=")[2]
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
-        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a point")
+        runs = "1 run" if args.replications == 1 else f"{args.replications} runs"
+        print(f"seed {seed}, fidelity {args.fidelity}, {runs} a point")
     with _progress(quiet=args.quiet) as progress, _told_how_to_go_on(out):
         frame = sweep(
             scenario,

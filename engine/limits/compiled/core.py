@@ -10,7 +10,8 @@
 - Counter 0 counts nothing and always has room. Unused places of a lane hold it, so that the first
   places of any lane can be tested without asking how many there are.
 - Rings of sliding logs lie in one array, one after the other. A ring has what its counter is about
-  to need where that is known, else it grows by doubling; at most exactly `limit` slots.
+  to need where that is known, else it grows by doubling; at most exactly `limit` slots. Before it
+  grows, what has left the window gives its slots.
 
 Compiled code never allocates: it stops when there is no room for one more request, and `grown`
 makes what is short larger.

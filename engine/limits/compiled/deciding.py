@@ -89,12 +89,17 @@ def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
 
 
 @inlined
-def slots_short(raw: Raw, line: Line, charges: Int) -> Int:
-    """Return the slots that a ring must get before so many charges more, 0 where it has them."""
+def slots_short(raw: Raw, line: Line, charges: Int, now_ns: Int) -> Int:
+    """Return the slots that a ring must get before so many charges more, 0 where it has them.
+
+    None of them comes before `now_ns`; what has left the window by then gives its slots first.
+    """
     rule = rule_of(raw, line[LEG])
     if rule[ALGORITHM] != SLIDING_LOG or line[FULL]:
         return np.int64(0)
     slots = line[RING] & SLOT_MASK
+    if min(rule[LIMIT], line[PLACE] + charges) > slots:
+        _forget(raw, line, _gone(raw, line, rule, now_ns))
     needed = min(rule[LIMIT], line[PLACE] + charges)
     return min(rule[LIMIT], max(needed, 2 * slots)) if needed > slots else np.int64(0)
 
@@ -103,20 +108,37 @@ def slots_short(raw: Raw, line: Line, charges: Int) -> Int:
 def _make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
     """Make slots in a ring whose slots are used up, and that was never full.
 
-    A charge that has left the window by now never counts again. Where those are half of all, the
-    others take their slots; so a ring has at most twice as many as its window ever held, and what
-    is forgotten would be found out of the window when the ring is full.
+    Where half of its charges have left the window, the others take their slots; so a ring has at
+    most twice as many as its window ever held.
     """
-    ring, base, slots = raw.ring, line[BASE], line[PLACE]
-    gone = np.int64(0)
-    while gone < slots and ring[base + gone] + rule[SPAN] <= t_ns:
-        gone += 1
+    slots = line[PLACE]
+    gone = _gone(raw, line, rule, t_ns)
     if gone and 2 * gone >= slots:
-        for slot in range(gone, slots):
-            ring[base + slot - gone] = ring[base + slot]
-        line[PLACE] = slots - gone
+        _forget(raw, line, gone)
     else:
         move_ring(raw, line, min(rule[LIMIT], max(2 * slots, FIRST_SLOTS)))
+
+
+@inlined
+def _gone(raw: Raw, line: Line, rule: Pointer, now_ns: Int) -> Int:
+    """Return how many charges of a ring that was never full have left the window by now."""
+    ring, base, slots = raw.ring, line[BASE], line[PLACE]
+    gone = np.int64(0)
+    while gone < slots and ring[base + gone] + rule[SPAN] <= now_ns:
+        gone += 1
+    return gone
+
+
+@inlined
+def _forget(raw: Raw, line: Line, gone: Int) -> None:
+    """Let the first charges of a ring that was never full go.
+
+    They never count again: when the ring is full, they would be found out of the window.
+    """
+    ring, base, slots = raw.ring, line[BASE], line[PLACE]
+    for slot in range(gone, slots):
+        ring[base + slot - gone] = ring[base + slot]
+    line[PLACE] = slots - gone
 
 
 @called

@@ -61,6 +61,9 @@ Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 _MOST_RULES: Final = 63
 _NARROW_BITS: Final = 16
+_UNKNOWN_NS: Final = -(1 << 63)
+"""Before any instant: nothing is known to have left its window."""
+
 _NARROW_LEGS: Final = 8_000
 _MOST_AT_ONCE: Final = 1 << 16
 
@@ -204,6 +207,11 @@ class CompiledLimiter:
 
     def lanes(self, columns: Columns) -> Lanes:
         """Return each row's lane, who asks for what as far as limits go; not to be written to."""
+        lane = self._find(columns)
+        self._make_room(lane, _UNKNOWN_NS)  # others may be decided first
+        return lane
+
+    def _find(self, columns: Columns) -> Lanes:
         core = self.ready_core()
         rows = len(columns)
         lane = np.empty(rows, dtype=np.int32)
@@ -219,15 +227,18 @@ class CompiledLimiter:
             if row == rows:
                 break
             core = self.grow()
-        self._make_room(lane)
         return lane
 
-    def _make_room(self, lane: Lanes) -> None:
-        """Give every ring the slots for what these rows may charge to it."""
+    def _make_room(self, lane: Lanes, now_ns: int) -> None:
+        """Give every ring the slots for what these rows may charge to it.
+
+        now_ns: what has left its window by then is forgotten, so that rings follow what windows
+        hold and not how many requests there have been.
+        """
         core = self.ready_core()
         need = np.zeros(core.used[COUNTERS], dtype=np.int64)
         asked = np.zeros(self.lane_count, dtype=np.int32)
-        short = int(count_rows(core, lane, asked, need))
+        short = int(count_rows(core, lane, now_ns, asked, need))
         if short:
             if core.used[SLOTS] + short > len(core.ring):
                 core = self.grow(slots=short)
@@ -238,7 +249,7 @@ class CompiledLimiter:
         """Decide about rows whose lanes `lanes` found."""
         assert len(t_ns) == len(lane), "columns are of one length"
         if lane is not self._roomy:
-            self._make_room(lane)
+            self._make_room(lane, int(t_ns[0]) if len(t_ns) else _UNKNOWN_NS)
         self._roomy = None  # the room is for one time
         core = self.ready_core()
         rows = len(t_ns)
@@ -258,7 +269,7 @@ class CompiledLimiter:
 
     def decide(self, columns: Columns) -> Decided:
         """Decide about all rows, in order, and charge them where they count."""
-        return self.decide_lanes(columns.t_ns, self.lanes(columns))
+        return self.decide_lanes(columns.t_ns, self._find(columns))
 
     # --- what it holds -----------------------------------------------------------------------
 

@@ -73,9 +73,10 @@ def find_rows(
 
 
 @JIT.compiled
-def count_rows(core: Core, lane: Array, asked: Array, need: Array) -> int:
+def count_rows(core: Core, lane: Array, now_ns: int, asked: Array, need: Array) -> int:
     """Return how many slots the rings are short of; `need` says so ring by ring.
 
+    now_ns: no row, here or elsewhere, is decided at an earlier instant from now on.
     asked, need: zeros, one a lane and one a counter; `asked` counts each lane's rows.
     """
     raw = raw_of(core)
@@ -89,7 +90,7 @@ def count_rows(core: Core, lane: Array, asked: Array, need: Array) -> int:
     short = 0
     for counter in range(len(need)):
         if need[counter]:
-            need[counter] = slots_short(raw, line_of(raw, counter), need[counter])
+            need[counter] = slots_short(raw, line_of(raw, counter), need[counter], now_ns)
             short += need[counter]
     return short
 

@@ -139,6 +139,29 @@ def test_lanes_found_in_advance() -> None:
         assert same(other.decide_lanes(t_ns, lane), expected)
 
 
+def test_memory_follows_what_windows_hold_and_not_how_long_a_log_is() -> None:
+    """A log in many pieces: what has left the window gives its slots, and decisions stay."""
+    in_pieces, in_one = (CompiledLimiter(default(), LimitsProfile()) for _ in range(2))
+    workload = w1(20_000)
+    calls = list(zip(workload.t_ns.tolist(), subjects(workload), strict=True))
+    columns = numbered(in_pieces, calls)
+    numbered(in_one, calls)
+    step_ns = max(rule.window_ns for rule in LimitTable.default()) // 3
+    times = [columns.t_ns + turn * step_ns for turn in range(40)]
+    found, slots = [], []
+    for t_ns in times:
+        found.append(in_pieces.decide(replace(columns, t_ns=t_ns)))
+        slots.append(int(in_pieces.core.used[SLOTS]))
+    assert slots[-1] == slots[9] < 2 * slots[3]
+    names = ("kind", "key", "ip", "proxy_key", "host")
+    repeated = {name: np.tile(getattr(columns, name), len(times)) for name in names}
+    wanted = in_one.decide(Columns(np.concatenate(times), **repeated))
+    for name in ("verdict", "wait_ns", "refusing"):
+        together = np.concatenate([getattr(part, name) for part in found])
+        assert np.array_equal(together, getattr(wanted, name))
+    assert 0 < wanted.admitted.mean() < 1
+
+
 def test_columns_of_any_integers() -> None:
     """Narrow ones, those that may not be written to, and every second of an array."""
     workload = w1(2_000)

@@ -190,9 +190,13 @@ class Vault:
         Another process may have rotated, or a rotation of this one been rolled back; a key that is
         made then, wrapped otherwise than the others, would leave a store that no one key opens.
         """
-        name = _NAME_START + next(iter(self._known), "")  # any will do
-        wrapped = self._store.secret(name)
-        if wrapped is None:
+        name, wrapped = "", None
+        for known in self._known:  # any that was committed will do
+            name = _NAME_START + known
+            wrapped = self._store.secret(name)
+            if wrapped is not None:
+                break
+        else:
             stored = self._store.secrets().items()
             name, wrapped = next((s for s in stored if s[0].startswith(_NAME_START)), ("", None))
         if wrapped is None:

@@ -86,13 +86,16 @@ def _await_port(port: int, child: subprocess.Popen[bytes], folder: Path) -> None
 
 
 @contextmanager
-def demo(folder: Path, limits: str) -> Iterator[Target]:
-    """Serve the demo in a process of its own with this limit table; gives its target."""
+def demo(folder: Path, limits: str, keys: int = 8) -> Iterator[Target]:
+    """Serve the demo in a process of its own with this limit table; gives its target.
+
+    keys: how many each numerous role has.
+    """
     folder.mkdir()
     (folder / "limits.toml").write_text(limits)
     target = folder / "target.toml"
     options = ["--demo", "--port", "0", "--write-target", str(target)]
-    options += ["--limits", str(folder / "limits.toml")]
+    options += ["--limits", str(folder / "limits.toml"), "--demo-keys", str(keys)]
     with _running([sys.executable, "-m", "engine", "serve", *options], folder) as child:
         end_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end_s and child.poll() is None:

@@ -26,6 +26,7 @@ __all__ = [
     "StoreError",
     "TollgateError",
     "VaultError",
+    "check_text",
     "did_you_mean",
 ]
 
@@ -60,6 +61,24 @@ class DestinationTimeout(OutsideError):
 
 class DestinationUnreachable(OutsideError):
     """A destination could not be reached, or may not be called."""
+
+
+def check_text(thing: str, text: object) -> None:
+    r"""Raise `InputError` unless it is a text that every store can keep and every answer show.
+
+    >>> check_text("tenant name", "Zoë")
+    >>> check_text("tenant name", chr(0xD800))
+    Traceback (most recent call last):
+    engine.errors.InputError: tenant name = '\ud800' must be Unicode text; take out the surrogate
+    """
+    if not isinstance(text, str):
+        raise InputError(f"{thing} = {text!r} must be a text; write it in quotes")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{thing} = {text!a} must be Unicode text; take out the surrogate"
+        ) from None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError, check_text, did_you_mean
 from engine.files import from_document, json_schema, read_toml, to_plain, to_toml
 
 __all__ = [
@@ -382,6 +382,7 @@ def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # r
 def _check_text(where: str, value: object, *, is_header: bool) -> None:
     if not isinstance(value, str) or not value:
         raise InputError(f"{where} must be a text that is not empty")
+    check_text(where.partition(" = ")[0], value)
     if is_header and _HEADER_NAME.fullmatch(value) is None:
         raise InputError(f"{where} must be a header's name, as 'SVC-API-KEY' is")
 

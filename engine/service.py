@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from engine.errors import InputError
+from engine.errors import InputError, check_text
+from engine.identity import check_region
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import Decision, Problem, Request, Response
 from engine.profile import Profile
@@ -107,6 +108,7 @@ class Engine(Operator):
             raise InputError("master_key is missing; a kept store needs 32 bytes that you keep too")
         if master_key is not None and len(master_key) != _MASTER_KEY_BYTES:
             raise InputError(f"master_key must hold {_MASTER_KEY_BYTES} bytes")
+        check_region(region)
         world = ModelWorld(clock=clock, seed=seed) if world is None else world
         self.profile = Profile() if profile is None else profile
         tables = _tables(limits)
@@ -292,6 +294,8 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
         return {"Default": LimitTable.default() if limits is None else limits}
     if "Default" not in limits:
         raise InputError("limits holds no table 'Default'; the `Rate Limit` quota starts there")
+    for name in limits:
+        check_text("limits table", name)
     return dict(limits)
 
 

@@ -34,7 +34,7 @@ from engine.files import (
     read_toml,
 )
 from engine.http.system import AnyRuntime
-from engine.identity import make_grants
+from engine.identity import REGION_FORM, REGION_RULE, make_grants
 from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
 from engine.model import Key as StoredKey
 from engine.service import Engine
@@ -123,9 +123,7 @@ class ServeConfig:
         Text(environment=True, secret=True),
         "32 bytes in base64 or hex; a kept store needs it",
     ] = dataclasses.field(default=None, repr=False)
-    region: Annotated[
-        str, Text(r"[a-z0-9]{1,16}", "must be at most 16 lower-case letters and digits")
-    ] = "us"
+    region: Annotated[str, Text(REGION_FORM, REGION_RULE)] = "us"
     trusted_proxies: Annotated[
         tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
     ] = ()

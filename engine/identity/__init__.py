@@ -5,13 +5,23 @@
 """
 
 from engine.identity.caller import Caller
-from engine.identity.keys import KeyText, is_legacy_text, new_key_text
+from engine.identity.keys import (
+    REGION_FORM,
+    REGION_RULE,
+    KeyText,
+    check_region,
+    is_legacy_text,
+    new_key_text,
+)
 from engine.identity.permissions import PERMISSIONS, make_grants
 
 __all__ = [
     "PERMISSIONS",
+    "REGION_FORM",
+    "REGION_RULE",
     "Caller",
     "KeyText",
+    "check_region",
     "is_legacy_text",
     "make_grants",
     "new_key_text",

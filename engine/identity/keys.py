@@ -6,12 +6,26 @@ key is a legacy one; tenant and application kind come from the records, never fr
 
 from __future__ import annotations
 
+import re
 from typing import Final, Self
 
+from engine.errors import InputError
 from engine.model import ApplicationKind, TenantKind
 from engine.world import Entropy
 
-__all__ = ["KeyText", "is_legacy_text", "new_key_text", "secret_text"]
+__all__ = [
+    "REGION_FORM",
+    "REGION_RULE",
+    "KeyText",
+    "check_region",
+    "is_legacy_text",
+    "new_key_text",
+    "secret_text",
+]
+
+REGION_FORM: Final = "[a-z0-9]{1,16}"
+REGION_RULE: Final = "must be at most 16 lower-case letters and digits"
+"""A region stands in key texts between underscores, and key texts in a header (D-KEY)."""
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _SECRET_CHARACTERS: Final = 22
@@ -37,6 +51,12 @@ class KeyText(str):
 
     def __repr__(self) -> str:
         return f"<KeyText of key {self.key_id}; str() shows it>"
+
+
+def check_region(region: str) -> None:
+    """Raise `InputError` for a region that cannot stand in a key's text."""
+    if re.fullmatch(REGION_FORM, region) is None:
+        raise InputError(f"region = {region!a} {REGION_RULE}, such as 'us'")
 
 
 def is_legacy_text(text: str) -> bool:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError, check_text, did_you_mean
 from engine.files import parse_duration_ns
 from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
 from engine.model import (
@@ -54,8 +54,10 @@ class Operator:
         """Create a tenant; its quotas start at the defaults (QUO-TENANT).
 
         `quotas` changes some of them at once: counts as integers, durations as nanoseconds or
-        texts such as `"1h30m"`. Raises `InputError` for an unknown kind, quota or setting.
+        texts such as `"1h30m"`. Raises `InputError` for a name that is no text, an unknown kind,
+        quota or setting.
         """
+        check_text("tenant name", name)
         if kind not in get_args(TenantKind):
             raise InputError(
                 f"kind = {kind!r} must be a tenant kind{did_you_mean(kind, get_args(TenantKind))}"
@@ -85,8 +87,8 @@ class Operator:
     ) -> Application:
         """Create an application with grants, as `(container path, permissions)` pairs.
 
-        Raises `InputError` for an unknown kind, a path of the wrong form, or a permission that
-        the kind may not hold (D-PERMISSIONS).
+        Raises `InputError` for a name that is no text, an unknown kind, a path of the wrong form,
+        or a permission that the kind may not hold (D-PERMISSIONS).
         """
         with self.services.store.transaction():
             return add_application(self.services, tenant.id, name, kind, grants)
@@ -195,6 +197,7 @@ def add_application(
     grants: Iterable[tuple[str, Iterable[str]]],
 ) -> Application:
     """Store a new application; inside the caller's transaction. Raises `InputError`."""
+    check_text("application name", name)
     kinds = get_args(ApplicationKind)
     known: ApplicationKind | None = next((k for k in kinds if k == kind), None)
     if known is None:

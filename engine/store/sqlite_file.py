@@ -38,6 +38,8 @@ _PRAGMAS: Final = (
 
 def _failed(error: Exception) -> StoreError:
     """Return the error as ours; SQLite's texts name tables and columns, never values."""
+    if isinstance(error, UnicodeEncodeError):
+        return StoreError("a record's texts must be Unicode; one of them holds a surrogate")
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"a record must be new where it has to be: {error}")
     return StoreError(f"the store file failed: {error}")
@@ -96,29 +98,33 @@ class Session:
         """Run one statement."""
         try:
             return self._connection.execute(sql, values)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _failed(error) from error
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run one statement for each row of values."""
         try:
             self._connection.executemany(sql, rows)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _failed(error) from error
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows that a statement selects."""
+        """Return all rows that a statement selects; by a text that is not Unicode, none."""
         try:
             return self._connection.execute(sql, values).fetchall()
+        except UnicodeEncodeError:
+            return []
         except sqlite3.Error as error:
             raise _failed(error) from error
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:  # noqa: ANN401  # reason: a row, or None
-        """Return the one row that a statement selects, None when there is none."""
+        """Return the one row that a statement selects, None when there is none, as in `all`."""
         try:
             cursor = self._connection.execute(sql, values)
             row = cursor.fetchone()
             cursor.close()
+        except UnicodeEncodeError:
+            return None
         except sqlite3.Error as error:
             raise _failed(error) from error
         return row

@@ -16,9 +16,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from engine.errors import did_you_mean
-from engine.tokens.drafts import Located
 from engine.tokens.masks import is_card_number, is_luhn_valid
-from engine.tokens.rules import FAULTS_LIMIT, Faults, Rules
+from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules
 from engine.tokens.shapes import escaped
 
 __all__ = ["CARD_FIELDS", "read_card"]
@@ -43,7 +42,7 @@ def read_card(
     whose cvc is gone.
     """
     if type(given) is not dict:
-        faults.add(f"{at.pointer}/{field}", "must be an object: `data` of a `card` is one")
+        faults.add(f"{faults.where(at)}/{field}", "must be an object: `data` of a `card` is one")
         return None
     data: dict[str, Any] = {}
     wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
@@ -64,11 +63,12 @@ def read_card(
             wrong[name] = "is required"
     if not wrong:
         return data, data.pop("cvc", None)
+    pointer = f"{faults.where(at)}/{field}"
     for name, fault in wrong.items():
         if field == "data":
-            faults.add(f"{at.pointer}/data{escaped(name)}", fault)
+            faults.add("" if faults.is_full else pointer + escaped(name), fault)
         else:
-            faults.add(f"{at.pointer}/{field}", f"{name} {fault}" if name in _KNOWN else fault)
+            faults.add(pointer, f"{name} {fault}" if name in _KNOWN else fault)
     return None
 
 

@@ -82,7 +82,7 @@ class DetokenizePlan:
         faults = Faults()
         for hole in self._holes:
             if not missing.isdisjoint(hole.ids):
-                faults.add(hole.pointer, _UNKNOWN_FAULT)
+                faults.add(faults.where(hole), _UNKNOWN_FAULT)
         return faults.problem()
 
     def rebuild(self, value_of: Callable[[str], Json]) -> Json:
@@ -119,7 +119,7 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
                     _read_string(_Hole(frame, key, mirror, value, []), holes, faults)
             elif len(stack) >= rules.tokens.depth_limit:
                 faults.add(
-                    pointer_to(frame, key),
+                    "" if faults.is_full else pointer_to(frame, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             else:
@@ -142,7 +142,7 @@ def _read_string(hole: _Hole, holes: list[_Hole], faults: Faults) -> None:
     for braces in _EXPRESSION.finditer(hole.text):
         inside = _INSIDE.fullmatch(braces[1])
         if inside is None:
-            faults.add(hole.pointer, _SYNTAX_FAULT)
+            faults.add(faults.where(hole), _SYNTAX_FAULT)
             return
         hole.ids.append(inside[1].lower())
     if hole.ids:

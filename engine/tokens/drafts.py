@@ -8,7 +8,7 @@ What it is not: a stored token (`engine.model.Token`), which `creation` makes of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 from msgspec import Struct
@@ -16,13 +16,12 @@ from msgspec import Struct
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, NUMBER, Path
 from engine.tokens.masks import card_mask
-from engine.tokens.rules import CARD, Faults, Rules
+from engine.tokens.rules import CARD, Faults, Located, Rules
 from engine.tokens.strict_json import dumps
 
 __all__ = [
     "Draft",
     "Frame",
-    "Located",
     "derive",
     "escaped",
     "expression_in_force",
@@ -112,15 +111,6 @@ def unplaced(type_: str, container: str) -> Draft:
     return Draft(None, 0, None, None, type_, container)
 
 
-class Located(Protocol):
-    """Whatever knows its place in the body; asked only when something is wrong."""
-
-    @property
-    def pointer(self) -> str:
-        """The JSON Pointer of the token request object."""
-        ...
-
-
 def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str | None:
     """Return the expression that a record shows (REC-FPEXPR), None for none.
 
@@ -160,7 +150,7 @@ def derive(
         path = _path(supplied)
         fault = _fault_of(draft, path, _select(draft, data, path), rules)
         if fault is not None:
-            faults.add(f"{at.pointer}/fingerprint_expression", fault)
+            faults.add(f"{faults.where(at)}/fingerprint_expression", fault)
             return
     if not is_text:
         draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
@@ -176,7 +166,7 @@ def derive(
         if fault is None:
             messages.append(expressions.index_message(path, value))
         else:
-            faults.add(f"{at.pointer}/search_indexes/{place}", fault)
+            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault)
     draft.index_messages = tuple(messages)
 
 

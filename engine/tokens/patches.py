@@ -168,7 +168,7 @@ def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
         return token.container
     path = None
     if body[field] is not None:
-        path = read_container("", body[field], reading.rules, reading.faults)
+        path = read_container(_BODY, body[field], reading.rules, reading.faults)
     rules = reading.rules  # a type that the profile of today does not have goes where leaves do
     return rules.containers.get(token.type, rules.leaf_container) if path is None else path
 

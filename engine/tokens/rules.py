@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from engine.containers import CONTAINER_RULE, normal_container
 from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = ["CARD", "FAULTS_LIMIT", "TOKEN", "Faults", "Rules"]
+__all__ = ["CARD", "FAULTS_LIMIT", "TOKEN", "Faults", "Located", "Rules"]
 
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 CARD: Final = "card"
 
 FAULTS_LIMIT: Final = 1000
+_POINTERS_LIMIT: Final = 250_000
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 _DATA_FIELDS: Final = frozenset({"type", "data", "encrypted"})
 _FIELDS: Final = _DATA_FIELDS | {
@@ -82,32 +83,55 @@ class Rules:
         self.leaf_expression = None if tokens.fpexpr_default == "hidden" else "{{ data }}"
 
 
+class Located(Protocol):
+    """Whatever knows its place in the body; asked only when something is wrong."""
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer of the token request object."""
+        ...
+
+
 class Faults(dict[str, list[str]]):
     """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
 
-    At most 1 000 pointers are kept, so that an answer cannot become much larger than its request;
-    the rest is counted. No message quotes a value of the body.
+    At most 1 000 pointers are kept, and none beyond 250 000 characters of them, so that an answer
+    cannot become much larger than its request: a long name stands in the pointer of all below it.
+    The rest is counted. No message quotes a value of the body.
     """
 
     _left_out = 0
+    _characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes now is counted and not named."""
+        return len(self) >= FAULTS_LIMIT or self._characters >= _POINTERS_LIMIT
+
+    def where(self, at: Located) -> str:
+        """Return the pointer of a place, or nothing once there is no use for it.
+
+        A body may have two million faults, 64 levels deep; to say where each is takes a minute.
+        """
+        return "" if self.is_full else at.pointer
 
     def add(self, pointer: str, message: str) -> None:
         """Remember one fault."""
-        said = self.get(pointer)
-        if said is not None:
-            if message not in said:
-                said.append(message)
-        elif len(self) < FAULTS_LIMIT:
-            self[pointer] = [message]
-        else:
+        if self.is_full:
             self._left_out += 1
+            return
+        said = self.setdefault(pointer, [])
+        if not said:
+            self._characters += len(pointer)
+        if message not in said:
+            said.append(message)
 
     def problem(self, clause: str | None = None) -> Problem:
         """Return the 400 that names them all."""
         count = sum(map(len, self.values())) + self._left_out
         detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
-            detail += f" The first {FAULTS_LIMIT} are named."
+            detail += f" The first {sum(map(len, self.values()))} are named."
         return Problem(400, detail, errors=self, clause=clause)
 
     def check(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final
 from engine.containers import CONTAINER_RULE, normal_container
 from engine.messages import Json, Problem
 from engine.tokens.drafts import Draft, Frame, escaped, pointer_to
-from engine.tokens.rules import TOKEN, Faults, Rules
+from engine.tokens.rules import TOKEN, Faults, Located, Rules
 
 __all__ = [
     "Frame",
@@ -147,7 +147,7 @@ def _elements(
                 _other_leaf(leaf, rules, elements, faults)
             elif len(stack) >= deepest:
                 faults.add(
-                    pointer_to(frame, key),
+                    "" if faults.is_full else pointer_to(frame, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             elif kind is dict and "type" in value:
@@ -177,7 +177,7 @@ def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
-        faults.add(leaf.pointer, _LEAF_FAULT)
+        faults.add(faults.where(leaf), _LEAF_FAULT)
     elif choice == "pass":
         leaf.hole[leaf.key] = leaf.value
     else:
@@ -189,23 +189,21 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     fields = element.value
     named = fields["type"]
     if type(named) is not str:
-        faults.add(f"{element.pointer}/type", "must be a string that names a token type")
+        faults.add(f"{faults.where(element)}/type", "must be a string that names a token type")
     elif named not in rules.types:
         faults.add(
-            f"{element.pointer}/type",
+            f"{faults.where(element)}/type",
             "must be a token type; known: " + ", ".join(sorted(rules.types)),
         )
     else:
         element.type = named
     field = rules.tokens.container_field
-    path = (
-        read_container(element.pointer, fields[field], rules, faults) if field in fields else None
-    )
+    path = read_container(element, fields[field], rules, faults) if field in fields else None
     element.container = rules.containers[element.type] if path is None else path
 
 
 def read_container(
-    at: str,
+    at: Located,
     given: Any,  # noqa: ANN401 # reason: any JSON
     rules: Rules,
     faults: Faults,
@@ -215,15 +213,15 @@ def read_container(
     TOK-CONTAINER: the request decides where a token goes, by this field (D-CONTAINER) or by the
     token's type (D-CONTAINER-DEFAULT).
     """
-    pointer = at + escaped(rules.tokens.container_field)
+    below = escaped(rules.tokens.container_field)
     if rules.tokens.container_form == "array":
         if type(given) is not list or len(given) > 1:
-            faults.add(pointer, "must be an array of at most one container path")
+            faults.add(faults.where(at) + below, "must be an array of at most one container path")
             return None
         if not given:
             return None
-        pointer, given = f"{pointer}/0", given[0]
+        below, given = f"{below}/0", given[0]
     path = normal_container(given) if type(given) is str else None
     if path is None:
-        faults.add(pointer, CONTAINER_RULE)
+        faults.add(faults.where(at) + below, CONTAINER_RULE)
     return path

@@ -27,8 +27,8 @@ from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.cards import read_card
-from engine.tokens.drafts import Draft, Located, derive
-from engine.tokens.rules import CARD, FAULTS_LIMIT, Faults, Rules
+from engine.tokens.drafts import Draft, derive
+from engine.tokens.rules import CARD, Faults, Located, Rules
 from engine.tokens.shapes import Plan, escaped
 from engine.tokens.strict_json import dumps, parse
 
@@ -136,7 +136,7 @@ def _read_object(draft: Draft, reading: Reading) -> None:
         if type(flag) is bool:
             draft.deduplicate = flag
         else:
-            pointer = draft.pointer + escaped(rules.dedup.flag_name)
+            pointer = reading.faults.where(draft) + escaped(rules.dedup.flag_name)
             reading.faults.add(pointer, "must be true or false")
     if "metadata" in given:
         draft.metadata = read_metadata(given["metadata"], reading, draft)
@@ -154,11 +154,15 @@ def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> Non
     """D-UNKNOWN: a field that the object has not is named, or passed over."""
     if reading.rules.tokens.unknown_field == "ignore":
         return
+    faults = reading.faults
+    pointer = faults.where(at)
     for name in given:
         if name not in reading.fields:
-            is_shown = len(reading.faults) < FAULTS_LIMIT  # to word what is not takes seconds
-            hint = did_you_mean(name, sorted(reading.fields)) if is_shown else ""
-            reading.faults.add(at.pointer + escaped(name), f"is no field of this object{hint}")
+            if faults.is_full:  # to word what is not named takes seconds
+                faults.add("", "")
+                continue
+            hint = did_you_mean(name, sorted(reading.fields))
+            faults.add(pointer + escaped(name), f"is no field of this object{hint}")
 
 
 def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
@@ -168,14 +172,17 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
     if "token_intent_id" in given and "token_intent_id" in reading.fields:
         if has_data or has_encrypted:
             reading.faults.add(
-                f"{at.pointer}/token_intent_id", "must stand instead of `data` and `encrypted`"
+                f"{reading.faults.where(at)}/token_intent_id",
+                "must stand instead of `data` and `encrypted`",
             )
             return NOTHING
         return _read_intent(draft, given["token_intent_id"], reading, at)
     if has_data and has_encrypted:
         choice = reading.rules.tokens.one_of
         if choice == "reject":
-            reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`, not both")
+            reading.faults.add(
+                reading.faults.where(at), "must hold one of `data` and `encrypted`, not both"
+            )
             return NOTHING
         has_data, has_encrypted = choice == "data", choice == "encrypted"
     if has_data:
@@ -183,7 +190,7 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
     if has_encrypted:
         opened = open_payload(given["encrypted"], reading, at)
         return opened if opened is NOTHING else read_data(draft, opened, reading, at, "encrypted")
-    reading.faults.add(at.pointer, "must hold one of `data` and `encrypted`")
+    reading.faults.add(reading.faults.where(at), "must hold one of `data` and `encrypted`")
     return NOTHING
 
 
@@ -194,23 +201,23 @@ def _read_intent(
     at: Located,
 ) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """D-INTENT: the data of a token intent, which this request consumes."""
-    pointer = f"{at.pointer}/token_intent_id"
     found = None
     if type(given) is str and reading.open_intent is not None:
         found = reading.open_intent(given)
+    fault = ""
     if found is None:
-        reading.faults.add(pointer, "must be the id of a token intent that has not expired")
-        return NOTHING
-    if given in reading.intents:
-        reading.faults.add(pointer, "must not be consumed twice")
-        return NOTHING
-    reading.intents.add(given)
-    intent_type, data = found
-    if intent_type != draft.type:
-        reading.faults.add(pointer, "must be a token intent of the same type")
+        fault = "must be the id of a token intent that has not expired"
+    elif given in reading.intents:
+        fault = "must not be consumed twice"
+    else:
+        reading.intents.add(given)
+        if found[0] != draft.type:
+            fault = "must be a token intent of the same type"
+    if found is None or fault:
+        reading.faults.add(f"{reading.faults.where(at)}/token_intent_id", fault)
         return NOTHING
     draft.intent_id = given
-    return data
+    return found[1]
 
 
 def open_payload(
@@ -219,19 +226,17 @@ def open_payload(
     at: Located,
 ) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the JSON inside an encrypted payload (TOK-ENCRYPTED, D-ENCRYPTED)."""
-    pointer = f"{at.pointer}/encrypted"
-    if type(given) is not str:
-        reading.faults.add(pointer, "must be a compact encrypted string")
-        return NOTHING
-    if reading.decrypt is None:
-        reading.faults.add(pointer, "cannot be opened here")
-        return NOTHING
-    try:
-        return parse(reading.decrypt(given))
-    except VaultError as error:
-        reading.faults.add(pointer, f"cannot be opened: {error}")
-    except Problem:
-        reading.faults.add(pointer, "must hold the JSON of `data`")
+    fault = "must be a compact encrypted string"
+    if type(given) is str:
+        fault = "cannot be opened here"
+        try:
+            if reading.decrypt is not None:
+                return parse(reading.decrypt(given))
+        except VaultError as error:
+            fault = f"cannot be opened: {error}"
+        except Problem:
+            fault = "must hold the JSON of `data`"
+    reading.faults.add(f"{reading.faults.where(at)}/encrypted", fault)
     return NOTHING
 
 
@@ -256,13 +261,15 @@ def read_data(
     if draft.type in rules.any_data:
         if _is_deeper(given, rules.tokens.depth_limit):
             reading.faults.add(
-                f"{at.pointer}/{field}",
+                f"{reading.faults.where(at)}/{field}",
                 f"must not be nested deeper than {rules.tokens.depth_limit} levels",
             )
             return NOTHING
         return given
     if type(given) is not str:
-        reading.faults.add(f"{at.pointer}/{field}", "must be a string: `data` of a `token` is one")
+        reading.faults.add(
+            f"{reading.faults.where(at)}/{field}", "must be a string: `data` of a `token` is one"
+        )
         return NOTHING
     return given
 
@@ -274,19 +281,21 @@ def read_metadata(
 ) -> dict[str, str] | None:
     """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
     if type(given) is not dict:
-        reading.faults.add(f"{at.pointer}/metadata", "must be an object of string to string")
+        reading.faults.add(
+            f"{reading.faults.where(at)}/metadata", "must be an object of string to string"
+        )
         return None
     bounds = reading.rules.tokens
     if len(given) > bounds.metadata_entries_limit:
         reading.faults.add(
-            f"{at.pointer}/metadata",
+            f"{reading.faults.where(at)}/metadata",
             f"must have at most {bounds.metadata_entries_limit} entries",
         )
     key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
     for key, value in given.items():
         if type(value) is str and len(value) <= value_limit and len(key) <= key_limit:
             continue
-        pointer = f"{at.pointer}/metadata{escaped(key)}"
+        pointer = f"{reading.faults.where(at)}/metadata{escaped(key)}"
         if type(value) is not str:
             reading.faults.add(pointer, "must be a string")
         elif len(value) > value_limit:
@@ -304,16 +313,18 @@ def read_indexes(
     """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
     limit = reading.rules.tokens.indexes_limit
     if type(given) is not list:
-        reading.faults.add(f"{at.pointer}/search_indexes", "must be an array of expressions")
+        reading.faults.add(
+            f"{reading.faults.where(at)}/search_indexes", "must be an array of expressions"
+        )
         return None
     if len(given) > limit:
         fault = f"must hold at most {limit} expressions"
-        reading.faults.add(f"{at.pointer}/search_indexes", fault)
+        reading.faults.add(f"{reading.faults.where(at)}/search_indexes", fault)
         return None
     fine = True
     for place, text in enumerate(given):
         if type(text) is not str or expressions.parse(text) is None:
-            pointer = f"{at.pointer}/search_indexes/{place}"
+            pointer = f"{reading.faults.where(at)}/search_indexes/{place}"
             reading.faults.add(pointer, expressions.GRAMMAR_FAULT)
             fine = False
     return tuple(given) if fine else None
@@ -327,7 +338,9 @@ def read_expression(
     """Return `fingerprint_expression`, None when it is none (TOK-FPEXPR, D-EXPR)."""
     if type(given) is str and expressions.parse(given) is not None:
         return given
-    reading.faults.add(f"{at.pointer}/fingerprint_expression", expressions.GRAMMAR_FAULT)
+    reading.faults.add(
+        f"{reading.faults.where(at)}/fingerprint_expression", expressions.GRAMMAR_FAULT
+    )
     return None
 
 

@@ -149,8 +149,8 @@ class Asker:
                 asked.ip,
                 asked.method,
                 asked.path,
-                self._view.counters(asked.subject),
-            )
+            ),
+            self._view.counted(asked.subject),
         )
         return asked
 

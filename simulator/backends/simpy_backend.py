@@ -163,7 +163,7 @@ class ClientRun:
                 # The usual case, kept short: it was let in, and nothing can fail any more.
                 if answer and self._awaits(asked):
                     yield At(self._env, answer, self._answer_order + serial)
-                self._end(asked, now_ns, now_ns + answer, NO_STATUS)
+                self._end(now_ns, now_ns + answer, NO_STATUS)
                 return
         yield from self._attempts(now_ns, asked, content, serial, answer)
 
@@ -199,7 +199,7 @@ class ClientRun:
                 answer = yield from self._awaited(answer, serial)
                 now_ns = self._now_ns()
             if not self._again(answer, attempt):
-                self._end(asked, began_ns, now_ns + answer.latency_ns, answer.status)
+                self._end(began_ns, now_ns + answer.latency_ns, answer.status)
                 yield from self._follow(asked.follow, serial, answer.body)
                 return
             delay_ns = self._delay_ns(attempt - 1, delay_ns)
@@ -210,7 +210,7 @@ class ClientRun:
             yield At(env, patience_ns, order_of(self._client.number, attempt, serial))
             now_ns += patience_ns
             answer = None
-        self._ended(asked.row, began_ns, well=False)
+        self._ended(began_ns, well=False)
 
     def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
         """Wait for an answer; returns it with nothing left to wait for."""
@@ -248,12 +248,12 @@ class ClientRun:
             return max(delay_ns, retry_after_ns(answer.wait_ns))
         return delay_ns
 
-    def _end(self, asked: Asked, began_ns: int, answered_ns: int, status: int) -> None:
+    def _end(self, began_ns: int, answered_ns: int, status: int) -> None:
         """Count a request that got its last answer; late or an error is not well."""
         well = status == NO_STATUS or 200 <= status < 300
         if self._deadline_ns is not None:
             well = well and answered_ns - began_ns < self._deadline_ns
-        self._ended(asked.row, began_ns, well=well)
+        self._ended(began_ns, well=well)
 
     def _now_ns(self) -> int:
         return self._env.now  # type: ignore[return-value] # reason: time is whole here

@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.model import TenantKind
-from simulator.replaying._parties import Party, PartyTable
+from simulator.replaying._naming import name_parties
+from simulator.replaying._parties import Parties, Party, PartyTable
 from simulator.replaying._spill import RUN_ROWS, Spill, in_blocks
 from simulator.traffic.logs import Kind, Log, LogBatch, LogStream
 
@@ -56,9 +57,7 @@ class Arrivals:
     end gives back the room that the requests took.
     """
 
-    def __init__(
-        self, rows: Spill, table: PartyTable, parties: tuple[Party, ...], speed: Fraction
-    ) -> None:
+    def __init__(self, rows: Spill, table: PartyTable, parties: Parties, speed: Fraction) -> None:
         self.parties = parties
         self.start_ns, self.end_ns = table.start_ns, table.end_ns
         self._rows = rows
@@ -140,7 +139,7 @@ def make_arrivals(
     try:
         for batch in _gathered(log.batches()):
             rows.add(batch.t_ns, table.number(batch))
-        parties = table.parties(log, kind, tenant_kind, pseudonym_key)
+        parties = name_parties(table.ordered(), log, kind, tenant_kind, pseudonym_key)
         return Arrivals(rows, table, parties, speed)
     except BaseException:
         rows.close()

@@ -59,17 +59,10 @@ def decide_at_once(
 
 def _numbers(arrivals: Arrivals, limiter: CompiledLimiter) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return each party's kind, key and address as numbers."""
-    keys: dict[str, int] = {}
-    ips: dict[str, int] = {}
-    rows = [
-        (
-            limiter.kind(limit_subject(who)),
-            -1 if who.key is None else keys.setdefault(who.key, len(keys)),
-            ips.setdefault(who.ip, len(ips)),
-        )
-        for who in arrivals.parties
-    ]
-    return np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+    parties = arrivals.parties
+    number, one_of_each = parties.kinds()
+    kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
+    return np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
 
 
 def _tell(text: str) -> None:

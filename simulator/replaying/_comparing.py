@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from simulator.replaying._arrivals import Arrivals
 from simulator.replaying._deciding import Decisions, Told
+from simulator.replaying._parties import Texts
 
 __all__ = ["SHOWN", "Comparison"]
 
@@ -52,8 +53,8 @@ class Comparison:
         and addresses the `SHOWN` with the most changed requests are named, and `keys_changed` and
         `ips_changed` say how many there are.
         """
-        keys, keys_changed = self._by([who.key for who in self._arrivals.parties])
-        ips, ips_changed = self._by([who.ip for who in self._arrivals.parties])
+        keys, keys_changed = self._by(self._arrivals.parties.key)
+        ips, ips_changed = self._by(self._arrivals.parties.ip)
         totals = self._per_party.sum(axis=1).tolist()
         return {
             **dict(zip(_COUNTS, totals, strict=True)),
@@ -78,17 +79,15 @@ class Comparison:
                 line[changed] += part
         return sorted(lines.values(), key=lambda line: line["clause"])
 
-    def _by(self, names: list[str | None] | list[str]) -> tuple[list[dict[str, Any]], int]:
+    def _by(self, names: Texts) -> tuple[list[dict[str, Any]], int]:
         """Count by a party's name; return the lines that changed most, and how many changed."""
-        totals: dict[str | None, list[int]] = {}
-        for party in np.flatnonzero(self._per_party.any(axis=0)).tolist():
-            total = totals.setdefault(names[party], [0] * len(_COUNTS))
-            for place, count in enumerate(self._per_party[:, party].tolist()):
-                total[place] += count
+        totals: Numbers = np.zeros((len(_COUNTS), len(names.texts) + 1), dtype=np.int64)
+        for total, counts in zip(totals, self._per_party, strict=True):
+            np.add.at(total, names.codes, counts)  # none, −1, is the last place
+        known = [*names.texts, None]
         changed: list[dict[str, Any]] = [
-            {"name": name, **dict(zip(_COUNTS, counts, strict=True))}
-            for name, counts in totals.items()
-            if counts[2] or counts[3]
+            {"name": known[code], **dict(zip(_COUNTS, totals[:, code].tolist(), strict=True))}
+            for code in np.flatnonzero(totals[2] + totals[3]).tolist()
         ]
         changed.sort(key=lambda line: (-line["gained"] - line["lost"], line["name"] or ""))
         return changed[:SHOWN], len(changed)

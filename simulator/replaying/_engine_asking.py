@@ -19,7 +19,7 @@ from engine.service import Engine
 from engine.world import ModelWorld, Sleep
 from simulator.replaying._arrivals import Arrivals
 from simulator.replaying._deciding import Ask, Decisions
-from simulator.replaying._parties import Party
+from simulator.replaying._parties import Parties
 
 __all__ = ["ask_engine"]
 
@@ -97,7 +97,7 @@ def ask_engine(
     return ask
 
 
-def _make_keys(engine: Engine, parties: tuple[Party, ...]) -> dict[str, str]:
+def _make_keys(engine: Engine, parties: Parties) -> dict[str, str]:
     """Create every tenant, application and key that the parties name; return key texts by label."""
     tenants: dict[str, Tenant] = {}
     applications: dict[tuple[str, str], Application] = {}

@@ -23,8 +23,8 @@ def log_summary(log: LogStream, arrivals: Arrivals) -> dict[str, Any]:
         "log_start": _utc(arrivals.start_ns),
         "log_end": _utc(arrivals.end_ns),
         "log_span_ns": arrivals.end_ns - arrivals.start_ns,
-        "addresses": len({who.ip for who in parties}),
-        "keys": len({who.key for who in parties} - {None}),
+        "addresses": len(parties.ip.texts),
+        "keys": len(set(parties.key.texts)),
     }
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.replaying._arrivals import Arrivals
 from simulator.replaying._deciding import Decisions, Told, limit_subject
+from simulator.replaying._numbering import distinct
 from simulator.results import Result, RunBook
-from simulator.results.rows import NO_STATUS, Subject
+from simulator.results.rows import NO_STATUS
+from simulator.results.subjects import TextTable, Words
 
 __all__ = ["OPEN_END_NS", "Writer"]
 
@@ -19,8 +21,6 @@ OPEN_END_NS: Final = (1 << 63) - 1
 """The end of a replay until its last row is written: after all that can happen in it."""
 _OK: Final = 200
 _ABOVE_OK: Final = 300
-
-Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 class Writer:
@@ -32,9 +32,7 @@ class Writer:
         self._verdicts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._told = Told()
         self._last_ns = 0
-        size = max(self._subjects, default=-1) + 1
-        self._requests: Counts = np.zeros(size, dtype=np.int64)
-        self._well: Counts = np.zeros(size, dtype=np.int64)
+        self._requests = self._well = 0
 
     def take(self, decisions: Decisions) -> None:
         """Write the next rows."""
@@ -63,18 +61,15 @@ class Writer:
 
         It ends well as it does in a simulation: let in and, where a body was run, answered 2xx.
         """
-        subject, status = self._subjects[decisions.block.party], decisions.status
+        status = decisions.status
         good = (status == NO_STATUS) | ((status >= _OK) & (status < _ABOVE_OK))
-        size = len(self._requests)
-        self._requests += np.bincount(subject, minlength=size)
-        self._well += np.bincount(subject[decisions.passed & good], minlength=size)
+        self._requests += len(decisions)
+        self._well += int(np.count_nonzero(decisions.passed & good))
 
     def close(self) -> Result:
         """Close the book. A replay is over after its last request, and the last wait it caused."""
         book = self._book
-        for subject, count in enumerate(self._requests.tolist()):
-            if count:
-                book.tally.requests_ended(subject, count, int(self._well[subject]))
+        book.tally.requests_ended(self._requests, self._well)
         for clause, count in self._told.shadow.items():
             book.tally.add_shadow_requests(clause, count)
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
@@ -83,20 +78,29 @@ class Writer:
 
 def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
     """Return the number that each party has in the book."""
-    clients: dict[tuple[str | None, str], int] = {}
-    numbers = [
-        book.recorder.subjects.number(
-            Subject(
-                clients.setdefault((who.key, who.ip), len(clients)),
-                who.tenant,
-                who.application,
-                who.key,
-                who.ip,
-                who.method,
-                who.path,
-                book.view.counters(limit_subject(who)),
-            )
-        )
-        for who in arrivals.parties
-    ]
-    return np.array(numbers, dtype=np.int64)
+    parties = arrivals.parties
+    key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
+    kind, one_of_each = parties.kinds()
+    counted = [book.view.counted(limit_subject(who)).counters for who in one_of_each]
+    numbers, first = distinct([parties.owner, key.codes, ip.codes, method.codes, path.codes])
+    clients, _ = distinct([key.codes[first], ip.codes[first]])
+    owner = parties.owner[first]
+    tenants, applications = Words(), Words()
+    tenant = np.array([tenants.number(each.tenant) for each in parties.owners])
+    application = np.array([applications.number(each.application) for each in parties.owners])
+    book.recorder.subjects.adopt(
+        clients,
+        {
+            "tenant": TextTable(tenant[owner], tenants.texts),
+            "application": TextTable(application[owner], applications.texts),
+            "key": TextTable(key.codes[first], list(key.texts)),
+            "ip": TextTable(ip.codes[first], list(ip.texts)),
+            "method": TextTable(method.codes[first], list(method.texts)),
+            "path": TextTable(path.codes[first], list(path.texts)),
+        },
+        counted,
+        kind[first],
+        # As `engine.limits.legs.counter_keys` tells them: a client is a key at an address.
+        (clients, key.codes[first], ip.codes[first]),
+    )
+    return numbers

@@ -20,7 +20,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from simulator.results.counted import CountedRule, CounterIndex, order_by_counter
-from simulator.results.growing import Growing
 from simulator.results.intervals import LatestEnd
 from simulator.results.rows import NO_STATUS, Chunk, Numbers
 
@@ -88,19 +87,17 @@ class OrderChecker(_Base):
     request, and the next one begins), so their numbers say nothing about their order here.
     """
 
-    __slots__ = ("_by_client", "_clients", "_last")
+    __slots__ = ("_by_client", "_last")
 
     def __init__(self, *, by_client: bool = True) -> None:
         super().__init__("order")
         self._by_client = by_client
-        self._clients = Growing(np.int64)
         self._last = (-1, -1)
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         t_ns = np.r_[self._last[0], chunk.t_ns]
-        self._clients.extend([s.client for s in chunk.subjects[len(self._clients) :]])
-        client = np.r_[self._last[1], self._clients.read().take(chunk.subject)]
+        client = np.r_[self._last[1], chunk.subjects.clients().take(chunk.subject)]
         bad = t_ns[1:] < t_ns[:-1]
         if self._by_client:
             bad |= (t_ns[1:] == t_ns[:-1]) & (client[1:] < client[:-1])

@@ -8,10 +8,9 @@ look-up and no string is touched twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -19,11 +18,11 @@ import pyarrow as pa
 
 from simulator.results.growing import Growing, Table
 from simulator.results.rows import NO_STATUS, SCHEMA, TEXT_COLUMNS, Chunk, Numbers
+from simulator.results.subjects import SUBJECT_COLUMNS, Words
 
 __all__ = ["Coded", "ColumnDigest", "TextColumns", "digest_of_table", "record_batch"]
 
 _NULL_NUMBER: Final = -(1 << 63)
-_SUBJECT_COLUMNS: Final = ("tenant", "application", "key", "ip", "method", "path")
 _VERDICT_COLUMNS: Final = ("outcome", "rule")
 
 
@@ -52,82 +51,32 @@ class Coded:
     texts: dict[str, CodedText]
 
 
-class _Numbers(dict[str | None, int]):
-    """Text → its number, in order of appearance; null is −1."""
-
-    __slots__ = ("texts",)
-
-    def __init__(self) -> None:
-        super().__init__({None: -1})
-        self.texts: list[str] = []
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = len(self.texts)
-        self.texts.append(text)
-        return number
-
-
-class _Texts:
-    """One text column: its distinct values, and which of them each table entry holds."""
-
-    __slots__ = ("_numbers", "of_entry", "place")
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-        self.of_entry = Growing(np.int32)
-        self._numbers = _Numbers()
-
-    @property
-    def values(self) -> list[str]:
-        return self._numbers.texts
-
-    def add(self, entries: Sequence[tuple[Any, ...]]) -> None:
-        numbers = map(self._numbers.__getitem__, map(itemgetter(self.place), entries))
-        self.of_entry.extend(np.fromiter(numbers, np.int32, len(entries)))
-
-
 class TextColumns:
     """The text columns of a run, growing with its tables."""
 
-    __slots__ = ("_clients", "_columns", "_subjects_seen", "_verdicts_seen")
+    __slots__ = ("_verdicts", "_verdicts_seen", "_words")
 
     def __init__(self) -> None:
-        self._columns = {
-            **{name: _Texts(place) for place, name in enumerate(_SUBJECT_COLUMNS, start=1)},
-            **{name: _Texts(place) for place, name in enumerate(_VERDICT_COLUMNS)},
-        }
-        self._clients = Growing(np.int64)
-        self._subjects_seen = 0
+        self._words = {name: Words() for name in _VERDICT_COLUMNS}
+        self._verdicts = {name: Growing(np.int32) for name in _VERDICT_COLUMNS}
         self._verdicts_seen = 0
 
     def encode(self, chunk: Chunk) -> Coded:
         """Return the chunk with every column as numbers."""
         self._grow(chunk)
-        texts = {
-            name: CodedText(
-                chunk.subject if name in _SUBJECT_COLUMNS else chunk.verdict,
-                column.of_entry.read(),
-                column.values,
-            )
-            for name, column in self._columns.items()
-        }
-        return Coded(chunk, self._clients.read(), texts)
+        texts = {}
+        for name in SUBJECT_COLUMNS:
+            told = chunk.subjects.text(name)
+            texts[name] = CodedText(chunk.subject, told.of_entry, told.texts)
+        for name, column in self._verdicts.items():
+            texts[name] = CodedText(chunk.verdict, column.read(), self._words[name].texts)
+        return Coded(chunk, chunk.subjects.clients(), texts)
 
     def _grow(self, chunk: Chunk) -> None:
-        subjects = chunk.subjects[self._subjects_seen :]
-        if subjects:
-            clients = map(itemgetter(0), subjects)
-            self._clients.extend(np.fromiter(clients, np.int64, len(subjects)))
-            self._add(_SUBJECT_COLUMNS, subjects)
-        verdicts = chunk.verdicts[self._verdicts_seen :]
-        if verdicts:
-            self._add(_VERDICT_COLUMNS, verdicts)
-        self._subjects_seen += len(subjects)
-        self._verdicts_seen += len(verdicts)
-
-    def _add(self, names: tuple[str, ...], entries: Sequence[tuple[Any, ...]]) -> None:
-        for name in names:
-            self._columns[name].add(entries)
+        for verdict in chunk.verdicts[self._verdicts_seen :]:
+            for name, text in zip(_VERDICT_COLUMNS, verdict, strict=True):
+                self._verdicts[name].extend((self._words[name].number(text),))
+            self._verdicts_seen += 1
 
 
 class _Used:
@@ -186,7 +135,7 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
         "status": lambda: _status(chunk.status),
     }
     for name, text in coded.texts.items():
-        used = subjects if name in _SUBJECT_COLUMNS else verdicts
+        used = subjects if name in SUBJECT_COLUMNS else verdicts
         columns[name] = partial(_dictionary, text, used)
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)
 

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from engine.profile import Algorithm
-from simulator.results.growing import Growing
 from simulator.results.rows import Chunk, Numbers
 
 __all__ = ["CountedRule", "CounterIndex", "order_by_counter"]
@@ -53,39 +52,18 @@ class CountedRule(NamedTuple):
 
 
 class CounterIndex:
-    """The rules of a run, and its counters, numbered from 0 for each rule as subjects appear."""
+    """The rules of a run; the counters of each are told by the run's subjects."""
 
-    __slots__ = ("_known", "_of_subject", "_seen", "rules")
+    __slots__ = ("rules",)
 
     def __init__(self) -> None:
         self.rules: list[CountedRule] = []
-        self._known: list[dict[str, int]] = []
-        self._of_subject: list[Growing] = []
-        self._seen = 0
 
     def add(self, rule: CountedRule) -> int:
         """Return a place for a rule's counters; two that are equal may count apart."""
         self.rules.append(rule)
-        self._known.append({})
-        numbers = Growing(np.int64)
-        numbers.extend([-1] * self._seen)
-        self._of_subject.append(numbers)
         return len(self.rules) - 1
 
     def numbers(self, place: int, chunk: Chunk) -> Numbers:
         """Return each row's counter under the rule at `place`, −1 where it does not apply."""
-        self._grow(chunk)
-        return self._of_subject[place].read().take(chunk.subject)
-
-    def _grow(self, chunk: Chunk) -> None:
-        new = chunk.subjects[self._seen :]
-        if not new:
-            return
-        columns = np.full((len(self.rules), len(new)), -1, dtype=np.int64)
-        for row, subject in enumerate(new):
-            for place, counter in subject.counters:
-                known = self._known[place]
-                columns[place, row] = known.setdefault(counter, len(known))
-        for numbers, column in zip(self._of_subject, columns, strict=True):
-            numbers.extend(column)
-        self._seen += len(new)
+        return chunk.subjects.counters(place, chunk.subject)

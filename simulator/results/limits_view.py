@@ -14,6 +14,7 @@ from engine.limits.subject import Subject
 from engine.limits.table import LimitTable
 from engine.profile import LimitsProfile
 from simulator.results.counted import CountedRule, CounterIndex
+from simulator.results.subjects import Counted, Counters
 
 __all__ = ["LimitsView"]
 
@@ -34,7 +35,7 @@ class LimitsView:
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self._legs = Legs(tables, profile)
-        self._of_class: dict[RequestClass, list[tuple[int, int]]] = {}
+        self._of_class: dict[RequestClass, Counters] = {}
         self._places: dict[Leg, int] = {}
         self.profile = profile
         self.index = CounterIndex()
@@ -42,16 +43,16 @@ class LimitsView:
         self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
         self.delays = profile.throttle == "delay"
 
-    def counters(self, subject: Subject) -> tuple[tuple[int, str], ...]:
-        """Return what `simulator.results.rows.Subject` holds as its counters."""
+    def counted(self, subject: Subject) -> Counted:
+        """Return every counter that a subject is counted in."""
         resources = self._legs.classifier.matching(subject.method, subject.path)
         asked = class_of(subject, resources)
         places = self._of_class.get(asked)
         if places is None:
             legs = self._legs.of_class(asked)
-            places = self._of_class[asked] = [(self._place(leg), leg.key_place) for leg in legs]
-        keys = counter_keys(subject)
-        return tuple((place, str(keys[key])) for place, key in places)
+            places = tuple((self._place(leg), leg.key_place) for leg in legs)
+            self._of_class[asked] = places
+        return Counted(places, counter_keys(subject))
 
     def _place(self, leg: Leg) -> int:
         found = self._places.get(leg)

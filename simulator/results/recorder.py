@@ -90,7 +90,7 @@ class Recorder:
     def take(self, columns: dict[str, Numbers]) -> None:
         """Hand on rows that are answered already, as columns; not to be mixed with `add`."""
         assert not self._last.cells, "a recorder takes rows or columns"
-        chunk = Chunk(**columns, subjects=self.subjects.subjects, verdicts=self.verdicts.verdicts)
+        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
         for watcher in self._watchers:
             watcher.take(chunk)
 
@@ -123,6 +123,6 @@ class Recorder:
             return
         rows = np.array(cells, dtype=np.int64).reshape(-1, CELLS)
         columns = dict(zip(_COLUMNS, np.ascontiguousarray(rows.T), strict=True))
-        chunk = Chunk(**columns, subjects=self.subjects.subjects, verdicts=self.verdicts.verdicts)
+        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
         for watcher in self._watchers:
             watcher.take(chunk)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from engine.messages import Outcome
+from simulator.results.subjects import Subject, SubjectTable
 
 __all__ = [
     "CELLS",
@@ -68,41 +69,6 @@ NO_STATUS: Final = -1
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Subject(NamedTuple):
-    """Who asks for what: everything about a row that is known before it is decided.
-
-    client: number of the client, from 0. counters: every counter that such a request is counted
-    in, as (place of the rule in the run's `CounterIndex`, name of the counter).
-    """
-
-    client: int
-    tenant: str | None
-    application: str | None
-    key: str | None
-    ip: str
-    method: str
-    path: str
-    counters: tuple[tuple[int, str], ...] = ()
-
-
-class SubjectTable:
-    """The distinct subjects of a run, numbered from 0 in order of appearance."""
-
-    __slots__ = ("_numbers", "subjects")
-
-    def __init__(self) -> None:
-        self.subjects: list[Subject] = []
-        self._numbers: dict[Subject, int] = {}
-
-    def number(self, subject: Subject) -> int:
-        """Return the subject's number, a new one where it is new."""
-        found = self._numbers.get(subject)
-        if found is None:
-            found = self._numbers[subject] = len(self.subjects)
-            self.subjects.append(subject)
-        return found
-
-
 class VerdictTable:
     """The distinct (outcome, rule) pairs of a run; 0 is admitted."""
 
@@ -133,7 +99,7 @@ class Chunk:
     wait_ns: Numbers
     latency_ns: Numbers
     status: Numbers
-    subjects: Sequence[Subject] = field(repr=False)
+    subjects: SubjectTable = field(repr=False)
     verdicts: Sequence[tuple[Outcome, str | None]] = field(repr=False)
 
     def __len__(self) -> int:

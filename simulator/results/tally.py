@@ -1,7 +1,7 @@
 """The tally: what a summary says, counted chunk by chunk in memory that does not grow with rows.
 
-Counts are kept for each (subject, verdict); every total, and every share of a client group,
-tenant, application or key, is a sum over those. Rows before the warm-up's end are left out here
+Counts are kept for each (kind of request, verdict): what a kind is counted in tells the table by
+clause, and every total is a sum. Rows before the warm-up's end are left out here
 (they stay in the file); blocks that began there are known but their time before it is not counted.
 
 - offered: attempts that reached the service; offered = admitted + refused + pending.
@@ -16,7 +16,7 @@ tenant, application or key, is a sum over those. Rows before the warm-up's end a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,8 +25,10 @@ from fastdigest import TDigest
 
 from engine.messages import Outcome
 from simulator.results.counted import CounterIndex
+from simulator.results.growing import Table
 from simulator.results.intervals import LatestEnd
-from simulator.results.rows import NO_STATUS, Chunk, Numbers, Subject
+from simulator.results.rows import NO_STATUS, Chunk, Numbers
+from simulator.results.subjects import Counters
 
 __all__ = ["ClauseLine", "Tally", "Totals", "clauses_of"]
 
@@ -82,11 +84,11 @@ class Tally:
         "_digest",
         "_end_ns",
         "_index",
+        "_kinds",
         "_pending",
         "_requests",
         "_shadow",
         "_statuses",
-        "_subjects",
         "_touched",
         "_verdicts",
         "_warm_up_ns",
@@ -101,33 +103,31 @@ class Tally:
         self._warm_up_ns = warm_up_ns
         self._clauses = {clause: ClauseLine(clause) for clause in clauses}
         self._counts: Numbers = np.zeros((0, 0), dtype=np.int64)
-        self._pending: Numbers = np.zeros(0, dtype=np.int64)
+        self._pending = 0
         self._statuses: dict[int, int] = {}
         self._shadow: dict[str, int] = {}
         self._blocks: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
-        self._touched: dict[str, tuple[set[str], set[str]]] = {
-            clause: (set(), set()) for clause in self._clauses
-        }
+        self._touched = {clause: (_Seen(), _Seen()) for clause in self._clauses}
         self._digest = TDigest()
-        self._requests: list[int] = []
-        self._well: list[int] = []
-        self._subjects: list[Subject] | Any = []
-        self._verdicts: list[tuple[Outcome, str | None]] | Any = []
+        self._requests = 0
+        self._well = 0
+        self._kinds: Sequence[Counters] = []
+        self._verdicts: Sequence[tuple[Outcome, str | None]] = []
 
     def take(self, chunk: Chunk) -> None:
         """Count the next rows."""
-        self._subjects, self._verdicts = chunk.subjects, chunk.verdicts
+        kind, self._kinds = chunk.subjects.kinds()
+        self._verdicts = chunk.verdicts
         self._block_times(chunk)
         chosen = chunk.t_ns >= self._warm_up_ns
         if not chosen.any():
             return
         self._grow()
-        subject, verdict = chunk.subject[chosen], chunk.verdict[chosen]
         width = self._counts.shape[1]
-        cells = np.bincount(subject * width + verdict, minlength=self._counts.size)
-        self._counts += cells.reshape(self._counts.shape)
+        cells = kind.take(chunk.subject[chosen]).astype(np.int64) * width + chunk.verdict[chosen]
+        self._counts += np.bincount(cells, minlength=self._counts.size).reshape(-1, width)
         late = chunk.outcome_is("delayed") & (chunk.t_ns + chunk.wait_ns >= self._end_ns) & chosen
-        self._pending += np.bincount(chunk.subject[late], minlength=len(self._pending))
+        self._pending += int(np.count_nonzero(late))
         for status, count in zip(*np.unique(chunk.status[chosen], return_counts=True), strict=True):
             if status != NO_STATUS:
                 self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
@@ -148,53 +148,34 @@ class Tally:
         """Count requests that a clause in shadow would have refused, all after the warm-up."""
         self._shadow[clause] = self._shadow.get(clause, 0) + count
 
-    def request_ended(self, subject: int, began_ns: int, *, well: bool) -> None:
-        """Count a request that ended, and whether it ended well; `subject` is a row's number."""
-        if began_ns < self._warm_up_ns:
-            return
-        requests = self._requests
-        if subject >= len(requests):
-            more = [0] * (subject + 1 - len(requests))
-            requests += more
-            self._well += more
-        requests[subject] += 1
-        if well:
-            self._well[subject] += 1
+    def request_ended(self, began_ns: int, *, well: bool) -> None:
+        """Count a request that ended, and whether it ended well."""
+        if began_ns >= self._warm_up_ns:
+            self._requests += 1
+            self._well += well
 
-    def requests_ended(self, subject: int, count: int, well: int) -> None:
-        """Count requests of one subject that ended, all after the warm-up."""
-        self.request_ended(subject, self._warm_up_ns, well=False)
-        self._requests[subject] += count - 1
-        self._well[subject] += well
+    def requests_ended(self, count: int, well: int) -> None:
+        """Count requests that ended, all after the warm-up."""
+        self._requests += count
+        self._well += well
 
-    def totals(self, keep: Callable[[Subject], bool] | None = None) -> Totals:
-        """Return the totals over all subjects, or over those that `keep` holds for."""
-        rows = self._rows(keep)
+    def totals(self) -> Totals:
+        """Return the totals."""
         by_outcome: dict[str, int] = dict.fromkeys(("admitted", "delayed", "refused", "blocked"), 0)
         for (outcome, _), count in zip(
-            self._verdicts, self._counts[rows].sum(axis=0).tolist(), strict=False
+            self._verdicts, self._counts.sum(axis=0).tolist(), strict=False
         ):
             by_outcome[outcome] += count
-        pending = int(self._pending[rows].sum())
         return Totals(
             offered=sum(by_outcome.values()),
-            admitted=by_outcome["admitted"] + by_outcome["delayed"] - pending,
+            admitted=by_outcome["admitted"] + by_outcome["delayed"] - self._pending,
             delayed=by_outcome["delayed"],
             refused=by_outcome["refused"] + by_outcome["blocked"],
             blocked=by_outcome["blocked"],
-            pending=pending,
-            requests=sum(self._kept(self._requests, keep)),
-            succeeded=sum(self._kept(self._well, keep)),
+            pending=self._pending,
+            requests=self._requests,
+            succeeded=self._well,
         )
-
-    def succeeded_by_client(self, keep: Callable[[Subject], bool] | None = None) -> dict[int, int]:
-        """Return client number → requests that ended well, of clients that were there at all."""
-        found: dict[int, int] = {}
-        for number, subject in enumerate(self._subjects):
-            if keep is None or keep(subject):
-                well = self._well[number] if number < len(self._well) else 0
-                found[subject.client] = found.get(subject.client, 0) + well
-        return found
 
     def statuses(self) -> dict[str, int]:
         """Return status → attempts answered with it; empty where no body was run."""
@@ -212,10 +193,9 @@ class Tally:
         rules = self._index.rules
         clause_of = {rule.id: rule.clause for rule in rules}
         passes = [o in {"admitted", "delayed"} for o, _ in self._verdicts]
-        for number, counts in enumerate(self._counts.tolist()):
+        for counters, counts in zip(self._kinds, self._counts.tolist(), strict=False):
             offered = sum(counts)
             admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
-            counters = self._subjects[number].counters
             for clause in dict.fromkeys(rules[place].clause for place, _ in counters):
                 lines[clause].offered += offered
                 lines[clause].admitted += admitted
@@ -233,26 +213,12 @@ class Tally:
             lines[clause].keys, lines[clause].ips = len(keys), len(ips)
         return list(lines.values())
 
-    def _kept(self, counts: list[int], keep: Callable[[Subject], bool] | None) -> Iterator[int]:
-        for subject, count in zip(self._subjects, counts, strict=False):
-            if keep is None or keep(subject):
-                yield count
-
-    def _rows(self, keep: Callable[[Subject], bool] | None) -> Any:  # noqa: ANN401 # reason: any index of an array
-        if keep is None:
-            return slice(None)
-        known = self._subjects[: len(self._counts)]
-        return np.fromiter((keep(subject) for subject in known), bool, len(known))
-
     def _grow(self) -> None:
-        height, width = len(self._subjects), len(self._verdicts)
-        if (height, width) != self._counts.shape:
-            grown = np.zeros((height, width), dtype=np.int64)
+        shape = (len(self._kinds), len(self._verdicts))
+        if shape != self._counts.shape:
+            grown = np.zeros(shape, dtype=np.int64)
             grown[: self._counts.shape[0], : self._counts.shape[1]] = self._counts
             self._counts = grown
-            pending = np.zeros(height, dtype=np.int64)
-            pending[: len(self._pending)] = self._pending
-            self._pending = pending
 
     def _block_times(self, chunk: Chunk) -> None:
         blocked = chunk.outcome_is("blocked")
@@ -286,12 +252,27 @@ class Tally:
             first_ns = int(chunk.t_ns[rows[0]])
             if line.first_refusal_ns is None or first_ns < line.first_refusal_ns:
                 line.first_refusal_ns = first_ns
-            keys, ips = self._touched[line.clause]
-            for subject in np.unique(chunk.subject[rows]):
-                of = chunk.subjects[subject]
-                ips.add(of.ip)
-                if of.key is not None:
-                    keys.add(of.key)
+            for seen, name in zip(self._touched[line.clause], ("key", "ip"), strict=True):
+                told = chunk.subjects.text(name)
+                seen.add(told.of_entry.take(chunk.subject[rows]), len(told.texts))
+
+
+class _Seen:
+    """Which of some numbers from 0 were there; −1 is none."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(0, dtype=bool)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._seen))
+
+    def add(self, numbers: Table, count: int) -> None:
+        """Take in some numbers, all below `count`."""
+        if count > len(self._seen):
+            self._seen = np.append(self._seen, np.zeros(count - len(self._seen), dtype=bool))
+        self._seen[numbers[numbers >= 0]] = True
 
 
 def clauses_of(rules: Iterable[str]) -> dict[str, None]:

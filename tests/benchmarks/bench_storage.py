@@ -30,7 +30,7 @@ from simulator.backends.compiled.layout import COMBO_COUNT
 from simulator.results.choosing import COLUMN_SETS, schema_of
 from simulator.results.columns import TextColumns, record_batch
 from simulator.results.recorder import CHUNK_ROWS
-from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk, Subject
+from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
 from simulator.results.storing import FileSink, open_file
 from simulator.scenario import limit_tables_of, profile_of
 from simulator.traffic.population import populate
@@ -56,13 +56,13 @@ def _cl1_chunks(duration_s: int) -> list[Chunk]:
     run = CompiledRun(
         scenario, population, limit_tables_of(scenario), profile_of(scenario), scenario.seed
     )
-    subjects: list[Subject] = []
+    subjects = SubjectTable()
     chunks = []
     while (count := run.step()) is not None:
         for combo in run.sim.combos[len(subjects) : int(run.sim.clock[COMBO_COUNT])].tolist():
             client = population.clients[combo[0]]
             holder, ip = client.keys[combo[2]], client.addresses[combo[3]]
-            subjects.append(Subject(combo[0], "t", "a", holder.label, ip, "POST", "/tokenize"))
+            subjects.number(Subject(combo[0], "t", "a", holder.label, ip, "POST", "/tokenize"))
         rows = run.sim.rows[:, :count].copy()
         rows[_VERDICT] = rows[_VERDICT] > 0
         columns: dict[str, Any] = dict(zip(_COLUMNS, rows, strict=True))
@@ -76,14 +76,14 @@ def _w1_chunks(rows: int) -> list[Chunk]:
     code = (workload.key.astype(np.int64) * IPS + workload.ip) * 8 + workload.resource
     codes, place = np.unique(code, return_inverse=True)
     clients: dict[int, int] = {}
-    subjects = []
+    subjects = SubjectTable()
     for each in codes.tolist():
         who, resource = divmod(each, 8)
         key, ip = divmod(who, IPS)
         number = clients.setdefault(who, len(clients))
         names = (f"t{workload.key_is_test[key]}", f"app-{key // 50}", f"key-{key:04d}")
         address = f"10.{ip >> 8}.{ip & 255}.1"
-        subjects.append(Subject(number, *names, address, *RESOURCES[resource]))
+        subjects.number(Subject(number, *names, address, *RESOURCES[resource]))
     verdicts: list[Any] = [("admitted", None)]
     table = np.zeros(int(decided.verdict.max()) + 1, dtype=np.int64)
     for number, verdict in decided.verdicts().items():

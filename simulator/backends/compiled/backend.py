@@ -278,9 +278,8 @@ class _Writer:
             asked.ip,
             asked.method,
             asked.path,
-            self._book.view.counters(asked),
         )
-        return self._book.recorder.subjects.number(row)
+        return self._book.recorder.subjects.number(row, self._book.view.counted(asked))
 
     def write(self, count: int) -> None:
         """Take the rows of the run's last step, and write what is answered."""
@@ -328,11 +327,7 @@ class _Writer:
         self._hand_on()
         assert not self._held, "every row is answered before the end"
         sim, tally = self._run.sim, self._book.tally
-        for subject, (ended, well) in zip(
-            self._subjects, sim.ended[: len(self._subjects)].tolist(), strict=True
-        ):
-            if ended:
-                tally.requests_ended(subject, ended, well)
+        tally.requests_ended(*sim.ended[: len(self._subjects)].sum(axis=0).tolist())
         for clause, count in self._run.limiter.shadow_requests().items():
             tally.add_shadow_requests(clause, count)
 

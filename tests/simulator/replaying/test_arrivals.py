@@ -17,7 +17,7 @@ from simulator.replaying import (
     Arrivals,
     Party,
     _arrivals,
-    _parties,
+    _numbering,
     make_arrivals,
     read_speed,
     replay,
@@ -130,8 +130,8 @@ def test_distinct_rows_are_told_apart_however_many_values_they_may_have(
     codes: list[tuple[int, ...]], widest: int
 ) -> None:
     columns = [np.array(column, dtype=np.int32) for column in zip(*codes, strict=True)]
-    with mock.patch.object(_parties, "_WIDEST", widest):
-        number, first = _parties._distinct(columns)
+    with mock.patch.object(_numbering, "_WIDEST", widest):
+        number, first = _numbering.distinct(columns)
     distinct = list(dict.fromkeys(codes))
     assert number.tolist() == [distinct.index(row) for row in codes]
     assert first.tolist() == [codes.index(row) for row in distinct]

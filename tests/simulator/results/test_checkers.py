@@ -26,10 +26,8 @@ def _book(rows: list[Row], *, chunk_rows: int = 3, profile: LimitsProfile | None
     )
     for t_ns, key, outcome, rule, wait_ns in rows:
         asking = Asking("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
-        subject = Subject(
-            0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize", book.view.counters(asking)
-        )
-        number = book.recorder.subjects.number(subject)
+        subject = Subject(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
+        number = book.recorder.subjects.number(subject, book.view.counted(asking))
         verdict = book.recorder.verdicts.number(outcome, rule)
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns if outcome == "delayed" else 0)
     return book.close()

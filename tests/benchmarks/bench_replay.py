@@ -1,9 +1,10 @@
 """Replay of files: rate, and memory that is flat in the number of requests, up to 10^8 with BIG=1.
 
 Each size is replayed in a process of its own, compiled, with every column written, hashed, tallied
-and checked and the page written, as `simulator replay --out` does. Two kinds of file: a log of
-lines in the combined format, whose parsing is most of the work, and a Parquet file whose rows stand
-up to five seconds out of order, so that runs are sorted on disk and merged.
+and checked and the page written, as `simulator replay --out` does. Three kinds of file: a log of
+lines in the combined format, whose parsing is most of the work; a Parquet file whose rows stand up
+to five seconds out of order, so that runs are sorted on disk and merged; and one of nearly as many
+(key, address, path) as requests, where memory follows those and the limits' counters of them.
 """
 
 import datetime as dt
@@ -26,6 +27,7 @@ _ADDRESSES: Final = 2_000
 _PATHS: Final = ("/tokenize", "/tokens", "/tokens/search", "/me")
 _ROWS_A_SECOND: Final = 1_000
 _PIECE: Final = 1 << 18
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
 _START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _LINE: Final = (
     '{ip} - - [{stamp}] "POST {path} HTTP/1.1" 200 {size} "https://example.test/" '
@@ -38,6 +40,7 @@ def main(*, big: bool = False) -> None:
     for kind, sizes in (
         ("combined", (1_000_000, *(4_000_000,) * big)),
         ("parquet", (1_000_000, 10_000_000, *(100_000_000,) * big)),
+        ("diverse", (1_000_000, *(10_000_000,) * big)),
     ):
         for rows in sizes:
             with tempfile.TemporaryDirectory() as name:
@@ -79,9 +82,31 @@ def _write_rows(file: Path, rows: int) -> None:
             writer.write_table(pa.table(columns, schema=schema))
 
 
+def _write_diverse(file: Path, rows: int) -> None:
+    chance = np.random.Generator(np.random.Philox(1))
+    names = [
+        [f"key text {n:05d}" for n in range(5_000)],
+        [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(200_000)],
+        [f"/tokens/{n:05d}" for n in range(1_000)],
+    ]
+    schema = pa.schema({"t_ns": pa.int64(), "key": _NAME, "ip": _NAME, "path": _NAME})
+    gap_ns = 10**9 // _ROWS_A_SECOND
+    with pq.ParquetWriter(file, schema) as writer:
+        for first in range(0, rows, _PIECE):
+            t_ns = np.arange(first, min(first + _PIECE, rows)) * gap_ns
+            told = [
+                pa.DictionaryArray.from_arrays(
+                    chance.integers(0, len(known), len(t_ns)).astype(np.int32), known
+                )
+                for known in names
+            ]
+            writer.write_table(pa.table([pa.array(t_ns), *told], schema=schema))
+
+
 _WRITERS: Final[dict[str, Callable[[Path, int], None]]] = {
     "combined": _write_lines,
     "parquet": _write_rows,
+    "diverse": _write_diverse,
 }
 
 
@@ -105,7 +130,7 @@ def _replay(kind: str, file: Path) -> None:
 
 if __name__ == "__main__":
     _step, _kind, _rows, _folder = sys.argv[1:]
-    _file = Path(_folder) / {"combined": "access.log", "parquet": "rows.parquet"}[_kind]
+    _file = Path(_folder) / ("access.log" if _kind == "combined" else "rows.parquet")
     if _step == "write":
         _WRITERS[_kind](_file, int(_rows))
     else:

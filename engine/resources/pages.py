@@ -11,7 +11,9 @@ from engine.errors import did_you_mean
 from engine.messages import Problem
 from engine.model import LogEntry, Token
 from engine.resources.context import Context
+from engine.resources.forms import pointer
 from engine.store import Document, cursor
+from engine.tokens.rules import Faults
 
 __all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "check_filters", "instant_ns", "page_of"]
 
@@ -65,15 +67,15 @@ def check_filters(query: Mapping[str, str], *names: str, prefix: str | None = No
     name begin with.
     """
     known = ("size", "start", *names)
-    errors = {
-        "/" + name.replace("~", "~0").replace("/", "~1"): [
-            "is no filter of this list" + did_you_mean(name, known)
-        ]
-        for name in query
-        if name not in known and (prefix is None or not name.startswith(prefix))
-    }
-    if errors:
-        raise Problem(400, "The list has no such filter.", errors=errors)
+    faults = Faults()
+    for name in query:
+        if name in known or (prefix is not None and name.startswith(prefix)):
+            continue
+        if faults.is_full:  # to compare each with what was meant takes seconds
+            break
+        faults.add(pointer(name), "is no filter of this list" + did_you_mean(name, known))
+    if faults:
+        raise Problem(400, "The list has no such filter.", errors=faults)
 
 
 def page_of(

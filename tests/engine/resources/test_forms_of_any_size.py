@@ -1,0 +1,145 @@
+"""A management request of any size is answered at once, and by an answer that is not much larger.
+
+Four million bytes hold a million permissions that are none, or half a million fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import orjson
+import pytest
+from jsonschema import ValidationError
+
+from engine.identity import PERMISSIONS
+from engine.resources import form_keywords
+from engine.resources.forms import Form, object_schema
+from tests.engine.deployment import Deployment
+
+MANY = 5_000
+
+
+class Watched(list[Any]):
+    """An array that counts how often something of it is looked at."""
+
+    looked = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looked += 1
+        return super().__getitem__(place)
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every fault that our own keywords found."""
+    made: list[object] = []
+
+    def counted(*given: Any, **more: Any) -> object:
+        made.append(given)
+        return ValidationError(*given, **more)
+
+    monkeypatch.setattr(form_keywords, "ValidationError", counted)
+    return made
+
+
+def _application(**more: Any) -> dict[str, Any]:
+    return {"name": "a", "kind": "private", **more}
+
+
+def _grants(*permissions: str) -> list[dict[str, Any]]:
+    return [{"container": "/", "permissions": list(permissions)}]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_d_permissions_an_array_that_is_too_long_is_not_looked_into(*, right: bool) -> None:
+    """D-PERMISSIONS, D-PROBLEM: its length is the fault, whatever stands in it."""
+    form = Form(object_schema({"a": {"type": "array", "maxItems": 32, "items": {"enum": ["x"]}}}))
+    array = Watched(["x" if right else "y"] * MANY)
+    with pytest.raises(Exception, match="not of the form") as caught:
+        form.check({"a": array})
+    assert getattr(caught.value, "errors", {}) == {"/a": ["must hold at most 32 items"]}
+    assert array.looked == 0
+
+
+def test_d_permissions_many_wrong_ones_are_told_apart_from_nothing(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-PERMISSIONS: what was meant is not looked for, and the answer is small."""
+    asked: list[str] = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda word, *_, **__: asked.append(word))
+    key = acme.principal({"application:create"}, "management")[1]
+    wrong = [f"token:creat{number}" for number in range(MANY)]
+    answer = acme.ask("POST", "/applications", _application(grants=_grants(*wrong)), key=key)
+    assert answer.status == 400
+    assert answer.body["errors"] == {
+        "/grants/0/permissions": [f"must hold at most {len(PERMISSIONS)} items"]
+    }
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _application(**{f"field {number}": 1 for number in range(MANY)}),
+        _application(grants=[{f"field {number}": 1 for number in range(MANY)}]),
+    ],
+)
+def test_d_unknown_so_many_faults_are_looked_for_as_are_named(
+    acme: Deployment, found: list[object], body: dict[str, Any]
+) -> None:
+    """D-PROBLEM, D-UNKNOWN: a thousand are named, and one more tells that there are others."""
+    key = acme.principal({"application:create"}, "management")[1]
+    answer = acme.ask("POST", "/applications", body, key=key)
+    assert answer.status == 400
+    assert answer.body["detail"].endswith(" The first 1000 faults are named.")
+    assert len(answer.body["errors"]) == 1_000
+    assert len(found) == 1_001
+
+
+def test_d_reactor_values_of_the_right_type_need_no_more_than_that(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-REACTOR, D-SIZE: a body may hold half a million values; each had a validator of its own."""
+    descents: list[object] = []
+    form = Form(
+        object_schema({"c": {"type": "object", "additionalProperties": {"type": "string"}}})
+    )
+    usual = type(form._validator).descend
+
+    def counted(own: Any, value: Any, *rest: Any, **more: Any) -> Any:
+        descents.append(value)
+        return usual(own, value, *rest, **more)
+
+    monkeypatch.setattr(type(form._validator), "descend", counted)
+    values = {f"v{number}": "x" for number in range(MANY)}
+    assert form.check({"c": values}) == {"c": values}
+    assert len(descents) == 1
+    key = acme.key_with("reactor:create")
+    body = {"name": "r", "code": "c", "configuration": {**values, "odd": 1, "a/b": None}}
+    errors = acme.ask("POST", "/reactors", body, key=key).body["errors"]
+    assert errors == {
+        "/configuration/odd": ["must be string"],
+        "/configuration/a~1b": ["must be string"],
+    }
+
+
+def test_d_list_filters_that_are_none_are_named_a_thousand_times(acme: Deployment) -> None:
+    """D-LIST: a query from Python may have any length."""
+    query = "&".join(f"filter{number}=1" for number in range(MANY))
+    answer = acme.ask("GET", f"/tokens?{query}")
+    assert answer.status == 400
+    assert len(answer.body["errors"]) == 1_000
+
+
+def test_d_problem_each_field_that_is_missing_is_named(acme: Deployment) -> None:
+    """D-PROBLEM: the first that was missing was named as often as there were others."""
+    key = acme.principal({"application:create"}, "management")[1]
+    answer = acme.ask("POST", "/applications", {"grants": [{}]}, key=key)
+    assert answer.body["errors"] == {
+        "/grants/0/container": ["is required"],
+        "/grants/0/permissions": ["is required"],
+        "/kind": ["is required"],
+        "/name": ["is required"],
+    }
+    assert len(orjson.dumps(answer.body)) < 500

@@ -128,7 +128,10 @@ class TokensProfile:
         "both", "D-CARD-VIEW", "where a card record shows its mask", readings=("mask", "data")
     )
     plaintext_reads: bool = _choice(
-        False, "D-READ", "reads of /tokens show plaintext with token:read", readings=(True,)
+        False,
+        "D-READ",
+        "records of /tokens, POST too, show plaintext with token:read",
+        readings=(True,),
     )
     limit_counts: Literal["created", "elements"] = _choice(
         "created", "D-LIMIT-COUNT", "what Tokenize Limit counts", readings=("elements",)

@@ -119,21 +119,22 @@ def _merge(
     return [(draft, merged.get(token.id, token), found) for draft, token, found in made]
 
 
-def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: int) -> None:
-    """Log what tokenizing has changed, in one entry; nothing when it changed nothing (D-LOGS)."""
+def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: int) -> bool:
+    """Log what tokenizing has changed, in one entry; False when it changed nothing (D-LOGS)."""
     for _, token, deduplicated in made:
         if not deduplicated:
             context.log("token:create", "token", token.id, status)
-            return
+            return True
     if context.services.rules.dedup.record == "update_existing":
         for draft, token, _ in made:
             if draft.cvc is not None or draft.metadata or draft.search_indexes is not None:
                 context.log("token:update", "token", token.id, status)
-                return
+                return True
     for draft, _, _ in made:
         if draft.intent_id is not None:  # consumed, though it made no token
             context.log("token-intent:delete", "token-intent", draft.intent_id, status)
-            return
+            return True
+    return False
 
 
 def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:

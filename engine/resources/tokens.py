@@ -1,7 +1,7 @@
 """/tokens: one token at a time, and the lists of them.
 
 Their shapes are not shown by the seed (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE); the record
-is tokenize's, plus `containers`, and never plaintext (D-READ, REC-SECRET).
+is tokenize's, plus `containers`, and never plaintext unless the profile says so (D-READ).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.resources.search_query import parse_search
 from engine.store import TokenFilter
 from engine.tokens import index_message, record, walk_one
 from engine.tokens.patches import apply_change, validate_patch
+from engine.tokens.records import NO_PLAINTEXT
 
 __all__ = ["OPERATIONS"]
 
@@ -51,26 +52,33 @@ def _shown(token: Token, context: Context) -> dict[str, Any]:
     return record(token, rules, with_container=True)
 
 
-def _log_read(tokens: Iterable[Token], context: Context) -> None:
+def _shown_made(token: Token, context: Context, *, deduplicated: bool) -> dict[str, Any]:
+    """Return the record of a token that was asked to be made (REC-DEDUP-REDACT, D-READ)."""
+    shows = _shows_plaintext(token, context)
+    return record(
+        token,
+        context.services.rules,
+        deduplicated=deduplicated,
+        may_read=not deduplicated or context.caller.may("token:read", token.container),
+        with_container=True,
+        plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
+    )
+
+
+def _log_read(tokens: Iterable[Token], context: Context, status: int = 200) -> None:
     """Log that plaintext was read, in one entry (D-LOGS)."""
     for token in tokens:
         if _shows_plaintext(token, context):
-            context.log("token:read", "token", token.id, 200)
+            context.log("token:read", "token", token.id, status)
             return
 
 
 def _create(context: Context) -> Response:
     made = create_all(walk_one(context.json, context.services.rules), context)
     _, token, deduplicated = made[0]
-    log_made(made, context, 201)
-    may_read = not deduplicated or context.caller.may("token:read", token.container)
-    shown = record(
-        token,
-        context.services.rules,
-        deduplicated=deduplicated,
-        may_read=may_read,
-        with_container=True,
-    )
+    if not log_made(made, context, 201):
+        _log_read([token], context, 201)
+    shown = _shown_made(token, context, deduplicated=deduplicated)
     return Response(201, shown, {"Location": f"/tokens/{token.id}"})
 
 

@@ -186,7 +186,6 @@ def run_capacity(args: argparse.Namespace) -> int:
         keep=args.keep,
         fidelity=args.fidelity,
         replications=args.replications,
-        most_replications=max(20, args.replications),
         seed=seed,
         told=None if args.quiet else tell,
     )

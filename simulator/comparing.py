@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import pandas as pd
 
 from engine.errors import InputError
+from simulator.arguments import instance, takes
 from simulator.replicating import NONE_IS_0, Interval, interval_of, line_of
 from simulator.results import Result
 from simulator.results.choosing import refuse_missing
@@ -25,6 +26,7 @@ from simulator.scenario import METRICS
 __all__ = ["Comparison", "Difference", "compare"]
 
 _SLICES: Final = 20
+_RUN: Final = instance("a Result, or the path of a run's folder", Result, str, Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Comparison:
         return "not paired: the runs differ in length or warm-up, so there are no intervals"
 
 
+@takes(a=_RUN, b=_RUN)
 def compare(a: Result | str | Path, b: Result | str | Path) -> Comparison:
     """Compare two results, or two runs' folders; metrics that only one log tells are left out.
 

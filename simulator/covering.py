@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 from engine.clauses import CLAUSES, clause
 from engine.limits import LimitTable, Rule
 from engine.messages import Outcome
+from simulator.arguments import instance, optional, takes
 from simulator.covering_bounds import BOUNDS
 from simulator.results import Result
 from simulator.running import run
@@ -46,6 +47,7 @@ class CoverageLine:
     masked: bool = False
 
 
+@takes(table=optional(instance("a LimitTable", LimitTable)))
 def coverage(table: LimitTable | None = None) -> list[CoverageLine]:
     """Fire everything of a limit table, the seed's unless given, and every quota and bound."""
     table = LimitTable.default() if table is None else table

@@ -25,7 +25,7 @@ import numpy as np
 from engine.errors import InputError
 from simulator.backends import Fidelity, simulate
 from simulator.results import Result
-from simulator.results.measuring import measure_condition, subject_of
+from simulator.results.measuring import measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Scenario, dump, loads
 
 __all__ = [
@@ -99,15 +99,8 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     The overall ones, each client group's refused share, what each clause refused and how long it
     blocked, and whatever the scenario's thresholds are about.
     """
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     whole = result.metrics()
-    line = {
-        name: float(whole[metric.column].iloc[0])
-        if len(whole) and not pd.isna(whole[metric.column].iloc[0])
-        else float("nan")
-        for name, metric in METRICS.items()
-    }
+    line = {name: value_in(whole, name) for name in METRICS}
     grouped = bool(result.groups) and "client" in result.columns
     shares = dict(result.metrics("group")["refused_share"]) if grouped else {}
     for group in result.groups:

@@ -9,19 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from engine.errors import InputError
-from engine.files import parse_duration_ns
-from simulator.backends import Fidelity, seed_in_force, simulate
+from simulator.arguments import (
+    DURATION,
+    FLAG,
+    FOLDER,
+    Rule,
+    instance,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
+from simulator.backends import FIDELITIES, SEED, Fidelity, seed_in_force, simulate
 from simulator.progress import Progress, in_notebook, progress_bar
 from simulator.replicating import CONFIDENCE, Replication, intervals, replication_of, replicator
 from simulator.results import Result, check_out, out_folder
-from simulator.results.choosing import columns_to_keep, refuse_missing
+from simulator.results.choosing import COLUMNS, columns_to_keep, refuse_missing
 from simulator.results.measuring import columns_of, measure_condition, subject_of
 from simulator.scenario import Scenario, dump, load, loads
 
 __all__ = [
+    "SCENARIO",
     "ScenarioLike",
     "ThresholdLine",
     "judge",
@@ -34,6 +45,13 @@ __all__ = [
 
 ScenarioLike: TypeAlias = Scenario | str | Path
 """A scenario, the path of its file, the name of a built-in one, or its TOML text."""
+
+_SCENARIO_FILE: Final = instance(
+    "a Scenario, a file's path, the name of a built-in one, or TOML text", Scenario, str, Path
+)
+SCENARIO: Final = Rule(
+    _SCENARIO_FILE.words, lambda value: _is_toml(value) or _SCENARIO_FILE.holds(value)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +67,27 @@ def resolve(scenario: ScenarioLike) -> Scenario:
     """Return the scenario. Raises `InputError` with file:line:col where a file has a fault."""
     if isinstance(scenario, Scenario):
         return scenario
-    if not isinstance(scenario, str | Path):
-        raise InputError(
-            f"scenario = {type(scenario).__name__} must be a Scenario, a file's path, the name of"
-            " a built-in one, or TOML text"
-        )
-    if isinstance(scenario, str) and "\n" in scenario:
-        return loads(scenario)
+    if _is_toml(scenario):
+        return loads(str(scenario))
     return load(scenario)
 
 
+def _is_toml(given: object) -> bool:
+    return isinstance(given, str) and "\n" in given
+
+
+@takes(
+    scenario=SCENARIO,
+    fidelity=one_of(FIDELITIES),
+    seed=SEED,
+    warm_up=optional(DURATION, "the scenario's"),
+    replications=whole(1),
+    check=FLAG,
+    out=optional(FOLDER, "rows in memory"),
+    columns=COLUMNS,
+    force=FLAG,
+    progress=optional(FLAG),
+)
 def run(  # noqa: PLR0913 # reason: what a command has as flags
     scenario: ScenarioLike,
     *,
@@ -93,7 +122,9 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     >>> result.summary["totals"]["offered"] > 0, result.violations
     (True, ())
     """
-    warm_up_ns = parse_duration_ns(warm_up) if isinstance(warm_up, str) else warm_up
+    assert not isinstance(warm_up, str), "a text was read already"
+    if force and out is None:
+        raise InputError("force = True must go with out, a folder; without one nothing is replaced")
     found = resolve(scenario)
     shown = in_notebook() if progress is None else progress
     with progress_bar(found.duration_ns, quiet=not shown) as tell:
@@ -102,7 +133,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
             replications,
             fidelity=fidelity,
             seed=seed,
-            warm_up_ns=warm_up_ns,
+            warm_up_ns=warm_up,
             check=check,
             out=None if out is None else Path(out),
             columns=columns_to_keep(columns, out),
@@ -179,8 +210,6 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
 
     told: hears how many of the runs after the first are done. command: what repeats this run.
     """
-    if replications < 1:
-        raise InputError(f"replications = {replications} must be at least 1")
     if replications > 1 and columns is not None:
         raise InputError(
             f"columns = {','.join(columns)} must be left out with replications; intervals are of"

@@ -20,10 +20,21 @@ from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
-from simulator.backends import Fidelity, seed_in_force
+from simulator.arguments import (
+    FUNCTION,
+    TEXT,
+    Rule,
+    instance,
+    is_number,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
+from simulator.backends import FIDELITIES, SEED, Fidelity, seed_in_force
 from simulator.replicating import Interval, Replicator, interval_of, replicator
 from simulator.results.measuring import subject_of
-from simulator.running import ScenarioLike, resolve
+from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Condition, Scenario, Threshold, parse_condition, value_of, with_value
 
 __all__ = ["Capacity", "Trial", "capacity"]
@@ -32,6 +43,19 @@ Verdict: TypeAlias = Literal["keeps", "breaks", "open"]
 
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)
 _MOST_TRIALS: Final = 60
+_MOST_RUNS: Final = 20
+_SEED: Final = "seed"
+_BETWEEN: Final = Rule(
+    'the lowest and the highest value, such as (10, 500) or ("1/1s", "90/1s")',
+    lambda ends: (
+        isinstance(ends, list | tuple)
+        and len(ends) == 2
+        and all(isinstance(end, str) or is_number(end) for end in ends)
+    ),
+)
+_TOLERANCE: Final = Rule(
+    "a share of the value, from 0 to 1", lambda share: is_number(share) and 0 <= share <= 1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +82,18 @@ class Capacity:
     trials: list[Trial] = field(default_factory=list)
 
 
+@takes(
+    scenario=SCENARIO,
+    vary=TEXT,
+    between=_BETWEEN,
+    keep=instance("a condition such as 'refused_share <= 0.01'", str, Condition),
+    fidelity=one_of(FIDELITIES),
+    replications=whole(1),
+    most_replications=optional(whole(1)),
+    seed=SEED,
+    tolerance=_TOLERANCE,
+    told=optional(FUNCTION),
+)
 def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     scenario: ScenarioLike,
     *,
@@ -66,7 +102,7 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     keep: str | Condition,
     fidelity: Fidelity = "limits",
     replications: int = 5,
-    most_replications: int = 20,
+    most_replications: int | None = None,
     seed: int | None = None,
     tolerance: float = 0.01,
     told: Callable[[Trial], None] | None = None,
@@ -76,19 +112,29 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     vary: a path as in `with_value` (`clients.browsers.count`, `clients[0].arrivals.rate`).
     between: the lowest and the highest value: numbers, or texts that differ in their first number
         only (`"10/1s"`, `"90/1s"`). keep: such as `"refused_share <= 0.01"`.
-    replications, most_replications: runs a value at first, and at most. tolerance: bisection ends
-        at this share of the value; whole numbers end at neighbours. told: hears each trial.
+    replications, most_replications: runs a value at first, and at most; 20 unless given, or as
+        many as at first where those are more. tolerance: bisection ends at this share of the value;
+        whole numbers end at neighbours. told: hears each trial.
 
     Raises `InputError` for a path, values or a condition that cannot be.
     """
-    whole = resolve(scenario)
+    if vary.strip() == _SEED:
+        raise InputError(
+            "vary = 'seed' must be something else; every value is tried under the same seeds"
+        )
+    most = max(_MOST_RUNS, replications) if most_replications is None else most_replications
+    if most < replications:
+        raise InputError(
+            f"most_replications = {most} must be at least replications, {replications}; take more"
+        )
+    base = resolve(scenario)
     condition = parse_condition(keep) if isinstance(keep, str) else keep
     scale = _Scale(str(between[0]), str(between[1]))
     found = Capacity(vary, str(condition))
     with replicator() as player:
         search = _Search(
-            whole, vary, condition, scale, player, fidelity,
-            (replications, most_replications), seed_in_force(whole, seed),
+            base, vary, condition, scale, player, fidelity,
+            (replications, most), seed_in_force(base, seed),
         )  # fmt: skip
 
         def tried(number: Fraction) -> Verdict:
@@ -169,7 +215,8 @@ class _Scale:
             return None if near or middle in {low, high} else middle
         if high - low <= Fraction(tolerance) * max(low, high - low if low == 0 else low):
             return None
-        return Fraction(f"{float((low + high) / 2):.6g}")
+        middle = Fraction(f"{float((low + high) / 2):.6g}")
+        return None if middle in {low, high} else middle
 
 
 class _Search:

@@ -5,23 +5,28 @@ What it is not: several runs, files or thresholds; those are `simulator.running`
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError
 from engine.files import format_duration
+from simulator.arguments import Rule, optional, whole
 from simulator.backends.needing_bodies import needs_bodies
 from simulator.progress import Progress
 from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.traffic.population import populate
 
-__all__ = ["FIDELITIES", "Fidelity", "seed_in_force", "simulate"]
+__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
+
+_SEEDS: Final = whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 64)
+"""Replications count up from a seed, so it may lie a little above what a scenario may say."""
+
+SEED: Final[Rule] = optional(_SEEDS, "the scenario's")
 
 
 def simulate(  # reason: what a run is told
@@ -77,19 +82,9 @@ def simulate(  # reason: what a run is told
 
 
 def seed_in_force(scenario: Scenario, asked: object = None) -> int:
-    """Return the seed of a run, the scenario's unless asked; raises `InputError` for what is none.
-
-    Replications count up from it, so it may lie a little above what a scenario may say.
-    """
-    if asked is None:
-        return scenario.seed
-    try:
-        seed = operator.index(asked)  # type: ignore[arg-type] # reason: what is no whole number raises
-    except TypeError:
-        seed = -1
-    if not 0 <= seed < 1 << 64:
-        raise InputError(f"seed = {asked!r} must be a whole number from 0 to 2^63 - 1")
-    return seed
+    """Return the seed of a run, the scenario's unless asked; `InputError` for what is none."""
+    seed: int | None = SEED.read("seed", asked)
+    return scenario.seed if seed is None else seed
 
 
 def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:

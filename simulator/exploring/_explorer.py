@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import html
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Algorithm
+from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.backends import simulate
 from simulator.backends.compiled import cannot_play, warm_up
 from simulator.exploring._picture import picture
 from simulator.results import Result
-from simulator.running import ScenarioLike, resolve
+from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Scenario, limits_of, profile_of, with_value
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
 
@@ -26,6 +28,10 @@ __all__ = ["Explorer", "Knob", "explore"]
 
 _ALGORITHM: Final = "choices.limits.algorithm"
 _WIDER: Final = 4
+_VALUES: Final = Rule(
+    'paths in the scenario, each with a value, such as {"clients.browsers.count": 3}',
+    lambda values: isinstance(values, Mapping) and all(map(TEXT.holds, values)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +71,15 @@ class Explorer:
         self.static = picture(base, "as it stands")
         self._widget: Any = None
 
-    def play(self, values: dict[str, Any] | None = None) -> Result:
+    @takes(values=optional(_VALUES))
+    def play(self, values: Mapping[str, Any] | None = None) -> Result:
         """Run the scenario with some values changed, by path, and return the result."""
         scenario = self.scenario
         for path, value in (values or {}).items():
             scenario = with_value(scenario, path, value)
         return simulate(scenario, fidelity="compiled", check=False)
 
-    def draw(self, values: dict[str, Any] | None = None) -> str:
+    def draw(self, values: Mapping[str, Any] | None = None) -> str:
         """Return the picture with some values changed; a fault as one line."""
         try:
             return picture(self.play(values), "with these values")
@@ -93,6 +100,7 @@ class Explorer:
         return data
 
 
+@takes(scenario=SCENARIO)
 def explore(scenario: ScenarioLike) -> Explorer:
     """Return sliders over a scenario, to be the last line of a notebook's cell.
 

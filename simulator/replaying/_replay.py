@@ -16,23 +16,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.model import TenantKind
 from engine.profile import Profile
+from simulator.arguments import (
+    FLAG,
+    FOLDER,
+    FUNCTION,
+    TEXT,
+    TEXTS,
+    Rule,
+    instance,
+    is_number,
+    may_be_a_path,
+    one_of,
+    optional,
+    takes,
+)
 from simulator.replaying._arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.replaying._comparing import Comparison
 from simulator.replaying._deciding import FIDELITIES, Decisions, Fidelity, Progress, decide
 from simulator.replaying._summing import log_summary, run_name
 from simulator.replaying._writing import OPEN_END_NS, Writer
 from simulator.results import Result, RunBook, RunHeader, out_folder
-from simulator.results.choosing import columns_to_keep
-from simulator.traffic.logs import KINDS, Format, Kind, LogMap, LogStream, stream_log
+from simulator.results.choosing import COLUMNS, columns_to_keep
+from simulator.traffic.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
 
-__all__ = ["DEFAULT_KIND", "SEED", "replay"]
+__all__ = ["DEFAULT_KIND", "DEFAULT_TENANT", "SEED", "replay"]
 
 DEFAULT_KIND: Final[Kind] = "public"
 """Many addresses behind one key is what a public key in a web page looks like."""
+
+DEFAULT_TENANT: Final[TenantKind] = "production"
 
 DEFAULT: Final = "default"
 """The built-in limit table, wherever a replay names or takes one."""
@@ -42,7 +58,40 @@ SEED: Final = 0
 
 _PSEUDONYM_KEY_BYTES: Final = 32
 
+_TABLE: Final = instance(f"a LimitTable, a file's path or {DEFAULT!r}", LimitTable, str, Path)
+_PROFILE: Final = instance("a Profile or a file's path", Profile, str, Path)
+_MAP: Final = instance("a LogMap or a file's path", LogMap, str, Path)
+_LOG: Final = Rule(
+    "a log's path, or a frame that Arrow can read",
+    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
+)
+_TOO_FAST: Final = 10**12
+_SPEED: Final = Rule(
+    "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
+    lambda speed: isinstance(speed, str) or (is_number(speed) and 0 < speed < _TOO_FAST),
+)
 
+
+@takes(
+    source=_LOG,
+    limits=optional(_TABLE),
+    against=optional(_TABLE),
+    profile=optional(_PROFILE),
+    as_kind=optional(one_of(KINDS)),
+    map=optional(_MAP),
+    format=optional(one_of(FORMATS)),
+    tenant=optional(one_of(get_args(TenantKind))),
+    time_column=optional(TEXT),
+    speed=_SPEED,
+    pseudonymise=FLAG,
+    fidelity=one_of(FIDELITIES),
+    check=FLAG,
+    out=optional(FOLDER),
+    columns=COLUMNS,
+    force=FLAG,
+    progress=optional(FUNCTION),
+    command=TEXTS,
+)
 def replay(  # noqa: PLR0913 # reason: the command's own options
     source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
     *,
@@ -52,7 +101,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     as_kind: Kind | None = None,
     map: LogMap | str | Path | None = None,  # noqa: A002 # reason: the command's own word for it
     format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
-    tenant: TenantKind = "production",
+    tenant: TenantKind | None = None,
     time_column: str | None = None,
     speed: str | int | Fraction = 1,
     pseudonymise: bool = False,
@@ -73,7 +122,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
         loses by `limits`.
     as_kind: the kind of every key of which the log says nothing; `public` unless given.
     map: which field of the log says what (`simulator.traffic.logs.LogMap`).
-    tenant: kind of the tenant of which the log says nothing.
+    tenant: kind of the tenant of which the log says nothing; `production` unless given.
     speed: instants are floor((t − t0) / speed), exactly.
     pseudonymise: addresses and keys become keyed hashes, under a key that nobody keeps.
     fidelity: `limits` decides alone, `compiled` alike in one pass, `engine` runs each whole.
@@ -83,9 +132,11 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
 
     Raises `InputError` for a log, a map, limits or columns that cannot be used.
     """
+    if force and out is None:
+        raise InputError("force = True must go with out, a folder; without one nothing is replaced")
     setting = _Setting(
-        limits=_table("limits", limits),
-        old_limits=None if against is None else _table("against", against),
+        limits=_table(limits),
+        old_limits=None if against is None else _table(against),
         profile=_profile(profile),
         log_map=_log_map(map),
         as_kind=as_kind,
@@ -122,7 +173,7 @@ class _Setting:
     profile: Profile
     log_map: LogMap | None
     as_kind: Kind | None
-    tenant: TenantKind
+    tenant: TenantKind | None
     speed: Fraction
     pseudonymise: bool
     fidelity: Fidelity
@@ -133,24 +184,17 @@ class _Setting:
 
     def check(self) -> None:
         """Raise `InputError` where the options do not fit together."""
-        kind = self.as_kind
-        if kind is not None and kind not in KINDS:
-            raise InputError(
-                f"as_kind = {kind!r} must be one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"
-            )
-        for name, given, words in (
-            ("tenant", self.tenant, get_args(TenantKind)),
-            ("fidelity", self.fidelity, FIDELITIES),
-        ):
-            if given not in words:
-                raise InputError(f"{name} = {given!r} must be one of {', '.join(words)}")
         if self.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
             raise InputError(
                 'counted_statuses = "success" must go with fidelity engine; the limits alone know'
                 " no status"
             )
-        if self._mapped("application_kind") and kind is not None:
-            raise InputError(f"as_kind = {kind!r} must be left out; the map says application_kind")
+        for name, given, target in (
+            ("as_kind", self.as_kind, "application_kind"),
+            ("tenant", self.tenant, "tenant_kind"),
+        ):
+            if given is not None and self._mapped(target):
+                raise InputError(f"{name} = {given!r} must be left out; the map says {target}")
 
     def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
         """Read the log; return its requests as this replay takes them."""
@@ -158,7 +202,7 @@ class _Setting:
         return make_arrivals(
             log,
             kind=self.as_kind or DEFAULT_KIND,
-            tenant_kind=self.tenant,
+            tenant_kind=self.tenant or DEFAULT_TENANT,
             speed=self.speed,
             pseudonym_key=key,
             folder=folder,
@@ -177,7 +221,7 @@ class _Setting:
         return {
             "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
             "map": None if self.log_map is None else self.log_map.name,
-            "tenant": None if self._mapped("tenant_kind") else self.tenant,
+            "tenant": None if self._mapped("tenant_kind") else self.tenant or DEFAULT_TENANT,
             "speed": speed_text(self.speed),
             "pseudonymised": self.pseudonymise,
         }
@@ -230,13 +274,13 @@ def _finish(writer: Writer, extra: Mapping[str, Any], folder: Path | None) -> Re
     return result
 
 
-def _table(what: str, limits: LimitTable | str | Path | None) -> LimitTable:
+def _table(limits: LimitTable | str | Path | None) -> LimitTable:
     """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
     if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
         return LimitTable.default()
     if isinstance(limits, LimitTable):
         return limits
-    return LimitTable.from_toml(_path(what, limits, f"a LimitTable, a file's path or {DEFAULT!r}"))
+    return LimitTable.from_toml(limits)
 
 
 def _profile(profile: Profile | str | Path | None) -> Profile:
@@ -244,20 +288,13 @@ def _profile(profile: Profile | str | Path | None) -> Profile:
         return Profile()
     if isinstance(profile, Profile):
         return profile
-    return Profile.from_toml(_path("profile", profile, "a Profile or a file's path"))
+    return Profile.from_toml(profile)
 
 
 def _log_map(log_map: LogMap | str | Path | None) -> LogMap | None:
     if isinstance(log_map, LogMap | None):
         return log_map
-    return LogMap.read(_path("map", log_map, "a LogMap or a file's path"))
-
-
-def _path(what: str, given: object, may_be: str) -> str | Path:
-    """Return what was given where it is a path; else raises `InputError`: what may be given."""
-    if not isinstance(given, str | Path):
-        raise InputError(f"{what} = {type(given).__name__} must be {may_be}")
-    return given
+    return LogMap.read(log_map)
 
 
 def _stages(

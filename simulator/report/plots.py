@@ -14,6 +14,7 @@ import altair as alt
 import pandas as pd
 import pyarrow as pa
 
+from simulator.arguments import takes, whole
 from simulator.report._findings import PARTS, Findings, gather, histogram
 from simulator.results.choosing import refuse_missing
 
@@ -56,6 +57,7 @@ class Plots:
         self._in_log_time = replayed is not None and replayed["speed"] == "1"
         self._ends = ["from:T", "to:T"] if self._in_log_time else ["from:Q", "to:Q"]
 
+    @takes(bins=whole(1))
     def timeline(self, bins: int = 180) -> alt.Chart:
         """Requests over time, stacked by what became of them: let in, or refused by a clause."""
         found = self._findings("timeline", bins)
@@ -86,6 +88,7 @@ class Plots:
         )
         return chart
 
+    @takes(rows=whole(1))
     def shut_out(self, rows: int = _ROWS) -> alt.Chart:
         """Who was shut out, when and for how long: the parties that were longest, as bars."""
         found = self._findings("parties")

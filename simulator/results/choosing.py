@@ -13,10 +13,12 @@ from typing import Final
 import pyarrow as pa
 
 from engine.errors import InputError, did_you_mean
+from simulator.arguments import Rule, optional
 from simulator.results.rows import SCHEMA
 
 __all__ = [
     "ALL",
+    "COLUMNS",
     "COLUMN_SETS",
     "choose_columns",
     "columns_to_keep",
@@ -32,6 +34,16 @@ COLUMN_SETS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Words that stand for several columns; others may be listed beside them."""
 
+COLUMNS: Final = optional(
+    Rule(
+        "names of columns, listed or with commas",
+        lambda asked: (
+            isinstance(asked, str)
+            or (isinstance(asked, list | tuple) and all(isinstance(word, str) for word in asked))
+        ),
+    )
+)
+
 
 def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the columns that are asked for, in the file's order; None where it is all of them.
@@ -46,9 +58,8 @@ def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """
     if asked is None:
         return None
+    COLUMNS.read("columns", asked)
     words = asked.split(",") if isinstance(asked, str) else asked
-    if not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):  # type: ignore[redundant-expr] # reason: a notebook's cell may hand in anything
-        raise InputError(f"columns = {asked!r} must be names of columns, listed or with commas")
     kept: set[str] = set()
     for word in map(str.strip, words):
         if word not in COLUMN_SETS and word not in SCHEMA.names:

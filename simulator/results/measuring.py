@@ -19,7 +19,7 @@ from simulator.scenario.conditions import METRICS, Condition
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["columns_of", "measure", "measure_condition", "subject_of"]
+__all__ = ["columns_of", "measure", "measure_condition", "subject_of", "value_in"]
 
 _NAN: Final = float("nan")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
@@ -50,13 +50,13 @@ def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
     if by_rule and metric in _REPORTED:
-        return _value(result.metrics(where=narrowed), metric)
+        return value_in(result.metrics(where=narrowed), metric)
     whole = result.metrics(where=where)
     if by_rule and metric == "refused_share":
-        offered = _value(whole, "offered")
-        refused = _value(result.metrics(where=narrowed), "refused")
+        offered = value_in(whole, "offered")
+        refused = value_in(result.metrics(where=narrowed), "refused")
         return refused / offered if offered else _NAN
-    return _value(whole, metric)
+    return value_in(whole, metric)
 
 
 def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:
@@ -84,7 +84,8 @@ def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
     return where
 
 
-def _value(frame: pd.DataFrame, metric: str) -> float:
+def value_in(frame: pd.DataFrame, metric: str) -> float:
+    """Return a metric's value in a frame of one line; of no rows a count is 0, all else NaN."""
     if not len(frame):
         return 0.0 if metric in _COUNTS else _NAN
     import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes

@@ -18,6 +18,7 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
+from simulator.arguments import Rule, shown, whole
 from simulator.results.block_times import BlockTimes
 from simulator.results.choosing import missing, refuse_missing
 from simulator.results.metric_rows import BatchRows
@@ -25,7 +26,7 @@ from simulator.results.metric_rows import BatchRows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DIMENSIONS", "EXACT_ROWS", "NEEDS", "column_of", "metrics_of"]
+__all__ = ["BY", "DIMENSIONS", "EXACT_ROWS", "NEEDS", "WHERE", "column_of", "metrics_of"]
 
 DIMENSIONS: Final = (
     "client",
@@ -39,6 +40,20 @@ DIMENSIONS: Final = (
     "clause",
     "rule",
     "time",
+)
+_NUMBERED: Final = ("client", "time")
+"""Dimensions whose values are numbers; those of the others are texts."""
+BY: Final = Rule(
+    "a dimension, or a list of them",
+    lambda by: (
+        isinstance(by, str)
+        or (isinstance(by, list | tuple) and all(isinstance(name, str) for name in by))
+    ),
+)
+WHERE: Final = Rule(
+    'dimensions with the value of each, such as {"key": "key-0001"}',
+    lambda where: isinstance(where, Mapping) and all(isinstance(name, str) for name in where),
+    dict,
 )
 EXACT_ROWS: Final = 1 << 20
 QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -58,6 +73,8 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "fairness": ("client", "outcome"),
 }
 """Metric → the columns of the rows that it is made of."""
+_NUMBER: Final = whole(0)
+_NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
 _BAD_STATUS: Final = 400
 
@@ -146,11 +163,16 @@ def _dimensions(
 ) -> list[str]:
     """Return the dimensions of `by`; raises `InputError` for what is none."""
     names = [by] if isinstance(by, str) else list(by)
-    for name in (*names, *where):
-        if name not in DIMENSIONS:
-            raise InputError(f"by = {name!r} must be a dimension{did_you_mean(name, DIMENSIONS)}")
-    if "time" in names and (bin_ns is None or bin_ns <= 0):
-        raise InputError("bin_ns is missing; by = 'time' needs the width of a bin")
+    for what, asked in (("by", names), ("where", where)):
+        for name in asked:
+            if name not in DIMENSIONS:
+                hint = did_you_mean(name, DIMENSIONS)
+                raise InputError(f"{what} = {shown(name)} must be a dimension{hint}")
+    for name, value in where.items():
+        rule = _NUMBER if name in _NUMBERED else _NAME
+        rule.read(f"where[{name!r}]", value)
+    if "time" in (*names, *where):
+        whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
     return names
 
 

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError
-from engine.files import format_duration, parse_duration_ns
+from engine.files import format_duration
+from simulator.arguments import DURATION, FLAG, FOLDER, optional, takes
 from simulator.results.checkers import Violation
-from simulator.results.choosing import choose_columns, refuse_missing
+from simulator.results.choosing import COLUMNS, choose_columns, refuse_missing
 from simulator.results.folder import out_folder
-from simulator.results.metrics import EXACT_ROWS, metrics_of
+from simulator.results.metrics import BY, EXACT_ROWS, WHERE, metrics_of
 from simulator.results.storing import REQUESTS_FILE, write_table
 from simulator.results.tally import Tally
 
@@ -63,6 +64,7 @@ class Result:
         self._table = table
 
     @classmethod
+    @takes(folder=FOLDER)
     def load(cls, folder: str | Path) -> Result:
         """Return the result that a run's folder holds. Raises `InputError` when it holds none."""
         folder = Path(folder)
@@ -135,6 +137,7 @@ class Result:
         found = self.summary.get("replications", {}).get("intervals", {})
         return pd.DataFrame.from_dict(found, orient="index", columns=["mean", "low", "high"])
 
+    @takes(by=BY, bin=optional(DURATION), where=optional(WHERE))
     def metrics(
         self,
         by: str | Sequence[str] = (),
@@ -153,12 +156,16 @@ class Result:
 
         Raises `InputError` for an unknown dimension, and for one whose column is not kept.
         """
+        assert not isinstance(bin, str), "a text was read already"
+        asked = ((by,) if isinstance(by, str) else tuple(by)) + tuple(where or ())
+        if bin is not None and "time" not in asked:
+            raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
         return metrics_of(
             self.batches(),
             by,
             end_ns=self.summary["duration_ns"],
             start_ns=self.summary["warm_up_ns"],
-            bin_ns=parse_duration_ns(bin) if isinstance(bin, str) else bin,
+            bin_ns=bin,
             groups=self.groups,
             where=where,
             counters=self.summary.get("counters"),
@@ -188,6 +195,7 @@ class Result:
         if self.scenario_text is not None:
             (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
 
+    @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)
     def save(
         self,
         folder: str | Path,

@@ -27,6 +27,7 @@ from engine.files import (
     to_plain,
     to_toml,
 )
+from simulator.arguments import instance, takes
 from simulator.scenario.checking import check
 from simulator.scenario.model import Scenario
 
@@ -46,6 +47,7 @@ _ANSWER: Final = "Answer:"
 _WIDTH: Final = 98
 
 
+@takes(source=instance("a file's path, or the name of a built-in scenario", str, Path))
 def load(source: str | Path) -> Scenario:
     """Return a scenario from a file, or a built-in one by its name.
 

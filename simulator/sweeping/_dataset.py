@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError
+from simulator.arguments import FOLDER, takes
 from simulator.replicating import NONE_IS_0
 
 __all__ = ["SPEC_FILE", "done_runs", "load_sweep", "open_folder", "write_row"]
@@ -71,6 +72,7 @@ def write_row(folder: Path, row: dict[str, Any]) -> None:
         (place / f"failed-{row['replication']:06d}.parquet").unlink(missing_ok=True)
 
 
+@takes(folder=FOLDER)
 def load_sweep(folder: str | Path) -> pd.DataFrame:
     """Return a sweep as a frame, a row a run in order of point and replication.
 

@@ -13,15 +13,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import pandas as pd
+
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
+from simulator.arguments import TEXT, Rule
 from simulator.scenario import value_of
 
-__all__ = ["Point", "Span", "points_of", "read_axis", "read_sample"]
+__all__ = ["AXES", "Point", "Span", "points_of", "read_axis", "read_sample"]
 
 Point: TypeAlias = dict[str, Any]
 """Path in the scenario → value, as a file would hold it."""
 
+AXES: Final = Rule(
+    "paths in the scenario, each with a list of values that is not empty, or with a text such as"
+    ' "10/10s..100/10s"',
+    lambda axes: (
+        isinstance(axes, Mapping)
+        and all(map(TEXT.holds, axes))
+        and all(TEXT.holds(values) or _is_list(values) for values in axes.values())
+    ),
+    lambda axes: {path: _listed(values) for path, values in axes.items()},
+)
 _SAMPLE: Final = re.compile(r"lhs:([1-9]\d{0,5})")
 
 
@@ -94,6 +108,18 @@ def points_of(
         for row in shares
     ]
     return [point | values for point in grid for values in drawn]
+
+
+def _is_list(values: object) -> bool:
+    return isinstance(values, list | tuple | range | np.ndarray | pd.Series) and len(values) > 0
+
+
+def _listed(values: Any) -> str | list[Any]:  # noqa: ANN401 # reason: a text or any kind of list
+    """Return a text as it is, and the values of a list as plain Python has them."""
+    if isinstance(values, str):
+        return values
+    plain = values.tolist() if isinstance(values, np.ndarray | pd.Series) else list(values)
+    return [value.item() if isinstance(value, np.generic) else value for value in plain]
 
 
 def _span(text: str, low: str, high: str) -> Span:

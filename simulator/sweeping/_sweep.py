@@ -13,19 +13,33 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.backends import Fidelity, seed_in_force
-from simulator.running import ScenarioLike, resolve
+from simulator.arguments import FOLDER, FUNCTION, TEXT, one_of, optional, takes, whole
+from simulator.backends import FIDELITIES, SEED, Fidelity, seed_in_force
+from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
-from simulator.sweeping._space import Point, Span, points_of, read_axis, read_sample
+from simulator.sweeping._space import AXES, Point, Span, points_of, read_axis, read_sample
 from simulator.sweeping._tasks import Task, play_task
 from simulator.sweeping._workers import play_all, workers_of
 
 __all__ = ["sweep", "tasks_of"]
 
 _WRITTEN: Final = "written"
+_SEED: Final = "seed"
 
 
+@takes(
+    scenario=SCENARIO,
+    axes=AXES,
+    out=FOLDER,
+    sample=optional(TEXT),
+    replications=whole(1),
+    fidelity=one_of(FIDELITIES),
+    seed=SEED,
+    scheduler=optional(TEXT),
+    workers=optional(whole(1), "all cores"),
+    progress=optional(FUNCTION),
+)
 def sweep(  # noqa: PLR0913 # reason: what the command has as flags
     scenario: ScenarioLike,
     axes: Mapping[str, Sequence[Any] | str],
@@ -50,6 +64,8 @@ def sweep(  # noqa: PLR0913 # reason: what the command has as flags
 
     Raises `InputError` for a space or a folder that cannot be, before anything is played.
     """
+    if seed is not None and _SEED in axes and sample is None:
+        raise InputError(f"seed = {seed} must be left out; the axis seed says each point's")
     base = resolve(scenario)
     seed = seed_in_force(base, seed)
     spaces: dict[str, Span | Sequence[Any]] = {}
@@ -114,7 +130,7 @@ def tasks_of(
             if reason := cannot_play(scenario):
                 raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
         text = dump(scenario, absolute=True)
-        first = scenario.seed if "seed" in values else seed
+        first = scenario.seed if _SEED in values else seed
         tasks += [
             Task(number, replication, first + replication, fidelity, values, text)
             for replication in range(replications)

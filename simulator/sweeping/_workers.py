@@ -32,6 +32,7 @@ from simulator.sweeping._tasks import Task, failed_row, play_task
 
 __all__ = ["Cluster", "LocalPool", "Workers", "play_all", "workers_of"]
 
+LOCAL: Final = "local"
 _AHEAD: Final = 2
 _BREAKS: Final = 2
 _BATCH_S: Final = 0.1
@@ -118,7 +119,7 @@ class Cluster:
         self._cluster: Any = None
         self._settings = ExitStack()
         try:
-            if scheduler == "local":
+            if scheduler == LOCAL:
                 self._settings.enter_context(dask.config.set(_DASK))
                 self._cluster = _local_cluster(distributed, count)
             self._client = distributed.Client(self._cluster or scheduler, timeout="10s")
@@ -160,6 +161,10 @@ def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 
 
 def workers_of(scheduler: str | None, count: int | None = None) -> Workers:
     """Return the workers that a command asks for. Raises `InputError` where there are none."""
+    if count is not None and scheduler not in {None, LOCAL}:
+        raise InputError(
+            f"--workers = {count} must be left out; {scheduler} has the workers that it has"
+        )
     return LocalPool(count) if scheduler is None else Cluster(scheduler, count)
 
 

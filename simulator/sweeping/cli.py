@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             sample=args.sample,
             replications=args.replications,
             fidelity=args.fidelity,
-            seed=seed,
+            seed=args.seed,
             scheduler=args.scheduler,
             workers=args.workers,
             progress=progress,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError
+from simulator.arguments import shown
 from simulator.traffic.logs._batch import Batch, Faults
 from simulator.traffic.logs._source import unreadable
 
@@ -86,7 +87,7 @@ class FrameReader:
                     " leave it out"
                 ) from error
             raise InputError(
-                f"frame = {type(frame).__name__} must be a pandas frame or what Arrow can read"
+                f"source = {shown(frame)} must be a log's path, or a frame that Arrow can read"
             ) from error
         self.fields = tuple(self._table.column_names)
         _refuse_twins("frame", self.fields)

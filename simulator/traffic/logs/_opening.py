@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import InputError, did_you_mean
+from simulator.arguments import shown
 from simulator.traffic.logs._arrow_tables import FrameReader, ParquetReader
 from simulator.traffic.logs._batch import Reader
 from simulator.traffic.logs._lines import CommonReader, PatternReader
@@ -66,15 +67,29 @@ def stream_log(
     Raises `InputError` when the source is missing, empty or unreadable, or lacks a field.
     """
     if not isinstance(source, str | Path):
-        return _stream("frame", "frame", FrameReader(source), map, time_column, progress)
+        reader = FrameReader(source)
+        _refuse_writing(format, map)
+        return _stream("frame", "frame", reader, map, time_column, progress)
     path = place_of(source)
     try:
-        kind, reader = _reader(path, format, map)
-        return _stream(path.name, kind, reader, map, time_column, progress)
+        kind, opened = _reader(path, format, map)
+        return _stream(path.name, kind, opened, map, time_column, progress)
     except InputError:
         if isinstance(path, Pipe):
             path.close()
         raise
+
+
+def _refuse_writing(format_: Format | None, map_: LogMap | None) -> None:
+    """Raise `InputError` where a frame, which is columns already, is said to be written somehow."""
+    if format_ is not None:
+        raise InputError(f"format = {shown(format_)} must be left out; the log is a frame")
+    for name in ("format", "line"):
+        if map_ is not None and getattr(map_, name) is not None:
+            raise InputError(
+                f"{map_.name or 'map'}: {name} must be left out; the log is a frame, its columns"
+                " are the fields"
+            )
 
 
 def _stream(

@@ -289,6 +289,22 @@ def test_compare_of_single_runs_adds_up_slices_with_and_without_rows() -> None:
         assert said in simulator.compare(one, later).said
 
 
+def test_compare_of_a_run_without_requests_says_0_of_it() -> None:
+    """That B offered nothing is the one thing to know; a line that is missing hid it."""
+    some = simulator.run(POISSON, fidelity="limits")
+    none = simulator.run(POISSON.replace('"60/1m"', '"1/20000h"'), fidelity="limits")
+    offered = some.summary["totals"]["offered"]
+    assert offered > none.summary["totals"]["offered"] == 0
+    for a, b in ((some, none), (none, some), (none, none)):
+        lines = {d.metric: d for d in simulator.compare(a, b).differences}
+        was, now = (float(each.summary["totals"]["offered"]) for each in (a, b))
+        assert (lines["offered"].a, lines["offered"].b) == (was, now)
+        assert lines["offered"].change.mean == now - was
+        assert lines["offered"].is_sure == (was != now)
+        assert lines["blocked_time"].b == b.clauses["blocked_ns"].sum()
+        assert ("refused_share" in lines) == (was + now > 0)
+
+
 def test_everything_fires_or_says_why_not() -> None:
     lines = simulator.coverage()
     missing = [line for line in lines if not line.fired and not line.masked]

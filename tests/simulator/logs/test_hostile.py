@@ -159,7 +159,7 @@ def test_every_line_of_a_block_stands_for_itself(lines: list[str]) -> None:
                 " out of it or leave it out"
             ),
         ),
-        (5, "frame = int must be a pandas frame or what Arrow can read"),
+        (5, "source = 5 must be a log's path, or a frame that Arrow can read"),
     ],
 )
 def test_a_frame_that_cannot_be_read_names_the_column(frame: object, message: str) -> None:

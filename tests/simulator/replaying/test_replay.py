@@ -182,9 +182,10 @@ def test_with_the_whole_engine_an_error_is_no_success() -> None:
     assert (totals["requests"], totals["succeeded"]) == (60, good.sum())
 
 
-@pytest.mark.parametrize("given", [{"x": 1}, 5, ["limits.toml"]])
-def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any) -> None:
-    word = type(given).__name__
+@pytest.mark.parametrize(
+    ("given", "word"), [({"x": 1}, "dict"), (5, "5"), (["limits.toml"], "['limits.toml']")]
+)
+def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any, word: str) -> None:
     for name, may_be in (
         ("limits", "a LimitTable, a file's path or 'default'"),
         ("against", "a LimitTable, a file's path or 'default'"),
@@ -199,7 +200,7 @@ def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any) ->
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        ("fidelity", "compile", "engine, limits, compiled"),
+        ("fidelity", "compile", "engine, limits, compiled; did you mean 'compiled'?"),
         ("fidelity", None, "engine, limits, compiled"),
         ("tenant", "prod", "test, production"),
     ],

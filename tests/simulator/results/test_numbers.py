@@ -258,7 +258,9 @@ def test_measures_are_narrowed_by_labels(result: Result) -> None:
 def test_an_unknown_dimension_is_refused(result: Result) -> None:
     with pytest.raises(InputError, match="by = 'kee' must be a dimension; did you mean 'key'"):
         result.metrics(by="kee")
-    with pytest.raises(InputError, match="needs the width of a bin"):
+    with pytest.raises(InputError, match="where = 'kee' must be a dimension; did you mean 'key'"):
+        result.metrics(where={"kee": "key-0001"})
+    with pytest.raises(InputError, match='bin = None must be the width of a bin, such as "10s"'):
         result.metrics(by="time")
 
 

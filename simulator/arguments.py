@@ -1,0 +1,231 @@
+"""What the functions of a notebook take: every argument is read here, before anything is done.
+
+    @takes(count=whole(1), check=FLAG)
+    def play(count: int, *, check: bool = True) -> None: ...
+
+A rule says what a value must be, in the words of the message, and hands on what a function may
+count on: of numpy's whole numbers plain ones. A function that is decorated has a rule for each of
+its parameters, and raises nothing but `InputError` for what it is called with.
+
+What it is not: whether arguments fit together, or whether a file exists; that is the function's.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+from engine.errors import InputError, did_you_mean
+from engine.files.units import duration_or_rule
+
+__all__ = [
+    "DURATION",
+    "FLAG",
+    "FOLDER",
+    "FUNCTION",
+    "TEXT",
+    "TEXTS",
+    "Rule",
+    "instance",
+    "is_number",
+    "may_be_a_path",
+    "one_of",
+    "optional",
+    "shown",
+    "takes",
+    "whole",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LONGEST_SHOWN: Final = 60
+_MANY: Final = 10
+_WIDEST: Final = 1 << 64
+_OWN: Final = ("self", "cls")
+_FLAGS: Final = ("bool", "bool_")
+"""What numpy calls its own, which need not be loaded to know it."""
+
+
+class _Broken(ValueError):
+    """A text that says nothing; why not, from `must` on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a value must be. words: the rule, and after a `;` the way out.
+
+    holds: whether a value keeps it. made: what is made of one that does. hint: more words about
+    one that does not.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+    made: Callable[[Any], Any] = lambda value: value
+    hint: Callable[[Any], str] = lambda _: ""
+
+    def read(self, name: str, value: Any) -> Any:  # noqa: ANN401 # reason: whatever a cell hands in
+        """Return what the value stands for; raises `InputError` where it breaks the rule."""
+        if not self.holds(value):
+            raise InputError(f"{name} = {shown(value)} must be {self.words}{self.hint(value)}")
+        try:
+            return self.made(value)
+        except _Broken as fault:
+            raise InputError(f"{name} = {shown(value)} {fault}") from None
+
+
+def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that reads the arguments of a function by a rule for each parameter."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        known = [name for name in signature.parameters if name not in _OWN]
+        assert list(rules) == known, f"{function.__name__} must have a rule a parameter, in order"
+
+        @functools.wraps(function)
+        def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                given = signature.bind(*args, **kwargs)
+            except TypeError as fault:
+                raise InputError(_misfit(function.__name__, known, kwargs, fault)) from None
+            for name, value in given.arguments.items():
+                if name in rules:
+                    given.arguments[name] = rules[name].read(name, value)
+            return function(*given.args, **given.kwargs)
+
+        return reading
+
+    return decorate
+
+
+def _misfit(
+    function: str, known: Sequence[str], named: Mapping[str, object], fault: TypeError
+) -> str:
+    """Return why arguments do not fit a function: an unknown name, else what Python says."""
+    for name in named:
+        if name not in known:
+            return f"{function} takes no parameter {name!r}{did_you_mean(name, known)}"
+    return f"{function}: {fault}; its parameters are {', '.join(known)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as it stands in a message: short and on one line, else what it is.
+
+    Contents of frames, tables and bytes are never shown; they may hold keys.
+
+    >>> shown("x"), shown(1.5), shown([1, "a"]), shown({"key": "secret"}), shown(b"secret")
+    ("'x'", '1.5', "[1, 'a']", 'dict', 'bytes')
+    """
+    if value is None or isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int) and abs(value) < _WIDEST:
+        return repr(value)
+    if isinstance(value, str | Path):
+        text = str(value)
+        return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
+    if type(value) is list:
+        parts = ["[…]" if isinstance(item, list) else shown(item) for item in value[:_MANY]]
+        text = f"[{', '.join(parts)}]"
+        return text if len(value) <= _MANY and len(text) <= _LONGEST_SHOWN else "[…]"
+    return type(value).__name__
+
+
+def instance(words: str, *kinds: type) -> Rule:
+    """Return the rule that a value is of such a type, or the path of a file where `Path` is one."""
+
+    def holds(value: object) -> bool:
+        if isinstance(value, str | Path) and Path in kinds:
+            return may_be_a_path(value)
+        return isinstance(value, kinds)
+
+    return Rule(words, holds)
+
+
+def one_of(words: Sequence[str]) -> Rule:
+    """Return the rule that a value is one of some words."""
+
+    def hint(value: object) -> str:
+        near = did_you_mean(value, words) if isinstance(value, str) else ""
+        return near if near.startswith("; did") else ""
+
+    text = f"one of {', '.join(words)}"
+    return Rule(text, lambda value: isinstance(value, str) and value in words, hint=hint)
+
+
+def whole(least: int, words: str = "", *, below: int = _WIDEST) -> Rule:
+    """Return the rule that a value is a whole number from `least` up, and below another."""
+    text = words or f"a whole number from {least} up"
+    return Rule(text, lambda value: _is_whole(value) and least <= value < below, operator.index)
+
+
+def optional(rule: Rule, otherwise: str = "") -> Rule:
+    """Return a rule that None keeps too. otherwise: what is taken where it is left out."""
+    words = f"{rule.words}; leave it out for {otherwise}" if otherwise else rule.words
+
+    def made(value: object) -> object:
+        return None if value is None else rule.made(value)
+
+    return Rule(words, lambda value: value is None or rule.holds(value), made, rule.hint)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, and no flag."""
+    return not isinstance(value, bool) and isinstance(value, Real | Decimal)
+
+
+def _is_whole(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def may_be_a_path(value: str | Path) -> bool:
+    """Return whether a file may be called so: no zero byte, no half of a character, not endless."""
+    try:
+        Path(value).stat()
+    except ValueError:
+        return False
+    except OSError as fault:
+        return fault.errno != errno.ENAMETOOLONG
+    return True
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a text that a file can hold: half of a character is none."""
+    try:
+        return isinstance(value, str) and os.fsencode(value) is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _duration_ns(value: Any) -> int:  # noqa: ANN401 # reason: a text or a whole number of any kind
+    if not isinstance(value, str):
+        return operator.index(value)
+    found = duration_or_rule(value)
+    if isinstance(found, str):
+        raise _Broken(found)
+    return found
+
+
+TEXT: Final = Rule("a text", _is_text)
+TEXTS: Final = Rule(
+    "a list of texts",
+    lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
+    list,
+)
+FLAG: Final = Rule("True or False", lambda value: type(value).__name__ in _FLAGS, bool)
+FUNCTION: Final = Rule("a function, to be told", callable)
+DURATION: Final = Rule(
+    'a whole number of nanoseconds, or a text such as "1m"',
+    lambda value: isinstance(value, str) or (_is_whole(value) and abs(value) < _WIDEST),
+    _duration_ns,
+)
+"""A function gets whole nanoseconds, whichever it was."""
+FOLDER: Final = instance("a folder's path", str, Path)

@@ -113,7 +113,7 @@ class TokensProfile:
     )
     indexes_limit: int = _choice(10, "D-INDEXES", "search indexes of a token", minimum=0)
     cvc_derive: Literal["reject", "allow"] = _choice(
-        "reject", "D-CVC-DERIVE", "expressions over the cvc", readings=("allow",)
+        "reject", "D-CVC-DERIVE", "expressions over the cvc, gone when it is", readings=("allow",)
     )
     fpexpr_default: Literal["hidden", "shown"] = _choice(
         "hidden",

@@ -40,7 +40,7 @@ from engine.resources.proxy_names import proxy_path
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
 from engine.store import MemoryStore, Store
-from engine.tokens import Rules
+from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
 from engine.vault.primitives import Supply
 from engine.world import Clock, ModelWorld, World, drive
@@ -123,6 +123,7 @@ class Engine(Operator):
         rules = Rules(self.profile.tokens, self.profile.dedup)
         new_id = Supply(partial(_uuids, world.random)).take
         self.services = Services(self.profile, rules, store, vault, world, new_id, region, {})
+        self._without_cvc = partial(without_cvc, keys_of=vault.of, rules=rules)
         self._identifier = Identifier(self.services)
         self._settles = self.profile.limits.counted_statuses == "success"
         self.router = Router(OPERATIONS)
@@ -163,6 +164,7 @@ class Engine(Operator):
                 await self.services.world.sleep_ns(decision.wait_ns)
                 now_ns += decision.wait_ns
                 wall_ns += decision.wait_ns
+                self.expire()  # what its time has come for meanwhile
             # 3.1 What is asked: 404, 405. 3.2 Who may ask at all: 401.
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.
@@ -252,7 +254,7 @@ class Engine(Operator):
         store = self.services.store
         if store.is_due(wall_ns):
             with store.transaction():
-                store.expire(wall_ns)
+                store.expire(wall_ns, self._without_cvc)
         if wall_ns >= self._next_log_sweep_ns:
             self._next_log_sweep_ns = wall_ns + _LOG_SWEEP_NS
             self._identifier.forget_subjects()

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-from msgspec.structs import replace
-
 from engine.errors import StoreError
 from engine.model import Intent, Job, JobResult, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
@@ -22,6 +20,7 @@ from engine.store.catalogue import Key as Place
 from engine.store.document_shelf import DocumentShelf
 from engine.store.log_shelf import LogShelf
 from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter, cursor_place
+from engine.store.retention import WithoutCvc, bare
 from engine.store.selection import Union, token_matches, token_unions, wants_types
 from engine.store.token_shelf import TokenShelf
 
@@ -326,7 +325,7 @@ class MemoryStore:
         except IndexError:  # another thread has just emptied it
             return False
 
-    def expire(self, now_ns: int) -> int:
+    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
         undo = self._changes()
         deadlines = self._deadlines
@@ -339,8 +338,8 @@ class MemoryStore:
             _, tenant_id, record_id = due
             if tenant_id:
                 token = self._tokens[tenant_id].records[record_id]
-                bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
-                undo.append((self._swap_token, self._tokens[tenant_id].swap(bare)))
+                old = self._tokens[tenant_id].swap(without_cvc(token))
+                undo.append((self._swap_token, old))
             else:
                 undo.append((self._set, Intent, record_id, self._set(Intent, record_id, None)))
         return erased

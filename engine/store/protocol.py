@@ -30,6 +30,7 @@ from engine.model import (
     Tenant,
     Token,
 )
+from engine.store.retention import WithoutCvc, bare
 
 __all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter", "cursor", "cursor_place"]
 
@@ -249,8 +250,11 @@ class Store(Protocol):
         """
         ...
 
-    def expire(self, now_ns: int) -> int:
-        """Erase every cvc and intent whose deadline is at or before `now_ns`; returns how many."""
+    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
+        """Erase every cvc and intent whose deadline is at or before `now_ns`; returns how many.
+
+        without_cvc: what a token is then; it may be asked only where an expression names the cvc.
+        """
         ...
 
     def expire_logs(self, tenant_id: str, before_ns: int) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter
+from engine.store.retention import WithoutCvc, bare
 from engine.store.sqlite_documents import DocumentTables
 from engine.store.sqlite_file import Session
 from engine.store.sqlite_logs import LogTable
@@ -240,11 +241,11 @@ class SqliteStore:
         deadline_ns = self.next_deadline_ns()
         return deadline_ns is not None and deadline_ns <= now_ns
 
-    def expire(self, now_ns: int) -> int:
+    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
         self._check_writes()
         self._knows_deadline = False
-        return self._tokens.expire(now_ns) + self._documents.expire(now_ns)
+        return self._tokens.expire(now_ns, without_cvc) + self._documents.expire(now_ns)
 
     # secrets
     def secret(self, name: str) -> bytes | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from engine.errors import StoreError
 from engine.model import Token
 from engine.store.protocol import Cursor, TokenFilter, cursor_place
+from engine.store.retention import WithoutCvc
 from engine.store.selection import (
     TYPE_TERMS,
     Union,
@@ -40,6 +41,9 @@ _DROP_TERM: Final = (
 )
 _COUNT: Final = (
     "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + ?"
+)
+_DERIVED: Final = (
+    "instr(coalesce(search_indexes, '') || coalesce(fingerprint_expression, ''), 'data.cvc')"
 )
 _WALK: Final = (
     _SELECT + " INDEXED BY tokens_listed WHERE tokens.tenant_id = ?"
@@ -170,8 +174,15 @@ class TokenTable:
         )[0]
         return at_ns
 
-    def expire(self, now_ns: int) -> int:
-        """Erase every cvc whose deadline is at or before `now_ns` (QUO-CVC)."""
+    def expire(self, now_ns: int, without_cvc: WithoutCvc) -> int:
+        """Erase every cvc whose deadline is at or before `now_ns` (QUO-CVC).
+
+        A token with an expression that may be over its cvc (D-CVC-DERIVE) is asked for as a whole,
+        and every other one loses two columns.
+        """
+        derived = self._session.all(f"{_SELECT} WHERE cvc_until_ns <= ? AND {_DERIVED}", (now_ns,))
+        for row in derived:
+            self.update(without_cvc(TOKENS.unpack(row)))
         due = self._session.all(
             "SELECT seq, sealed_cvc FROM tokens WHERE cvc_until_ns <= ?", (now_ns,)
         )
@@ -180,7 +191,7 @@ class TokenTable:
             "UPDATE tokens SET sealed_cvc = NULL, cvc_until_ns = NULL WHERE seq = ?",
             [(number,) for number, _ in due],
         )
-        return len(due)
+        return len(derived) + len(due)
 
     def _slots_of(self, tenant_id: str, token_id: str) -> Sequence[int | None]:
         columns = ", ".join(TOKENS.sealed_names)

@@ -25,6 +25,7 @@ The others:
     found.check_limit(limit, rules); found.token_ids; raise found.unknown(ids)
     answer = found.rebuild(value_of)
     index_message(path, value)                                # hash it to search
+    token = without_cvc(token, vault.of, rules)               # CVC Retention is over
 
 Every `Problem` raised here is a 400 (or the profile's `limit_status`) that quotes no value.
 
@@ -49,6 +50,7 @@ from engine.tokens.expressions import parse as parse_expression
 from engine.tokens.fingerprints import base58
 from engine.tokens.patches import Change, apply_change, validate_patch
 from engine.tokens.records import record, timestamp
+from engine.tokens.retention import without_cvc
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
 from engine.tokens.shapes import Plan, walk, walk_one
 from engine.tokens.strict_json import check_value, dumps, parse
@@ -91,4 +93,5 @@ __all__ = [
     "validate_patch",
     "walk",
     "walk_one",
+    "without_cvc",
 ]

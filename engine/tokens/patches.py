@@ -25,10 +25,10 @@ from msgspec.structs import replace
 
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens import expressions
 from engine.tokens.creation import Keys, dedup_hashes, hash_indexes
 from engine.tokens.drafts import Draft, derive, unplaced
 from engine.tokens.fingerprints import fingerprint
+from engine.tokens.retention import outliving
 from engine.tokens.rules import CARD, Rules
 from engine.tokens.shapes import read_container
 from engine.tokens.types import (
@@ -157,9 +157,7 @@ def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[s
     One over a cvc that is gone cannot, and would make every later patch fail. cvc: the token's, or
     the one that the patch brings.
     """
-    if cvc is not None or token.type != CARD:
-        return texts
-    return tuple(text for text in texts if (expressions.parse(text) or ())[:1] != ("cvc",))
+    return texts if cvc is not None or token.type != CARD else outliving(texts)
 
 
 def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:

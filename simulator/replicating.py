@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,6 +25,7 @@ from simulator.backends import Fidelity, simulate
 from simulator.results import Result
 from simulator.results.measuring import measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Scenario, dump, loads
+from simulator.spawning import process_pool
 
 __all__ = [
     "CONFIDENCE",
@@ -175,14 +174,7 @@ def replicator() -> Iterator[Replicator]:
 
     def executor() -> ProcessPoolExecutor:
         if not started:
-            # Ctrl-C is the parent's to answer: workers that heard it too would complain each.
-            started.append(
-                ProcessPoolExecutor(
-                    mp_context=get_context("spawn"),
-                    initializer=signal.signal,
-                    initargs=(signal.SIGINT, signal.SIG_IGN),
-                )
-            )
+            started.append(process_pool())
         return started[0]
 
     try:

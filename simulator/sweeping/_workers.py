@@ -24,10 +24,11 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any, Final, Protocol, TypeAlias
 
 from engine.errors import InputError
+from simulator.spawning import process_pool
 from simulator.sweeping._tasks import Task, failed_row, play_task
 
 __all__ = ["Cluster", "LocalPool", "Workers", "play_all", "workers_of"]
@@ -80,7 +81,7 @@ class LocalPool:
     def executor(self) -> Executor:
         """Return the pool; it starts its processes when it is first handed a task."""
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+            self._pool = process_pool(self.count)
         return self._pool
 
     def broken(self) -> None:

@@ -53,10 +53,12 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
         partial(decrypter, context, keys),
         partial(_open_intent, context, keys),
     )
-    hashes = dedup_hashes(drafts, keys, rules)
-    decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
     limit = tenant.quotas["Tokenize Limit"]
     assert isinstance(limit, int)
+    if len(drafts) > limit and not any(draft.deduplicate for draft in drafts):
+        check_limit(len(drafts), limit, rules)  # before a million of them are hashed
+    hashes = dedup_hashes(drafts, keys, rules)
+    decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
     check_limit(count_limited(decisions, rules), limit, rules)
     return _write(context, keys, drafts, hashes, decisions)
 

@@ -1,0 +1,72 @@
+"""A body of very many elements is refused by the Tokenize Limit for little work and memory.
+
+Four million bytes hold nearly a million plain strings, and the limit is five of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from engine.resources import creating
+from engine.tokens import dedup_hashes
+from tests.engine.deployment import CARD, Deployment
+
+_SCRIPT = """
+import resource, sys
+from engine import Engine, Request
+
+engine = Engine(seed=7)
+tenant = engine.create_tenant("Acme", settings={"deduplicate_tokens": sys.argv[2] == "on"})
+app = engine.create_application(tenant, "a", grants=[("/", {"token:create"})])
+key, part = engine.create_key(app), {"leaf": "x", "object": {"type": "token", "data": ""}}
+limited, fine = ([part[sys.argv[1]]] * count for count in (100_000, 1))
+if sys.argv[2] == "on":  # all are different, or they would be duplicates of the first
+    limited = [f"{n}" if sys.argv[1] == "leaf" else {**each, "data": f"{n}"}
+               for n, each in enumerate(limited)]
+kilobytes, statuses = [], []
+for body in (fine, limited):
+    request = Request("POST", "/tokenize", key=key, ip="203.0.113.7", body=body)
+    statuses.append(engine.handle(request).status)
+    kilobytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*statuses, kilobytes[1] - kilobytes[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kilobytes there")
+@pytest.mark.parametrize("kind", ["leaf", "object"])
+@pytest.mark.parametrize("setting", ["off", "on"])
+def test_tok_limit_a_body_over_the_limit_takes_two_kilobytes_an_element_at_most(
+    kind: str, setting: str
+) -> None:
+    """TOK-LIMIT, D-SIZE: each took four, and a body of four megabytes four gigabytes."""
+    command = [sys.executable, "-c", _SCRIPT, kind, setting]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+    fine, refused, kilobytes = map(int, said.split())
+    assert (fine, refused) == (200, 400)
+    assert kilobytes < 200_000
+
+
+@pytest.mark.parametrize("body", [["x"] * 6, [CARD] * 6])
+def test_tok_limit_nothing_is_compared_where_nothing_can_be_a_duplicate(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch, body: list[Any]
+) -> None:
+    """TOK-LIMIT, D-ORDER: the count is known before a million values are hashed for a look-up."""
+    hashed: list[int] = []
+
+    def counted(drafts: Any, *rest: Any) -> Any:
+        hashed.append(len(drafts))
+        return dedup_hashes(drafts, *rest)
+
+    monkeypatch.setattr(creating, "dedup_hashes", counted)
+    problem = acme.tokenize(body, status=400)
+    assert problem["detail"].startswith("The request would create 6 tokens")
+    assert problem["clause"] == "TOK-LIMIT"
+    assert hashed == []
+    acme.tokenize([*body[:5], 1], status=400)
+    acme.engine.set_setting(acme.tenant, "deduplicate_tokens", on=True)
+    acme.tokenize(body)
+    assert hashed == [6]

@@ -92,13 +92,21 @@ class Parties(Sequence[Party]):
     def __iter__(self) -> Iterator[Party]:
         return (self[number] for number in range(len(self)))
 
-    def kinds(self) -> tuple[Numbers, list[Party]]:
+    def kinds(self) -> tuple[Numbers, Iterator[Party]]:
         """Return each party's kind of request, and one party of each kind.
 
-        A kind is all that decides which rules apply, and more.
+        A kind is all that decides which rules apply: whose a key is does not, but of what kind.
+        There may be as many as paths.
         """
-        number, first = distinct([self.owner, self.method.codes, self.path.codes])
-        return number, [self[each] for each in first.tolist()]
+        sorts: dict[Owner, int] = {}
+        sort = np.array(
+            [
+                sorts.setdefault(each._replace(tenant=None, application=None), len(sorts))
+                for each in self.owners
+            ]
+        )
+        number, first = distinct([sort[self.owner], self.method.codes, self.path.codes])
+        return number, (self[each] for each in first.tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ look-up and no string is touched twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
@@ -36,7 +36,7 @@ class CodedText:
 
     rows: Numbers
     of_entry: Table
-    texts: list[str]
+    texts: Sequence[str]
 
 
 @dataclass(slots=True)

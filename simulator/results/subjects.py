@@ -79,10 +79,9 @@ class Words:
 
     __slots__ = ("_numbers", "texts")
 
-    def __init__(self, texts: Sequence[str] = ()) -> None:
-        self.texts: list[str] = list(texts)
-        self._numbers: dict[str | None, int] = {text: n for n, text in enumerate(self.texts)}
-        self._numbers[None] = -1
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str | None, int] = {None: -1}
 
     def number(self, text: str | None) -> int:
         """Return a text's number, a new one where it is new."""
@@ -99,7 +98,7 @@ class TextTable:
     """A text column of some entries. of_entry: each one's text, −1 for null. texts: by number."""
 
     of_entry: Table
-    texts: list[str]
+    texts: Sequence[str]
 
 
 class SubjectTable(Sequence[Subject]):
@@ -156,6 +155,7 @@ class SubjectTable(Sequence[Subject]):
         found = self._known.get((subject, counted))
         if found is not None:
             return found
+        assert len(self._known) == self._count, "all subjects of a run, or one after another"
         found = self._known[subject, counted] = self._count
         self._count += 1
         words = zip(self._words.values(), subject[1:], strict=True)
@@ -195,12 +195,13 @@ class SubjectTable(Sequence[Subject]):
         self._count = len(clients)
         self._clients.extend(clients)
         for name, told in texts.items():
-            self._words[name] = Words(told.texts)
+            self._words[name].texts = list(told.texts)
             self._texts[name].extend(told.of_entry)
-        self._kinds = list(kinds)
         for numbers, column in zip(self._families, families, strict=False):
             numbers.extend(column)
-        self._kind.extend(kind)
+        # Kinds may be as many as paths; those counted alike are one, and a chunk looks at them all.
+        same = np.array([self._number_of_kind(each) for each in kinds], dtype=np.int32)
+        self._kind.extend(same[kind])
 
     def clients(self) -> Table:
         """Return each subject's client."""

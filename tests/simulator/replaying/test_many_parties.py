@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from types import FrameType
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simulator.replaying import replay
+from engine.files import parse_toml
+from simulator.replaying import make_arrivals, replay
 from simulator.replaying._numbering import RowNumbers
 from simulator.results.subjects import Counted, Subject, SubjectTable, TextTable
+from simulator.traffic.logs import LogMap, read_log
 
 MOST = 2**31 - 2
 """A number of a text may be as large."""
@@ -84,6 +87,8 @@ def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any
         [np.array(pairs, dtype=np.int32), np.array(keys, dtype=np.int32)],
     )
     assert list(single) == list(whole) == subjects
+    for one, other in zip(single.kinds(), whole.kinds(), strict=True):
+        assert list(one) == list(other), "what is counted alike is one kind, however it came"
     every = np.arange(len(subjects))
     for place in (PAIR_RULE, KEY_RULE, NOBODYS_RULE):
         one, other = single.counters(place, every).tolist(), whole.counters(place, every).tolist()
@@ -98,6 +103,30 @@ def test_the_same_row_counted_otherwise_is_another_subject() -> None:
     one, other = (Counted(((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
     assert [table.number(row, each) for each in (one, other, one)] == [0, 1, 0]
     assert table.counters(0, np.array([0, 1, 1])).tolist() == [0, 1, 1]
+
+
+def test_subjects_are_added_one_after_another_or_at_once() -> None:
+    table, none = SubjectTable(), np.zeros(1, dtype=np.int64)
+    names = ("tenant", "application", "key", "ip", "method", "path")
+    texts = {name: TextTable(none, [name]) for name in names}
+    table.adopt(none, texts, [()], none, [])
+    with pytest.raises(AssertionError):
+        table.number(table[0])
+    with pytest.raises(AssertionError):
+        table.adopt(none, texts, [()], none, [])
+
+
+def test_whose_a_key_is_makes_no_kind() -> None:
+    """A thousand tenants who ask alike are matched against the rules once."""
+    names = [f"name {number}" for number in range(1_000)]
+    log = pd.DataFrame({"t_ns": range(1_000), "key": names, "tenant": names})
+    text = 'time = { field = "t_ns", unit = "ns" }\nkey = "key"\ntenant = "tenant"\n'
+    log_map = LogMap.from_document(parse_toml(text, "map.toml"))
+    parties = make_arrivals(
+        read_log(log, map=log_map), kind="public", tenant_kind="test", speed=Fraction(1)
+    ).parties
+    assert len(parties) == len({each.tenant for each in parties}) == 1_000
+    assert [len(list(each)) for each in parties.kinds()] == [1_000, 1]
 
 
 def _log(parties: int) -> pd.DataFrame:

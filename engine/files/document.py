@@ -132,6 +132,8 @@ def read_toml(path: str | FilePath) -> Document:
     except OSError as error:
         reason = (error.strerror or "unreadable").lower()
         raise InputError(f"{path}: cannot be read: {reason}") from None
+    except ValueError:  # a NUL, or a surrogate that stands for no byte
+        raise InputError(f"{str(path)!a}: no file can have that name") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -240,6 +240,8 @@ def _claim(path: str) -> None:
     except OSError as error:
         reason = (error.strerror or "no reason given").lower()
         raise InputError(f"store = {path} must be a file to write: {reason}") from None
+    except ValueError:  # a NUL
+        raise InputError(f"store = {path!a} must be a file; no file can have that name") from None
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -206,6 +206,7 @@ def provision(engine: Engine, config: ServeConfig, document: Document) -> list[M
         stored = {tenant.name: tenant for tenant in services.store.tenants()}
     made: list[Made] = []
     tenants: dict[str, Tenant] = {}
+    held: dict[str, _Held] = {}
     for index, table in enumerate(config.tenants):
         spot = document.spot("tenants", index)
         with _placed(document, spot):
@@ -214,9 +215,24 @@ def provision(engine: Engine, config: ServeConfig, document: Document) -> list[M
         spot = document.spot("applications", index)
         with _placed(document, spot):
             tenant = tenants[row.tenant]
-            application = _application(engine, row, tenant, spot)
-            made.extend(_keys(engine, row, application, tenant, spot))
+            if tenant.id not in held:
+                held[tenant.id] = _Held(engine, tenant)
+            application = _application(engine, row, tenant, held[tenant.id], spot)
+            made.extend(_keys(engine, row, application, tenant, held[tenant.id], spot))
     return made
+
+
+class _Held:
+    """What a tenant had in the store before: asked for once, however many rows it has."""
+
+    def __init__(self, engine: Engine, tenant: Tenant) -> None:
+        store = engine.services.store
+        with store.transaction(write=False):
+            found = store.list(Application, tenant.id)
+            keys = store.list(StoredKey, tenant.id)
+        # Names may repeat where they were not made by a file; the oldest is the one that is meant.
+        self.applications = {each.name: each for each in reversed(found)}
+        self.keyed = {key.application_id for key in keys}
 
 
 def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spot) -> Tenant:
@@ -235,13 +251,13 @@ def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spo
     return stored
 
 
-def _application(engine: Engine, row: ApplicationTable, tenant: Tenant, spot: Spot) -> Application:
+def _application(
+    engine: Engine, row: ApplicationTable, tenant: Tenant, held: _Held, spot: Spot
+) -> Application:
     store = engine.services.store
-    with store.transaction(write=False):
-        known = [a for a in store.list(Application, tenant.id) if a.name == row.name]
-    if not known:
+    stored = held.applications.get(row.name)
+    if stored is None:
         return engine.create_application(tenant, row.name, row.kind, grants=_pairs(row))
-    stored = known[0]
     if stored.kind != row.kind:
         spot.child("kind").fail(
             f"must stay {stored.kind!r}, as it is in the store; take a new name"
@@ -253,7 +269,12 @@ def _application(engine: Engine, row: ApplicationTable, tenant: Tenant, spot: Sp
 
 
 def _keys(
-    engine: Engine, row: ApplicationTable, application: Application, tenant: Tenant, spot: Spot
+    engine: Engine,
+    row: ApplicationTable,
+    application: Application,
+    tenant: Tenant,
+    held: _Held,
+    spot: Spot,
 ) -> Iterator[Made]:
     store = engine.services.store
     for place, text in enumerate(row.keys):
@@ -265,11 +286,8 @@ def _keys(
             spot.child("keys").child(place).fail(
                 "must not be the key of another application of the store", secret=True
             )
-    if not row.keys:
-        with store.transaction(write=False):
-            held = any(k.application_id == application.id for k in store.list(StoredKey, tenant.id))
-        if not held:
-            yield Made(application, tenant, str(engine.create_key(application)))
+    if not row.keys and application.id not in held.keyed:
+        yield Made(application, tenant, str(engine.create_key(application)))
 
 
 def _pairs(row: ApplicationTable) -> list[tuple[str, tuple[str, ...]]]:
@@ -291,10 +309,11 @@ def _checked(document: Document) -> tuple[ServeConfig, Document]:
     config = from_document(ServeConfig, document)
     if config.master_key is not None and read_master_key(config.master_key) is None:
         document.spot("master_key").fail("must be 32 bytes in base64 or hex", secret=True)
-    names = [tenant.name for tenant in config.tenants]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    names: dict[str, None] = {}
+    for index, tenant in enumerate(config.tenants):
+        if tenant.name in names:
             document.spot("tenants", index, "name").fail("must be unique")
+        names[tenant.name] = None
     pairs: set[tuple[str, str]] = set()
     texts: set[str] = set()
     for index, row in enumerate(config.applications):

@@ -80,6 +80,10 @@ class Session:
             raise StoreError(
                 f"store = {path} must be a file that can be made and written: {error}"
             ) from error
+        except ValueError:  # a NUL, or a surrogate that stands for no byte
+            raise StoreError(
+                f"store = {str(path)!a} must be a file's path; no file can have that name"
+            ) from None
         try:
             self._prepare()
         except BaseException:

@@ -90,7 +90,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     '; known: one, two'
     """
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    # What is three times as long is near to none, and may be of any size: it is not compared.
+    if len(word) <= 3 * max(map(len, names), default=0):
+        near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+        if near:
+            return f"; did you mean {near[0]!r}?"
     return "; known: " + ", ".join(names)

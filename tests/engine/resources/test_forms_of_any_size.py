@@ -12,6 +12,7 @@ import orjson
 import pytest
 from jsonschema import ValidationError
 
+from engine.errors import did_you_mean
 from engine.identity import PERMISSIONS
 from engine.resources import form_keywords
 from engine.resources.forms import Form, object_schema
@@ -143,3 +144,43 @@ def test_d_problem_each_field_that_is_missing_is_named(acme: Deployment) -> None
         "/name": ["is required"],
     }
     assert len(orjson.dumps(answer.body)) < 500
+
+
+def test_d_unknown_a_word_that_is_far_too_long_is_compared_with_nothing(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-UNKNOWN, D-LIST: a name of four million characters cost what a thousand tokens do."""
+    asked: list[int] = []
+    nearest = difflib.get_close_matches
+
+    def counted(word: str, *more: Any, **options: Any) -> list[str]:
+        asked.append(len(word))
+        return nearest(word, *more, **options)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    long = "metadata" * 1_000
+    acme.tokenize({"type": "token", "data": "x", long: 1}, status=400)
+    acme.tokenize({"type": "card", "data": {"number": "4242424242424242", long: 1}}, status=400)
+    assert acme.ask("GET", f"/tokens?{long}=1").status == 400
+    assert asked == []
+    said = acme.tokenize({"type": "token", "data": "x", "metadatas": 1}, status=400)["errors"]
+    assert said == {"/metadatas": ["is no field of this object; did you mean 'metadata'?"]}
+
+
+def test_what_is_meant_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-PROBLEM: not to compare changes no hint: so long a word was near to nothing."""
+    known = ["data", "metadata", "x"]
+    words = [
+        name[:cut] + pad * count
+        for name in known
+        for cut in range(9)
+        for pad in "ad-"
+        for count in range(40)
+    ]
+    for word in words:
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else "; known: data, metadata, x"
+        assert did_you_mean(word, known) == hint
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *_, **__: ["never"])
+    assert did_you_mean("x" * 25, known) == "; known: data, metadata, x"
+    assert did_you_mean("x", []) == "; known: "

@@ -18,7 +18,7 @@ from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
 from engine.resources.operator import add_application, add_key
 from engine.resources.pages import Page, page_of
-from engine.store.protocol import cursor_place
+from engine.store import cursor
 from engine.tokens import timestamp
 
 __all__ = ["OPERATIONS"]
@@ -52,6 +52,7 @@ _CREATE = Form(
 _PATCH = Form(object_schema({"name": _NAME, "grants": _GRANTS}))
 _KEY = Form(object_schema({"legacy": {"type": "boolean"}}))
 
+_LOOKED_AT = 200
 _DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
 
 
@@ -186,15 +187,6 @@ def _keys_of(context: Context, application: Application) -> list[Key]:
     return [key for key in keys if key.application_id == application.id]
 
 
-def _place(key: Key) -> tuple[int, str]:
-    return key.created_at_ns, key.id
-
-
-def _after(after: str) -> tuple[int, str]:
-    at_ns, key_id = cursor_place(after)
-    return at_ns or 0, key_id
-
-
 def _create_key(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _KEY.check(context.json)
@@ -208,11 +200,19 @@ def _create_key(context: Context) -> Response:
 
 def _list_keys(context: Context) -> Response:
     context.require("key:read")
-    keys = _keys_of(context, _found(context))
+    application = _found(context)
+    store = context.services.store
 
     def fetch(after: str | None, size: int) -> list[Key]:
-        later = [key for key in keys if after is None or _place(key) > _after(after)]
-        return later[:size]
+        """Look at the tenant's keys, so many at a time, until the page is full."""
+        found: list[Key] = []
+        while len(found) < size:
+            keys = store.list(Key, application.tenant_id, after=after, size=_LOOKED_AT)
+            found += [key for key in keys if key.application_id == application.id]
+            if len(keys) < _LOOKED_AT:
+                break
+            after = cursor(keys[-1])
+        return found[:size]
 
     return Response(200, page_of(Page.of(context), fetch, _shown_key))
 

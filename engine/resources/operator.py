@@ -99,7 +99,8 @@ class Operator:
         """Create an API key; its text is returned once and only a hash is stored (D-KEY).
 
         `text` brings a text of one's own; whether it is legacy then follows from its form
-        (AUTH-LEGACY). Raises `InputError` when that text is too short or already in use.
+        (AUTH-LEGACY). Raises `InputError` when that text is too short, could not come in a header
+        (AUTH-HEADER), or is already in use.
         """
         with self.services.store.transaction():
             return add_key(self.services, application, legacy=legacy, text=text)
@@ -232,6 +233,8 @@ def add_key(
         )
     elif len(text) < 16 or not text.isascii() or not text.isprintable():
         raise InputError("a key's own text must hold at least 16 printable ASCII characters")
+    elif text != text.strip():
+        raise InputError("a key's own text must not begin or end with a space; no header keeps one")
     text_hash = hash_key_text(text)
     if store.key_by_hash(text_hash) is not None:
         raise InputError("a key of this text exists already; choose another text")

@@ -104,6 +104,8 @@ def validate(
             else:
                 draft.plaintext = dumps(value)
                 draft.selected = expressions.canonical(value)
+                if is_many:
+                    _shrink(draft)
             if expression is not None:
                 draft.fingerprint_expression = expression
             if deduplicate:
@@ -113,8 +115,7 @@ def validate(
             reading = Reading(rules, rules.fields, deduplicate, decrypt, open_intent)
         _read_object(draft, reading)
         if is_many:
-            draft.plaintext = b"%b" % draft.plaintext
-            draft.selected = b"%b" % draft.selected
+            _shrink(draft)
     if reading is not None:
         reading.faults.check()
     return plan.elements
@@ -127,6 +128,12 @@ def _compact(value: str) -> bytes:
     use to the next: a body of a million short leaves took four gigabytes.
     """
     return b"%b" % orjson.dumps(value)
+
+
+def _shrink(draft: Draft) -> None:
+    """Make a draft's texts compact, as `_compact` does."""
+    draft.plaintext = b"%b" % draft.plaintext
+    draft.selected = b"%b" % draft.selected
 
 
 def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None) -> Draft:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine import Engine
 from engine.containers import covers, normal_container
 from engine.errors import InputError
 from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text
@@ -133,3 +134,15 @@ def test_what_a_caller_may_is_remembered_within_bounds() -> None:
         assert caller.may("token:create", f"/pci/{number}/")
         assert not caller.may("token:create", f"/{number}/")
     assert len(caller._may) <= 1_024
+
+
+@pytest.mark.parametrize("text", [" key_of_the_backend_1", "key_of_the_backend_1 "])
+def test_auth_header_a_key_text_that_no_header_keeps_is_refused(text: str) -> None:
+    """AUTH-HEADER: a field's value has no space at its ends, so the key would never be known."""
+    engine = Engine(seed=7)
+    application = engine.create_application(engine.create_tenant("Acme"), "shop")
+    with pytest.raises(InputError, match="must not begin or end with a space") as e:
+        engine.create_key(application, text=text)
+    assert "backend" not in str(e.value)
+    fine = text.strip().replace("_", " ")
+    assert engine.create_key(application, text=fine) == fine

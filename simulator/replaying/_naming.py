@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -56,7 +56,7 @@ class _Naming:
     log: Log | LogStream
     kind: Kind
     tenant_kind: TenantKind
-    pseudonym_key: bytes | None
+    pseudonym_key: bytes | None = field(repr=False)
 
     def named(self) -> Parties:
         """Return the parties by their names."""

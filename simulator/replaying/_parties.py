@@ -9,7 +9,7 @@ in some arrays, and a `Party` only where somebody asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -55,10 +55,10 @@ NOBODY: Final = Owner(None, None, None, None, legacy=False)
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A column of texts. codes: each party's place in `texts`, −1 for none."""
+    """A column of texts, which may be keys. codes: each party's place in `texts`, −1 for none."""
 
     codes: Codes
-    texts: Sequence[str]
+    texts: Sequence[str] = field(repr=False)
 
     def name(self, number: int) -> str | None:
         """Return one party's text."""

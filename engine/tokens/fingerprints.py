@@ -14,14 +14,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from gmpy2 import mpz
+
 __all__ = ["KeyedHash", "base58", "dedup_place", "fingerprint"]
 
 KeyedHash = Callable[[bytes], bytes]
 """A keyed hash, its key inside: message → 32 bytes."""
 
-_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_FOURS: Final = 58**4
+_BITCOIN: Final = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv",
+    b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz",
+)
+"""From the digits that GMP counts with to the Bitcoin alphabet."""
 
 
 def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
@@ -44,13 +48,6 @@ def base58(raw: bytes) -> str:
     >>> base58(bytes([0, 0, 1]))
     '112'
     """
-    number = int.from_bytes(raw)
-    fours: list[str] = []
-    while number:
-        # Four digits at a time: Python divides by what fits 30 bits at once.
-        number, four = divmod(number, _FOURS)
-        fours.append(_PAIRS[four // 3364] + _PAIRS[four % 3364])
-    fours.reverse()
-    text = "".join(fours).lstrip("1")
-    zeros = len(raw) - len(raw.lstrip(b"\0"))
-    return "1" * zeros + text
+    rest = raw.lstrip(b"\0")
+    digits = mpz.from_bytes(rest, "big").digits(58) if rest else ""
+    return "1" * (len(raw) - len(rest)) + digits.encode().translate(_BITCOIN).decode()

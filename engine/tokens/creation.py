@@ -8,7 +8,7 @@ What it is not: the store. Nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from engine.model import Token
 from engine.tokens.drafts import Draft
@@ -38,15 +38,21 @@ class Keys(Protocol):
 
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
     """Return what D-DEDUP-KEY compares, one a draft."""
-    keyed, place_of = keys.dedup, dedup_place
-    if not rules.dedup.container_in_key:
-        return [keyed(place_of(draft.type, "") + draft.selected) for draft in drafts]
-    return [keyed(place_of(draft.type, draft.container) + draft.selected) for draft in drafts]
+    keyed, whole = keys.dedup, rules.dedup.container_in_key
+    hashes = []
+    type_ = container = None
+    place = b""
+    for draft in drafts:
+        if draft.container is not container or draft.type is not type_:  # most are as the last
+            type_, container = draft.type, draft.container
+            place = dedup_place(type_, container if whole else "")
+        hashes.append(keyed(place + draft.selected))
+    return hashes
 
 
 def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
     """Return the keyed hashes of the indexed values, one an index."""
-    return tuple([keys.index(message) for message in draft.index_messages])
+    return tuple(map(keys.index, draft.index_messages))
 
 
 def create_tokens(
@@ -63,24 +69,38 @@ def create_tokens(
 
     hashes: their deduplication hashes.
     """
-    seal = keys.seal
+    seal, fingerprinted = keys.seal, keys.fingerprint
     tokens: list[Token] = []
     for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
-        token_id, container = new_id(), draft.container
+        token_id, container, type_ = new_id(), draft.container, draft.type
         sealed = seal(container, token_id, draft.plaintext, "data")
-        bare = draft.is_leaf and draft.fingerprint_expression is None
-        rest = () if bare else _rest(draft, keys, token_id, cvc_until_ns)
+        expression = draft.fingerprint_expression
+        if expression is None and draft.is_leaf:
+            tokens.append(
+                Token(
+                    token_id, tenant_id, type_, container, created_by, created_at_ns, sealed, dedup
+                )
+            )
+            continue
+        cvc = draft.cvc
         tokens.append(
             Token(
                 token_id,
                 tenant_id,
-                draft.type,
+                type_,
                 container,
                 created_by,
                 created_at_ns,
                 sealed,
                 dedup,
-                *rest,
+                draft.mask,
+                draft.metadata,
+                draft.search_indexes,
+                hash_indexes(draft, keys) if draft.index_messages else (),
+                None if expression is None else fingerprint(type_, draft.selected, fingerprinted),
+                expression,
+                None if cvc is None else seal(container, token_id, cvc.encode(), "cvc"),
+                None if cvc is None else cvc_until_ns,
             )
         )
     return tokens
@@ -112,18 +132,3 @@ def create_token(
         cvc_until_ns,
     )
     return token
-
-
-def _rest(draft: Draft, keys: Keys, token_id: str, cvc_until_ns: int) -> tuple[Any, ...]:
-    """Return what only some tokens have, in the order of `Token`."""
-    expression, cvc = draft.fingerprint_expression, draft.cvc
-    return (
-        draft.mask,
-        draft.metadata,
-        draft.search_indexes,
-        hash_indexes(draft, keys) if draft.index_messages else (),
-        None if expression is None else fingerprint(draft.type, draft.selected, keys.fingerprint),
-        expression,
-        None if cvc is None else keys.seal(draft.container, token_id, cvc.encode(), "cvc"),
-        None if cvc is None else cvc_until_ns,
-    )

@@ -9,7 +9,8 @@ racing requests deduplicate against each other (TOK-DEDUP).
 from __future__ import annotations
 
 from functools import partial
-from itertools import compress
+from itertools import compress, repeat
+from types import MethodType
 from typing import Any
 
 from engine.messages import Json
@@ -43,20 +44,23 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     """
     services, caller = context.services, context.caller
     rules, store, tenant = services.rules, services.store, caller.tenant
+    may = caller.may
     for container in plan.containers:
-        context.require("token:create", container)
+        if not may("token:create", container):
+            context.require("token:create", container)
     keys = services.vault.of(tenant.id)
     drafts = validate(
         plan,
         rules,
         tenant.settings.get(rules.dedup.setting_name, False),
-        partial(decrypter, context, keys),
-        partial(_open_intent, context, keys),
+        MethodType(decrypter, context),  # a partial costs every request four times as much
+        MethodType(_open_intent, context),
     )
     limit = tenant.quotas["Tokenize Limit"]
     assert isinstance(limit, int)
-    if len(drafts) > limit and not any(draft.deduplicate for draft in drafts):
+    if not plan.deduplicates:  # the common case: every element creates
         check_limit(len(drafts), limit, rules)  # before a million of them are hashed
+        return _write(context, keys, drafts, dedup_hashes(drafts, keys, rules), None)
     hashes = dedup_hashes(drafts, keys, rules)
     decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
     check_limit(count_limited(decisions, rules), limit, rules)
@@ -68,9 +72,12 @@ def _write(
     keys: TenantKeys,
     drafts: list[Draft],
     hashes: list[bytes],
-    decisions: list[Decision],
+    decisions: list[Decision] | None,
 ) -> list[tuple[Draft, Token, bool]]:
-    """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD)."""
+    """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD).
+
+    decisions: None where every draft creates.
+    """
     services, caller = context.services, context.caller
     tenant, store = caller.tenant, services.store
     retention_ns = tenant.quotas["CVC Retention"]
@@ -78,7 +85,7 @@ def _write(
     wall_ns = context.wall_ns
     until_ns = wall_ns + retention_ns
     creating, digests = drafts, hashes
-    if decisions.count(CREATE) != len(drafts):
+    if decisions is not None:
         is_new = [decision is CREATE for decision in decisions]
         creating, digests = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
     created_by = caller.application.id
@@ -90,8 +97,8 @@ def _write(
             store.delete(Intent, draft.intent_id)
     if created:
         store.add_tokens(created)
-    if creating is drafts:  # the common case: nothing was there before
-        return [(draft, token, False) for draft, token in zip(drafts, created)]  # noqa: B905 # reason: one a draft
+    if decisions is None:
+        return [*zip(drafts, created, repeat(False))]
     made: list[tuple[Draft, Token, bool]] = []
     following = iter(created)
     for draft, decision in zip(drafts, decisions, strict=True):
@@ -142,20 +149,17 @@ def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: in
 def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:
     """Return what the answer shows of each element: an identifier, or a record (TOK-LEAF)."""
     rules, may = context.services.rules, context.caller.may
-    return [
-        token.id
-        if draft.is_leaf
-        else record(
-            token,
-            rules,
-            deduplicated=deduplicated,
-            may_read=not deduplicated or may("token:read", token.container),
-        )
-        for draft, token, deduplicated in made
-    ]
+    results: list[Json] = []
+    for draft, token, found in made:
+        if draft.is_leaf:
+            results.append(token.id)
+        else:
+            may_read = not found or may("token:read", token.container)
+            results.append(record(token, rules, found, may_read))
+    return results
 
 
-def decrypter(context: Context, keys: TenantKeys, compact: str) -> bytes:
+def decrypter(context: Context, compact: str) -> bytes:
     """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED).
 
     `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where the
@@ -163,6 +167,7 @@ def decrypter(context: Context, keys: TenantKeys, compact: str) -> bytes:
     trying all would cost the service a private-key operation for each (D-ENCRYPTED).
     """
     store, tenant = context.services.store, context.tenant
+    keys = context.services.vault.of(tenant.id)
 
     def find_private(kid: str | None) -> bytes | None:
         key = _only_key(context) if kid is None else store.get(EncryptionKey, kid)
@@ -179,12 +184,12 @@ def _only_key(context: Context) -> EncryptionKey | None:
     return found[0] if len(found) == 1 else None
 
 
-def _open_intent(context: Context, keys: TenantKeys, intent_id: str) -> tuple[str, Any] | None:
+def _open_intent(context: Context, intent_id: str) -> tuple[str, Any] | None:
     """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
     intent = context.services.store.get(Intent, intent_id)
     if intent is None or intent.tenant_id != context.tenant.id:
         return None
     if intent.until_ns <= context.wall_ns:
         return None
-    sealed = intent.sealed_data
-    return intent.type, parse(keys.open("/intents/", intent.id, sealed))
+    keys = context.services.vault.of(intent.tenant_id)
+    return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))

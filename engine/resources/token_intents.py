@@ -36,7 +36,7 @@ def _create(context: Context) -> Response:
     context.require("token-intent:create")
     keys = services.vault.of(tenant.id)
     draft = validate_intent(
-        plan, services.rules, decrypt=lambda compact: decrypter(context, keys, compact)
+        plan, services.rules, decrypt=lambda compact: decrypter(context, compact)
     )
     retention_ns = tenant.quotas["Token Intent Retention"]
     assert isinstance(retention_ns, int)

@@ -167,7 +167,7 @@ def _patch(context: Context) -> Response:
         data,
         cvc,
         services.rules,
-        decrypt=lambda compact: decrypter(context, keys, compact),
+        decrypt=lambda compact: decrypter(context, compact),
     )
     context.require("token:update", change.container)
     retention_ns = tenant.quotas["CVC Retention"]

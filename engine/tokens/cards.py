@@ -24,6 +24,8 @@ __all__ = ["CARD_FIELDS", "read_card"]
 
 CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
 _KNOWN: Final = frozenset(CARD_FIELDS)
+_INTEGERS: Final = (("expiration_month", 1, 12), ("expiration_year", 1000, 9999))
+_ABSENT: Final = object()
 
 
 def read_card(
@@ -32,8 +34,7 @@ def read_card(
     faults: Faults,
     at: Located,
     field: str,
-    *,
-    misses_cvc: bool,
+    misses_cvc: bool,  # noqa: FBT001 # reason: the hot path calls by position
 ) -> tuple[dict[str, Any], str | None] | None:
     """Return (data without the cvc, the cvc); None when something is wrong, which is named.
 
@@ -46,23 +47,18 @@ def read_card(
         return None
     data: dict[str, Any] = {}
     wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
-    for name, fault_of in _CHECKS:
-        if name in given:
-            value = given[name]
-            fault = fault_of(value, rules)
-            if fault is not None and type(value) is float and value.is_integer():
-                value = int(value)
-                fault = fault_of(value, rules)
-            if fault is None:
-                data[name] = value
-            else:
-                wrong[name] = fault
-        elif name == "number" or (
-            rules.tokens.card_all_required and not (misses_cvc and name == "cvc")
-        ):
-            wrong[name] = "is required"
+    number = given.get("number", _ABSENT)
+    if number is _ABSENT:
+        wrong["number"] = "is required"
+    elif type(number) is not str or not is_card_number(number):
+        wrong["number"] = "must be a string of 12 to 19 digits"
+    elif rules.tokens.card_luhn and not is_luhn_valid(number):
+        wrong["number"] = "must have a valid check digit (Luhn)"
+    else:
+        data["number"] = number
+    cvc = _read_optional(given, rules, misses_cvc, data, wrong)
     if not wrong:
-        return data, data.pop("cvc", None)
+        return data, cvc
     pointer = f"{faults.where(at)}/{field}"
     for name, fault in wrong.items():
         if field == "data":
@@ -85,30 +81,29 @@ def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict
     return found
 
 
-def _number_fault(value: Any, rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
-    if type(value) is not str or not is_card_number(value):
-        return "must be a string of 12 to 19 digits"
-    if rules.tokens.card_luhn and not is_luhn_valid(value):
-        return "must have a valid check digit (Luhn)"
+def _read_optional(
+    given: dict[str, Any],
+    rules: Rules,
+    misses_cvc: bool,  # noqa: FBT001 # reason: the hot path calls by position
+    data: dict[str, Any],
+    wrong: dict[str, str],
+) -> str | None:
+    """Return the cvc; add month and year to `data`, and what is wrong to `wrong`."""
+    for name, least, most in _INTEGERS:
+        value = given.get(name, _ABSENT)
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is int and least <= value <= most:
+            data[name] = value
+        elif value is not _ABSENT:
+            wrong[name] = f"must be an integer from {least} to {most}"
+        elif rules.tokens.card_all_required:
+            wrong[name] = "is required"
+    cvc: Any = given.get("cvc", _ABSENT)
+    if type(cvc) is str and 3 <= len(cvc) <= 4 and cvc.isascii() and cvc.isdigit():
+        return cvc
+    if cvc is not _ABSENT:
+        wrong["cvc"] = "must be a string of 3 or 4 digits"
+    elif rules.tokens.card_all_required and not misses_cvc:
+        wrong["cvc"] = "is required"
     return None
-
-
-def _month_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
-    fine = type(value) is int and 1 <= value <= 12
-    return None if fine else "must be an integer from 1 to 12"
-
-
-def _year_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
-    fine = type(value) is int and 1000 <= value <= 9999
-    return None if fine else "must be an integer from 1000 to 9999"
-
-
-def _cvc_fault(value: Any, _rules: Rules) -> str | None:  # noqa: ANN401 # reason: any JSON
-    fine = type(value) is str and 3 <= len(value) <= 4 and value.isascii() and value.isdigit()
-    return None if fine else "must be a string of 3 or 4 digits"
-
-
-_CHECKS: Final = tuple(
-    zip(CARD_FIELDS, (_number_fault, _month_fault, _year_fault, _cvc_fault), strict=True)
-)
-"""What is wrong with each field's value, None for nothing; in the order in which data is kept."""

@@ -56,11 +56,6 @@ def decide(
     find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
     hash, and only for drafts whose deduplication is on.
     """
-    for draft in drafts:
-        if draft.deduplicate:
-            break
-    else:  # the common case: it is off, and nothing has to be compared
-        return [CREATE] * len(drafts)
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}
     stored: dict[bytes, Token | None] = {}

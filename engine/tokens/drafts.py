@@ -143,7 +143,8 @@ def derive(
         draft.plaintext = draft.selected = orjson.dumps(data)
     else:
         draft.plaintext = dumps(data)
-    if draft.type == CARD:
+    is_card = draft.type == CARD
+    if is_card:
         draft.mask = card_mask(data)
     draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
     if supplied is not None:
@@ -152,12 +153,28 @@ def derive(
         if fault is not None:
             faults.add(f"{faults.where(at)}/fingerprint_expression", fault)
             return
-    if not is_text:
+    if is_card and shown == NUMBER:  # as nearly every card
+        draft.selected = orjson.dumps(data["number"])
+    elif not is_text:
         draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
-    if draft.search_indexes is None:
-        return
+    if draft.search_indexes is not None:
+        draft.index_messages = _index_messages(draft, data, draft.search_indexes, rules, faults, at)
+
+
+def _index_messages(
+    draft: Draft,
+    data: Any,  # noqa: ANN401 # reason: any JSON
+    indexes: tuple[str, ...],
+    rules: Rules,
+    faults: Faults,
+    at: Located,
+) -> tuple[bytes, ...]:
+    """Return what is hashed, one an index; adds a fault where there is nothing to hash."""
     messages = []
-    for place, index in enumerate(draft.search_indexes):
+    for place, index in enumerate(indexes):
+        if index == DATA and type(data) is str and data:  # as nearly every index of a text
+            messages.append(expressions.index_message((), data))
+            continue
         path = _path(index)
         value = _select(draft, data, path)
         fault = _fault_of(draft, path, value, rules)
@@ -167,7 +184,7 @@ def derive(
             messages.append(expressions.index_message(path, value))
         else:
             faults.add(f"{faults.where(at)}/search_indexes/{place}", fault)
-    draft.index_messages = tuple(messages)
+    return tuple(messages)
 
 
 def _fault_of(

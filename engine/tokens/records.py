@@ -33,9 +33,9 @@ _SECOND_NS: Final = 1_000_000_000
 def record(
     token: Token,
     rules: Rules,
+    deduplicated: bool = False,  # noqa: FBT001, FBT002 # reason: the hot path calls by position
+    may_read: bool = True,  # noqa: FBT001, FBT002 # reason: likewise
     *,
-    deduplicated: bool = False,
-    may_read: bool = True,
     with_container: bool = False,
     plaintext: Any = NO_PLAINTEXT,  # noqa: ANN401 # reason: any JSON, or NO_PLAINTEXT
 ) -> dict[str, Any]:

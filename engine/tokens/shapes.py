@@ -42,13 +42,17 @@ _LEAF_FAULT: Final = "must be a string, a token request object, an object or an 
 
 
 class Plan:
-    """What a body asks for: its elements in document order, depth first, and the mirror."""
+    """What a body asks for: its elements in document order, depth first, and the mirror.
 
-    __slots__ = ("_root", "elements")
+    deduplicates: whether deduplication is on for any element; `validate` says so.
+    """
+
+    __slots__ = ("_root", "deduplicates", "elements")
 
     def __init__(self, root: list[Any], elements: list[Draft]) -> None:
         self._root = root
         self.elements = elements
+        self.deduplicates = False
 
     @property
     def containers(self) -> tuple[str, ...]:
@@ -56,9 +60,10 @@ class Plan:
         found: dict[str, None] = {}
         last: str | None = None
         for element in self.elements:
-            if element.container is not last:  # most go where the one before went
-                last = element.container
-                found[last] = None
+            container = element.container
+            if container is not last:  # most go where the one before went
+                last = container
+                found[container] = None
         return tuple(found)
 
     def rebuild(self, results: Sequence[Json]) -> Json:
@@ -130,7 +135,8 @@ def _elements(
     """Walk a body that is no request object, build its mirror as `root[0]`, return its elements."""
     elements: list[Draft] = []
     found = elements.append
-    container = rules.leaf_container
+    container, defaults = rules.leaf_container, rules.containers
+    container_field = rules.tokens.container_field
     deepest = rules.tokens.depth_limit - 1  # one level is the body itself
     # The way back: what is left of each container around, its mirror, and the way to it.
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
@@ -151,6 +157,10 @@ def _elements(
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                 )
             elif kind is dict and "type" in value:
+                named = value["type"]
+                if type(named) is str and named in defaults and container_field not in value:
+                    found(Draft(frame, key, hole, value, named, defaults[named]))
+                    continue
                 element = Draft(frame, key, hole, value, TOKEN, container)
                 _request_object(element, rules, faults)
                 found(element)

@@ -28,6 +28,7 @@ from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.cards import read_card
 from engine.tokens.drafts import Draft, derive
+from engine.tokens.expressions import DATA
 from engine.tokens.rules import CARD, Faults, Located, Rules
 from engine.tokens.shapes import Plan, escaped
 from engine.tokens.strict_json import dumps, parse
@@ -96,6 +97,7 @@ def validate(
     expression = rules.leaf_expression
     is_many = len(plan.elements) > _MANY
     write = _compact if is_many else orjson.dumps
+    plan.deduplicates = deduplicate
     for draft in plan.elements:
         if draft.is_leaf:
             value = draft.value
@@ -114,9 +116,10 @@ def validate(
         if reading is None:
             reading = Reading(rules, rules.fields, deduplicate, decrypt, open_intent)
         _read_object(draft, reading)
+        plan.deduplicates |= draft.deduplicate
         if is_many:
             _shrink(draft)
-    if reading is not None:
+    if reading is not None and reading.faults:
         reading.faults.check()
     return plan.elements
 
@@ -155,7 +158,8 @@ def _read_object(draft: Draft, reading: Reading) -> None:
     rules = reading.rules
     if not reading.fields.issuperset(given):
         check_fields(given, reading, draft)
-    draft.deduplicate = reading.deduplicate
+    if reading.deduplicate:
+        draft.deduplicate = True
     flag = given.get(rules.dedup.flag_name, NOTHING)
     if flag is not NOTHING:
         if type(flag) is bool:
@@ -170,7 +174,11 @@ def _read_object(draft: Draft, reading: Reading) -> None:
     supplied = None
     if "fingerprint_expression" in given:
         supplied = read_expression(given["fingerprint_expression"], reading, draft)
-    data = _read_source(draft, given, reading, draft)
+    data = given.get("data", NOTHING)
+    if data is NOTHING or "encrypted" in given or "token_intent_id" in given:
+        data = _read_source(draft, given, reading, draft)
+    else:
+        data = read_data(draft, data, reading, draft, "data")
     if data is not NOTHING:
         derive(draft, data, supplied, rules, reading.faults, draft)
 
@@ -278,7 +286,7 @@ def read_data(
     """
     rules = reading.rules
     if draft.type == CARD:
-        card = read_card(given, rules, reading.faults, at, field, misses_cvc=reading.misses_cvc)
+        card = read_card(given, rules, reading.faults, at, field, reading.misses_cvc)
         if card is None:
             return NOTHING
         data, draft.cvc = card
@@ -348,7 +356,7 @@ def read_indexes(
         return None
     fine = True
     for place, text in enumerate(given):
-        if type(text) is not str or expressions.parse(text) is None:
+        if type(text) is not str or (text != DATA and expressions.parse(text) is None):
             pointer = f"{reading.faults.where(at)}/search_indexes/{place}"
             reading.faults.add(pointer, expressions.GRAMMAR_FAULT)
             fine = False

@@ -15,6 +15,7 @@ processes, so that none is met between its making and its locking.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ _COLUMNS: Final = ", ".join([*LogEntry.__struct_fields__, "owner"])
 _MARKS: Final = ", ".join("?" * (len(LogEntry.__struct_fields__) + 1))
 _INSERT: Final = f"INSERT INTO work ({_COLUMNS}) VALUES ({_MARKS})"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM work ORDER BY at_ns, id"
+_ID: Final = re.compile("[0-9a-f]{16}")
 _MODE: Final = 0o600
 _NO_LOCK: Final = -1
 
@@ -94,8 +96,8 @@ class WorkTable:
         prefix = self._lock_file("").name
         for file in self._session.path.parent.iterdir():
             owner = file.name.removeprefix(prefix)
-            if owner in {file.name, self._owner}:
-                continue
+            if owner == self._owner or not (file.name.startswith(prefix) and _ID.fullmatch(owner)):
+                continue  # what is not one of ours is never touched
             if _is_locked(file):
                 owners.append(owner)
             else:
@@ -109,6 +111,8 @@ def _is_locked(file: Path) -> bool:
         number = os.open(file, os.O_RDWR)
     except FileNotFoundError:
         return False
+    except OSError:  # another user's: who is not known to be gone is there
+        return True
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

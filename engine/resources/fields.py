@@ -5,27 +5,34 @@ from __future__ import annotations
 from functools import lru_cache
 
 from engine.limits import Headroom
+from engine.messages import Decision
 from engine.profile import HttpProfile
 
 __all__ = ["rate_fields"]
 
 
 def rate_fields(
-    headroom: Headroom | None,
-    profile: HttpProfile,
-    refused: bool,  # noqa: FBT001 # reason: the hot path calls by position
+    headroom: Headroom | None, profile: HttpProfile, decision: Decision
 ) -> dict[str, str]:
     """Return `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit`."""
     if headroom is None:
         return {}
     headers = {}
-    if refused and profile.retry_after:
+    if decision.refusing and profile.retry_after:
         headers["Retry-After"] = str(headroom.retry_after_s)
     if profile.rate_limit_fields:
-        rule = headroom.rule
-        headers["RateLimit-Policy"] = _policy(rule, headroom.limit_requests, headroom.window_ns)
-        headers["RateLimit"] = f'"{rule}";r={headroom.remaining_requests};t={headroom.reset_s}'
+        headers["RateLimit-Policy"], headers["RateLimit"] = _texts(headroom)
     return headers
+
+
+@lru_cache(maxsize=4096)  # the limiter remembers what is left after a charge, so most come again
+def _texts(headroom: Headroom) -> tuple[str, str]:
+    """Return the values of `RateLimit-Policy` and `RateLimit`."""
+    rule = headroom.rule
+    return (
+        _policy(rule, headroom.limit_requests, headroom.window_ns),
+        f'"{rule}";r={headroom.remaining_requests};t={headroom.reset_s}',
+    )
 
 
 @lru_cache(maxsize=256)

@@ -208,8 +208,9 @@ class MemoryStore:
                 raise StoreError("the id of a new token must be its own; it is taken")
             fresh.append(token_id)
             added.append(token)
-            if token.cvc_until_ns is not None:
-                self._note_cvc(token)
+            until_ns = token.cvc_until_ns
+            if until_ns is not None:
+                heapq.heappush(self._deadlines, (until_ns, tenant_id, token_id))
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""
@@ -282,12 +283,11 @@ class MemoryStore:
         shelf = self._logs.get(entry.tenant_id)
         if shelf is None:
             shelf = self._logs[entry.tenant_id] = LogShelf()
-        entry_id = entry.id
-        if entry_id in shelf.records:
+        if entry.id in shelf.records:
             raise StoreError("the id of a new log entry must be its own; it is taken")
         shelf.arrivals = arrival = shelf.arrivals + 1
         shelf.put((arrival, entry))
-        undo.append((shelf.remove, entry_id))
+        undo.append((shelf.remove, entry.id))
 
     def find_logs(
         self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
@@ -321,7 +321,7 @@ class MemoryStore:
     def is_due(self, now_ns: int) -> bool:
         """Return whether a deadline has come, be it of something that went before its time."""
         try:
-            return bool(self._deadlines) and self._deadlines[0][0] <= now_ns
+            return self._deadlines[0][0] <= now_ns if self._deadlines else False
         except IndexError:  # another thread has just emptied it
             return False
 

@@ -85,12 +85,17 @@ class Comparison:
         for total, counts in zip(totals, self._per_party, strict=True):
             np.add.at(total, names.codes, counts)  # none, −1, is the last place
         known = [*names.texts, None]
-        changed: list[dict[str, Any]] = [
+        change = totals[2] + totals[3]
+        changed = np.flatnonzero(change)
+        least = 0 if len(changed) <= SHOWN else np.partition(change, -SHOWN)[-SHOWN]
+        # Lines are made of few of them: all of a log's addresses may have changed.
+        shown = changed[change[changed] >= least].tolist()
+        shown.sort(key=lambda code: (-change[code], known[code] or ""))
+        lines = [
             {"name": known[code], **dict(zip(_COUNTS, totals[:, code].tolist(), strict=True))}
-            for code in np.flatnonzero(totals[2] + totals[3]).tolist()
+            for code in shown[:SHOWN]
         ]
-        changed.sort(key=lambda line: (-line["gained"] - line["lost"], line["name"] or ""))
-        return changed[:SHOWN], len(changed)
+        return lines, len(changed)
 
 
 class _PerVerdict:

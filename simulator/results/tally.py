@@ -230,8 +230,8 @@ class Tally:
             if not len(chosen):
                 continue
             # A rule of this name may be in another table too, with numbers of its own.
-            chosen = chosen[self._index.numbers(place, chunk)[chosen] >= 0]
             counter = self._index.numbers(place, chunk)[chosen]
+            chosen, counter = chosen[counter >= 0], counter[counter >= 0]
             start_ns = chunk.t_ns[chosen]
             end_ns = start_ns + chunk.wait_ns[chosen]
             open_ns = self._blocks[place].before(counter, end_ns)

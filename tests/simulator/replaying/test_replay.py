@@ -108,6 +108,25 @@ def test_against_says_who_gains_and_who_loses() -> None:
     assert (back["gained"], back["lost"], back["ips_changed"]) == (0, 30, 2)
 
 
+def test_fifty_addresses_are_named_and_all_are_counted() -> None:
+    """Those with the most changed requests; of equal ones the first by name."""
+    gained = {f"203.0.113.{number}": 1 + (number > 52) for number in range(1, 56)}
+    addresses = [ip for ip, count in gained.items() for _ in range(count)]
+    log = pd.DataFrame({"t_ns": 0, "ip": addresses * 30}).assign(key="a")
+    old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="1/1m")
+    new = LimitTable.default().replace_rule("LIM-PUBLIC", rate="30/1m")
+    against = replay(log, limits=new, against=old, fidelity="compiled").summary["against"]
+    assert against["ips_changed"] == 55
+    most = ["203.0.113.53", "203.0.113.54", "203.0.113.55"]
+    assert [line["name"] for line in against["ips"]] == sorted(gained)[:50]
+    few = LimitTable.default().replace_rule("LIM-PUBLIC", rate="60/1m")
+    against = replay(log, limits=few, against=new, fidelity="compiled").summary["against"]
+    assert [(line["name"], line["gained"]) for line in against["ips"]] == [(ip, 30) for ip in most]
+    against = replay(log, limits=few, against=old, fidelity="compiled").summary["against"]
+    names = [*most, *sorted(set(gained) - set(most))]
+    assert [line["name"] for line in against["ips"]] == names[:50]
+
+
 def test_a_shadow_rule_counts_and_refuses_nobody() -> None:
     table = LimitTable.default().replace_rule("LIM-PUBLIC", shadow=True)
     result = replay(seconds(*["0"] * 60), limits=table)

@@ -53,7 +53,10 @@ class Document:
 
     @cached_property
     def _located(self) -> tuple[dict[Path, Position], dict[Path, Position]]:
-        return ({}, {}) if self.text is None else locate(self.text)
+        try:
+            return ({}, {}) if self.text is None else locate(self.text)
+        except RecursionError:  # keys of a thousand parts; the file's name has to do
+            return {}, {}
 
     def position(self, path: Path) -> Position | None:
         """Return line and column (from 1) of the value at `path`, or of the nearest table above.
@@ -151,7 +154,24 @@ def parse_toml(text: str, name: str, *, folder: FilePath | None = None) -> Docum
         raise InputError(_syntax_message(str(error), text, name)) from None
     except RecursionError:
         raise InputError(f"{name}: the text must be TOML; it is nested too deeply") from None
-    return Document(value, name=name, text=text, folder=folder)
+    except ValueError:  # Python reads no number of thousands of digits
+        raise InputError(f"{name}: the text must be TOML; a number must fit 64 bits") from None
+    document = Document(value, name=name, text=text, folder=folder)
+    _check_integers(document)
+    return document
+
+
+def _check_integers(document: Document) -> None:
+    """Refuse a whole number beyond 64 bits, as TOML asks: not all of them can be shown, or kept."""
+    ahead: list[tuple[Path, Any]] = [((), document.value)]
+    while ahead:
+        path, value = ahead.pop()
+        if isinstance(value, dict):
+            ahead.extend(((*path, key), inner) for key, inner in value.items())
+        elif isinstance(value, list):
+            ahead.extend(((*path, place), inner) for place, inner in enumerate(value))
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            document.spot(*path).fail("must fit 64 bits")
 
 
 def path_text(path: Path) -> str:
@@ -182,6 +202,8 @@ def shown_value(value: object) -> str:
         return "{…}" if value else "{}"
     if isinstance(value, list | tuple):
         return "[…]" if value else "[]"
+    if isinstance(value, int) and value.bit_length() > _LONGEST_SHOWN * 3:
+        return f"{value:#x}"[:_LONGEST_SHOWN] + "…"
     return str(value)
 
 

@@ -49,6 +49,9 @@ _SIZE_BYTES: Final = {
     "GI": 2**30,
 }
 _LONGEST_NS: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 200
+"""Longer texts are none: Python reads no number of thousands of digits."""
+
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(d|h|ms|us|µs|ns|m|s)", re.ASCII)
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKMG]?i?)B?", re.ASCII)
@@ -70,9 +73,9 @@ class Rate(NamedTuple):
 
 def duration_or_rule(text: str) -> int | str:
     """Return the nanoseconds of a duration, or the rule that the text breaks."""
-    if _NUMBER.fullmatch(text):
+    if len(text) <= _LONGEST_TEXT and _NUMBER.fullmatch(text):
         return f'must name a unit; write "{text}s" for seconds'
-    if not _DURATION.fullmatch(text):
+    if len(text) > _LONGEST_TEXT or not _DURATION.fullmatch(text):
         return 'must be a duration such as "1m30s" (units d, h, m, s, ms, us, ns)'
     total = Fraction(0)
     last_unit_ns = _LONGEST_NS
@@ -124,7 +127,7 @@ def rate_or_rule(text: str, *, may_be_zero: bool = False) -> Rate | str:
     count, slash, window = text.partition("/")
     if slash and _NUMBER.fullmatch(count.removeprefix("-")) and count.startswith("-"):
         return "must be above 0"
-    if not slash or not count.isascii() or not count.isdigit():
+    if not slash or len(count) > _LONGEST_TEXT or not (count.isascii() and count.isdigit()):
         return 'must be a rate such as "50/10s": whole requests, a slash, a window'
     window_ns = duration_or_rule(window if window[:1].isdigit() else f"1{window}")
     if isinstance(window_ns, str):
@@ -158,7 +161,7 @@ def format_rate(rate: tuple[int, int]) -> str:
 def size_or_rule(text: str) -> int | str:
     """Return the bytes of a size, or the rule that the text breaks."""
     match = _SIZE.fullmatch(text)
-    if match is None or match[2] == "i":
+    if match is None or match[2] == "i" or len(text) > _LONGEST_TEXT:
         return 'must be a size such as "30MB" or "1MiB" (units B, K, M, G, Ki, Mi, Gi)'
     total = Fraction(match[1]) * _SIZE_BYTES[match[2].upper()]
     if total.denominator != 1:

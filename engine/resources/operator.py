@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
 from engine.errors import InputError, check_text, did_you_mean
-from engine.files import parse_duration_ns
+from engine.files import parse_duration_ns, shown_value
 from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
 from engine.model import (
     DEFAULT_QUOTAS,
@@ -166,18 +166,23 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
     if name == "Rate Limit":
         names = sorted(table_names)
         if value not in names:
-            near = did_you_mean(str(value), names)
-            raise InputError(f"quota {name} = {value!r} must name a limit table{near}")
+            near = did_you_mean(value if isinstance(value, str) else "", names)
+            raise InputError(f"quota {name} = {_shown(value)} must name a limit table{near}")
         return value
     if isinstance(value, str) and name not in _COUNTS:
         value = parse_duration_ns(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         unit = "a whole number" if name in _COUNTS else "a duration such as '1h', or whole ns"
-        raise InputError(f"quota {name} = {value!r} must be {unit}, 0 or more")
+        raise InputError(f"quota {name} = {_shown(value)} must be {unit}, 0 or more")
     if value > (_LARGEST_COUNT if name in _COUNTS else _LONGEST_NS):
         most = "1000000000" if name in _COUNTS else "36500d"
-        raise InputError(f"quota {name} = {value!r} must be at most {most}")
+        raise InputError(f"quota {name} = {_shown(value)} must be at most {most}")
     return value
+
+
+def _shown(value: object) -> str:
+    is_long = isinstance(value, int) and value.bit_length() > 64  # Python may not write it
+    return shown_value(value) if is_long else repr(value)
 
 
 def check_tables(tenants: Iterable[Tenant], table_names: Iterable[str]) -> None:

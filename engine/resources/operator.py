@@ -87,11 +87,11 @@ class Operator:
     ) -> Application:
         """Create an application with grants, as `(container path, permissions)` pairs.
 
-        Raises `InputError` for a name that is no text, an unknown kind, a path of the wrong form,
-        or a permission that the kind may not hold (D-PERMISSIONS).
+        Raises `InputError` for a tenant that does not exist, a name that is no text, an unknown
+        kind, a path of the wrong form, or a permission that the kind may not hold (D-PERMISSIONS).
         """
         with self.services.store.transaction():
-            return add_application(self.services, tenant.id, name, kind, grants)
+            return add_application(self.services, self._stored(tenant).id, name, kind, grants)
 
     def create_key(
         self, application: Application, *, legacy: bool = False, text: str | None = None

@@ -146,3 +146,13 @@ def test_auth_header_a_key_text_that_no_header_keeps_is_refused(text: str) -> No
     assert "backend" not in str(e.value)
     fine = text.strip().replace("_", " ")
     assert engine.create_key(application, text=fine) == fine
+
+
+def test_quo_tenant_an_application_is_of_a_tenant_that_is_there() -> None:
+    """QUO-TENANT: one of another engine could have applications here, and no key for them."""
+    engine, other = Engine(seed=7), Engine(seed=8)
+    tenant = other.create_tenant("Acme")
+    with pytest.raises(InputError, match=f"^tenant = '{tenant.id}' does not exist; create it"):
+        engine.create_application(tenant, "shop")
+    with engine.services.store.transaction(write=False):
+        assert engine.services.store.list(Application, tenant.id) == []

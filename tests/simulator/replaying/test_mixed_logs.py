@@ -105,6 +105,8 @@ class Line(NamedTuple):
     path: str
 
 
+HIDDEN = [f"/x/key_prod_{letter * 22}" for letter in "AB"]
+"""Paths that rows show as one."""
 LINES = st.lists(
     st.builds(
         Line,
@@ -112,14 +114,14 @@ LINES = st.lists(
         st.sampled_from([*OWNERS]),
         st.sampled_from(["192.0.2.1", "192.0.2.2"]),
         st.sampled_from(["GET", "POST"]),
-        st.sampled_from(["/tokens", "/tokenize", "/x"]),
+        st.sampled_from(["/tokens", "/tokenize", "/x", *HIDDEN]),
     ),
     min_size=1,
     max_size=60,
 )
 MANY = [
-    Line(n % 2, "aabcdbe"[n % 7] if n % 5 else None, f"192.0.2.{1 + n // 3 % 2}", "GET", "/tokens")
-    for n in range(90)
+    Line(n % 2, "aabcdbe"[n % 7] if n % 5 else None, f"192.0.2.{1 + n // 3 % 2}", "GET", path)
+    for n, path in enumerate([*HIDDEN, *["/tokens"] * 80, "/tokenize", "/x", *HIDDEN])
 ]
 PASSED = {"admitted", "delayed"}
 
@@ -178,7 +180,8 @@ def _asked(lines: list[Line]) -> list[Asked]:
         counters = [(leg.rule.id, leg.name, keys[leg.key_place]) for leg in legs.of_class(asked)]
         tenant = None if label is None else owner.tenant
         application = None if label is None else owner.application
-        found.append(Asked(tenant, application, label, line.ip, line.method, line.path, counters))
+        path = "/x/key_…" if line.path in HIDDEN else line.path
+        found.append(Asked(tenant, application, label, line.ip, line.method, path, counters))
     return found
 
 

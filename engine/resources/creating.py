@@ -33,7 +33,7 @@ from engine.tokens import (
 )
 from engine.vault import TenantKeys, jwe
 
-__all__ = ["create_all", "decrypter", "log_made", "results_of"]
+__all__ = ["answer_of", "create_all", "decrypter", "log_made"]
 
 
 def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
@@ -146,17 +146,17 @@ def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: in
     return False
 
 
-def results_of(made: list[tuple[Draft, Token, bool]], context: Context) -> list[Json]:
-    """Return what the answer shows of each element: an identifier, or a record (TOK-LEAF)."""
+def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Context) -> Json:
+    """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF)."""
+    assert len(made) == len(plan.elements), "one token an element"
     rules, may = context.services.rules, context.caller.may
-    results: list[Json] = []
     for draft, token, found in made:
         if draft.is_leaf:
-            results.append(token.id)
+            draft.hole[draft.key] = token.id
         else:
             may_read = not found or may("token:read", token.container)
-            results.append(record(token, rules, found, may_read))
-    return results
+            draft.hole[draft.key] = record(token, rules, found, may_read)
+    return plan.answer
 
 
 def decrypter(context: Context, compact: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.messages import Response
 from engine.resources.context import Context
-from engine.resources.creating import create_all, log_made, results_of
+from engine.resources.creating import answer_of, create_all, log_made
 from engine.resources.operation import Operation
 from engine.tokens import walk
 
@@ -20,7 +20,7 @@ def _tokenize(context: Context) -> Response:
     if not plan.elements:
         context.require("token:create")  # D-EMPTY: on some container
     made = create_all(plan, context)
-    answer = plan.rebuild(results_of(made, context))
+    answer = answer_of(plan, made, context)
     status = context.services.profile.http.tokenize_status
     log_made(made, context, status)
     return Response(status, answer)

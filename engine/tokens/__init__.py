@@ -13,8 +13,8 @@ One tokenize request, in the order of D-ORDER:
     token = create_token(draft, keys, digest, token_id=…, tenant_id=…, created_by=…,
                          created_at_ns=…, cvc_until_ns=…)     # for each CREATE
     token = merge_existing(token, draft, keys, rules, cvc_until_ns=…)     # for each other
-    results = [token.id if draft.is_leaf else record(token, rules, …)]
-    answer = plan.rebuild(results)
+    draft.hole[draft.key] = token.id if draft.is_leaf else record(token, rules, …)     # for each
+    answer = plan.answer
 
 The others:
 

@@ -20,7 +20,7 @@ What it is not: the validation of what a token request object holds (`types`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.containers import CONTAINER_RULE, normal_container
@@ -66,14 +66,9 @@ class Plan:
                 found[container] = None
         return tuple(found)
 
-    def rebuild(self, results: Sequence[Json]) -> Json:
-        """Return the answer: the body with each element replaced by its result, in order.
-
-        The mirror is the plan's own, so a plan is rebuilt once.
-        """
-        assert len(results) == len(self.elements), "one result an element"
-        for element, result in zip(self.elements, results):  # noqa: B905 # reason: just asked, for less
-            element.hole[element.key] = result
+    @property
+    def answer(self) -> Json:
+        """The mirror: the answer, once the result of each element stands in its hole."""
         answer: Json = self._root[0]
         return answer
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 MAX_LINE = 100
 MAX_FUNCTION_LINES = 70
-MAX_MODULE_LINES = 400
 
 # Written in pieces, so that this file may be searched like any other.
 _BANNED = {
@@ -21,7 +20,6 @@ _BANNED = {
 }
 _WAIVER = re.compile(r"#\s*(?:noqa|type:\s*ignore|pragma:|fmt:\s*off|ruff:)")
 _REASON = re.compile(r"#\s*reason:\s*\S")
-_LENGTH_REASON = re.compile(r"^# reason for the length: \S", re.MULTILINE)
 _SKIPS = ("skip", "skipif", "xfail", "importorskip")
 
 
@@ -51,13 +49,6 @@ def waivers_without_reason(text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if _WAIVER.search(line) and not _REASON.search(line):
             yield f"line {number}: an exception must carry `# reason: …`"
-
-
-def long_module(text: str) -> Iterator[str]:
-    """A module above the limit; one long table may say `# reason for the length: …`."""
-    lines = len(text.splitlines())
-    if lines > MAX_MODULE_LINES and not _LENGTH_REASON.search(text):
-        yield f"line {lines}: a module must have at most {MAX_MODULE_LINES} lines"
 
 
 def long_functions(tree: ast.Module) -> Iterator[str]:

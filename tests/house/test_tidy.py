@@ -47,7 +47,6 @@ def test_code_and_pages_keep_to_the_line() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        _tidy.long_module,
         _tidy.waivers_without_reason,
         _tidy.long_functions,
         _tidy.skips_without_reason,
@@ -125,7 +124,6 @@ def test_all_names_exist_and_are_what_the_package_offers() -> None:
         (_tidy.banned_words, 'open("/' + 'work/data")'),
         (_tidy.waivers_without_reason, "x = 1  # no" + "qa: E501"),
         (_tidy.waivers_without_reason, "x = 1  # type" + ": ignore[x]"),
-        (_tidy.long_module, "x = 1\n" * 401),
         (_tidy.long_functions, "def f() -> None:\n" + "    x = 1\n" * 70),
         (_tidy.skips_without_reason, "@pytest.mark.skip\ndef test_x() -> None: ..."),
         (_tidy.skips_without_reason, "@pytest.mark.skipif(True)\ndef test_x() -> None: ..."),

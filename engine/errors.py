@@ -28,6 +28,7 @@ __all__ = [
     "VaultError",
     "check_text",
     "did_you_mean",
+    "wrong_type",
 ]
 
 
@@ -79,6 +80,19 @@ def check_text(thing: str, text: object) -> None:
         raise InputError(
             f"{thing} = {text!a} must be Unicode text; take out the surrogate"
         ) from None
+
+
+def wrong_type(thing: str, value: object, rule: str) -> InputError:
+    """Return the error for an argument of another type; a text or an object is not shown.
+
+    >>> print(wrong_type("profile", "key_prod_us_pvt_7Yb", "a Profile"))
+    profile = <str> must be a Profile
+    >>> print(wrong_type("clock", 5, "a clock such as ManualClock()"))
+    clock = 5 must be a clock such as ManualClock()
+    """
+    is_plain = value is None or (isinstance(value, int | float) and abs(value) < 1e18)
+    shown = repr(value) if is_plain else f"<{type(value).__name__}>"
+    return InputError(f"{thing} = {shown} must be {rule}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from engine.errors import wrong_type
+
 __all__ = [
     "ADMITTED",
     "BodyStream",
@@ -50,6 +52,7 @@ class Request:
     value as Python holds it, raw `bytes`, or a `BodyStream`. Header names are matched without
     regard to case. With `bytes` the `Content-Type` header is checked, with a JSON value it is
     taken for granted. `operation` names what it turned out to ask for; the service sets it.
+    Raises `InputError` for a field that is no text.
     """
 
     __slots__ = ("body", "headers", "host", "ip", "key", "method", "operation", "path", "proxy_key")
@@ -66,6 +69,7 @@ class Request:
         host: str | None = None,
         proxy_key: str | None = None,
     ) -> None:
+        _check_texts(method, path, ip, key, host, proxy_key)
         self.method = method
         self.path = path
         self.key = key
@@ -79,6 +83,26 @@ class Request:
     def __repr__(self) -> str:
         path = self.path.partition("?")[0]
         return f"<Request {self.method} {path} ip={self.ip}>"
+
+
+def _check_texts(  # reason: called by place, once a request
+    method: object, path: object, ip: object, key: object, host: object, proxy_key: object
+) -> None:
+    """Raise `InputError` for the first field of a request that is no text."""
+    if (
+        isinstance(method, str)
+        and isinstance(path, str)
+        and isinstance(ip, str)
+        and (key is None or isinstance(key, str))
+        and (host is None or isinstance(host, str))
+        and (proxy_key is None or isinstance(proxy_key, str))
+    ):
+        return
+    optional = {"key": key, "host": host, "proxy_key": proxy_key}
+    given = {n: value for n, value in optional.items() if value is not None}
+    for name, value in {"method": method, "path": path, "ip": ip, **given}.items():
+        if not isinstance(value, str):
+            raise wrong_type(name, value, "a text")
 
 
 @dataclass(frozen=True, slots=True)

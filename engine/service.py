@@ -23,14 +23,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from engine.errors import InputError, check_text
+from engine.errors import InputError, check_text, wrong_type
 from engine.identity import check_region
 from engine.limits import Headroom, Limiter, LimitTable, Subject
-from engine.messages import Decision, Problem, Request, Response
+from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from engine.resources.authentication import unauthenticated
-from engine.resources.bodies import PARSED, read_body, receive
+from engine.resources.bodies import PARSED, header_value, read_body, receive
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
 from engine.resources.identification import Identification, Identifier
@@ -46,6 +46,9 @@ from engine.vault.primitives import Supply
 from engine.world import Clock, ModelWorld, World, drive
 
 __all__ = ["Engine"]
+
+ASKING_IP: Final = "192.0.2.1"
+"""Where `Engine.ask` asks from unless told: an address for documentation (RFC 5737)."""
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
@@ -138,13 +141,65 @@ class Engine(Operator):
         """The world's clock."""
         return self.services.world.clock
 
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Json | bytes | BodyStream = None,
+        *,
+        key: str | None = None,
+        ip: str = ASKING_IP,
+        headers: Mapping[str, str] | None = None,
+        host: str | None = None,
+        proxy_key: str | None = None,
+    ) -> Response:
+        """Answer one request from an address of its own: `handle` for notebooks and tests.
+
+        >>> engine = Engine(seed=7)
+        >>> app = engine.create_application(
+        ...     engine.create_tenant("Acme"), "shop", grants=[("/", {"token:create"})]
+        ... )
+        >>> key = engine.create_key(app)
+        >>> engine.ask("POST", "/tokenize", {"name": "Ada"}, key=key).status
+        200
+        """
+        return self.handle(
+            Request(
+                method,
+                path,
+                ip=ip,
+                key=key,
+                headers=headers,
+                body=body,
+                host=host,
+                proxy_key=proxy_key,
+            )
+        )
+
     def handle(self, request: Request) -> Response:
         """Answer one request; where it waits, the manual clock moves.
 
-        Never raises for what a caller sent. Raises `TypeError` when the request has to wait and
-        the clock is not a `ManualClock`.
+        Never raises for what a caller sent. Raises `InputError` for what is no request and for a
+        key among the headers, `TypeError` when the request has to wait and the clock is not a
+        `ManualClock`.
         """
+        if not isinstance(request, Request):
+            raise wrong_type("request", request, "a Request; or use ask(method, path, body)")
+        if request.headers is not None:
+            self._check_headers(request)
         return drive(self.submit(request), self._clock)
+
+    def _check_headers(self, request: Request) -> None:
+        """Raise `InputError` for a key in the headers: it would be nobody's (AUTH-HEADER)."""
+        if not hasattr(request.headers, "items"):
+            raise wrong_type("headers", request.headers, "a mapping of names to values")
+        http = self.profile.http
+        for name, given, argument in (
+            (http.key_header, request.key, "key"),
+            (http.proxy_key_header, request.proxy_key, "proxy_key"),
+        ):
+            if given is None and header_value(request, name) is not None:
+                raise InputError(f"headers hold {name}; give its value as {argument}= instead")
 
     async def submit(self, request: Request) -> Response:
         """Answer one request: the path, top to bottom."""

@@ -62,6 +62,7 @@ from engine.files.quantities import Duration, RateText, Size
 from engine.files.section import REQUIRED, Section
 from engine.files.units import (
     Rate,
+    as_ns,
     format_duration,
     format_rate,
     format_size,
@@ -95,6 +96,7 @@ __all__ = [
     "Tagged",
     "Text",
     "Unwritten",
+    "as_ns",
     "format_duration",
     "format_rate",
     "format_size",

@@ -10,14 +10,16 @@ the text stands; each `parse_*` raises `InputError` instead.
 
 from __future__ import annotations
 
+import operator
 import re
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeVar
 
-from engine.errors import InputError
+from engine.errors import InputError, wrong_type
 
 __all__ = [
     "Rate",
+    "as_ns",
     "duration_or_rule",
     "format_duration",
     "format_rate",
@@ -99,6 +101,22 @@ def parse_duration_ns(text: str) -> int:
     (90000000000, 1500000000, 0)
     """
     return _value("duration", text, duration_or_rule(text))
+
+
+def as_ns(thing: str, value: object) -> int:
+    """Return whole nanoseconds, given as such or as a duration; `InputError` for anything else.
+
+    >>> as_ns("block_ns", "10s"), as_ns("block_ns", 5)
+    (10000000000, 5)
+    >>> as_ns("block_ns", "10")
+    Traceback (most recent call last):
+    engine.errors.InputError: block_ns = '10' must name a unit; write "10s" for seconds
+    """
+    if isinstance(value, str):
+        return _value(thing, value, duration_or_rule(value))
+    if isinstance(value, bool | float) or not hasattr(value, "__index__"):
+        raise wrong_type(thing, value, "whole nanoseconds or a duration such as '10s'")
+    return operator.index(value)
 
 
 def format_duration(duration_ns: int) -> str:

@@ -56,7 +56,10 @@ DEFAULT_QUOTAS: Final[Mapping[str, QuotaValue]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant. Its kind decides LIM-TEST-TENANT; quotas are the operator's (QUO-TENANT)."""
+    """A tenant. Its kind decides LIM-TEST-TENANT; quotas are the operator's (QUO-TENANT).
+
+    host_suffixes: under which its proxies may have hostnames; the operator's too (D-HOST).
+    """
 
     id: str
     name: str
@@ -64,6 +67,7 @@ class Tenant:
     quotas: Mapping[str, QuotaValue]
     settings: Mapping[str, bool]
     created_at_ns: int
+    host_suffixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import random
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from engine.errors import InputError, check_text, wrong_type
+from engine.hosts import host_name
 from engine.identity import check_region
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
@@ -36,7 +37,7 @@ from engine.resources.fields import rate_fields
 from engine.resources.identification import Identification, Identifier
 from engine.resources.operation import Operation
 from engine.resources.operator import Operator, check_tables
-from engine.resources.proxy_names import proxy_path
+from engine.resources.proxy_names import proxy_path, refused_hosts
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
 from engine.store import MemoryStore, Store
@@ -77,6 +78,7 @@ class Engine(Operator):
     world: all ports at once (then neither clock nor seed).
     store: memory unless given. A store that outlives the process takes a `master_key` (32 bytes)
         and no seed.
+    own_names: hostnames that reach the service itself; no proxy may have one (D-HOST).
 
     Raises `InputError` when these do not fit together, `VaultError` when the master key is not the
     one that the store was made with.
@@ -90,7 +92,7 @@ class Engine(Operator):
     200
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # reason: the parts of a service, each by its name
         self,
         *,
         profile: Profile | None = None,
@@ -101,6 +103,7 @@ class Engine(Operator):
         store: Store | None = None,
         master_key: bytes | None = None,
         region: str = "us",
+        own_names: Iterable[str] = (),
     ) -> None:
         if world is not None and (clock is not None or seed is not None):
             raise InputError("world is given; leave clock and seed out, the world holds both")
@@ -124,8 +127,11 @@ class Engine(Operator):
                 vault.verify()
                 check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
+        names = frozenset(map(host_name, own_names))
         new_id = Supply(partial(_uuids, world.random)).take
-        self.services = Services(self.profile, rules, store, vault, world, new_id, region, {})
+        self.services = Services(
+            self.profile, rules, store, vault, world, new_id, region, {}, names
+        )
         self._without_cvc = partial(without_cvc, keys_of=vault.of, rules=rules)
         self._identifier = Identifier(self.services)
         self._settles = self.profile.limits.counted_statuses == "success"
@@ -337,6 +343,11 @@ class Engine(Operator):
                 at_ns = services.world.clock.wall_ns
                 services.store.add_log(replace(entry, id=services.new_id(), at_ns=at_ns))
                 services.store.close_work(entry.id)
+
+    def refused_hosts(self) -> list[str]:
+        """Return a line for each stored hostname of a proxy that is not routed (D-HOST)."""
+        with self.services.store.transaction(write=False):
+            return list(refused_hosts(self.services))
 
     def close(self) -> None:
         """Close the store; the engine is not used afterwards."""

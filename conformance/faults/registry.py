@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import clause
 from engine.errors import InputError, did_you_mean
+from engine.hosts import EXAMPLE_SUFFIXES
 from engine.identity import Caller
 from engine.messages import Json
 from engine.model import QuotaValue, Tenant, TenantKind
@@ -97,9 +98,12 @@ class FaultyEngine(Engine):
         *,
         quotas: Mapping[str, QuotaValue] | None = None,
         settings: Mapping[str, bool] | None = None,
+        host_suffixes: Iterable[str] = EXAMPLE_SUFFIXES,
     ) -> Tenant:
         """Create a tenant, and change its quotas as the fault does."""
-        tenant = super().create_tenant(name, kind, quotas=quotas, settings=settings)
+        tenant = super().create_tenant(
+            name, kind, quotas=quotas, settings=settings, host_suffixes=host_suffixes
+        )
         if self._fault.quotas is not None:
             for quota, value in self._fault.quotas(tenant.quotas).items():
                 self.set_quota(tenant, quota, value)

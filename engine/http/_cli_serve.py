@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.errors import InputError, VaultError
 
 if TYPE_CHECKING:
-    import socket
-
     from engine.http.configuration import ServeConfig
     from engine.limits import LimitTable
     from engine.profile import Profile
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_openapi_arguments", "add_serve_arguments", "openapi", "serve"]
 
+_log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
 _DEMO_KEYS: Final = 8
 _VARIABLE: Final = "TOLLGATE_MASTER_KEY"
@@ -149,6 +149,9 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     else:
         lines = []
 
+    for line in engine.refused_hosts():
+        _log.warning("%s", line)
+
     gc.collect()
     gc.freeze()  # what is there by now stays: no collection needs to look at it again
     gc.set_threshold(20_000, 20, 50)
@@ -194,6 +197,7 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
             store=store,
             master_key=master_key,
             region=config.region,
+            own_names=(*config.own_names, args.host, socket.gethostname()),
         )
     except VaultError:
         store.close()

@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from engine.errors import StoreError
 from engine.http.addresses import Clients, Network
 from engine.http.arriving import (
     KEPT_UNREAD_BYTES,
@@ -35,7 +34,6 @@ from engine.http.arriving import (
 from engine.http.metrics import Metrics
 from engine.http.protocol import EXCHANGE, Exchange
 from engine.messages import Problem, Request, Response
-from engine.resources.proxy_names import host_name
 from engine.service import Engine
 from engine.tokens import dumps
 
@@ -105,7 +103,7 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        if scope["path"] in self._page_paths and not self._is_custom(scope):
+        if scope["path"] in self._page_paths:
             assert self._pages is not None, "paths of pages come with pages"
             await self._pages(scope, receive, self._with_id(scope, send))
             return
@@ -204,18 +202,6 @@ class Application:
             return self.engine.router.find(request.method, path)[0].name
         except Problem as problem:
             return "unknown" if problem.status == 404 else "not_allowed"
-
-    def _is_custom(self, scope: Scope) -> bool:
-        """Return whether the Host header names a proxy (D-PROXY-RULES)."""
-        host = next((v for n, v in scope["headers"] if n == b"host"), None)
-        if host is None:
-            return False
-        store = self.engine.services.store
-        try:
-            with store.transaction(write=False):
-                return store.proxy_by_host(host_name(host.decode("latin-1"))) is not None
-        except StoreError:
-            return False  # the page of health says so
 
 
 def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:

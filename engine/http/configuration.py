@@ -37,6 +37,7 @@ from engine.http.system import AnyRuntime
 from engine.identity import REGION_FORM, REGION_RULE, make_grants
 from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
 from engine.model import Key as StoredKey
+from engine.resources.operator import checked_suffixes
 from engine.service import Engine
 from engine.vault import hash_key_text
 
@@ -111,6 +112,9 @@ class TenantTable:
     settings: Annotated[Mapping[str, bool], "such as deduplicate_tokens = true"] = (
         dataclasses.field(default_factory=dict)
     )
+    host_suffixes: Annotated[
+        tuple[str, ...], "under which its proxies may have hostnames, such as .shop.example"
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,9 @@ class ServeConfig:
     region: Annotated[str, Text(REGION_FORM, REGION_RULE)] = "us"
     trusted_proxies: Annotated[
         tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
+    ] = ()
+    own_names: Annotated[
+        tuple[str, ...], "hostnames that reach this server; no proxy may have one"
     ] = ()
     allowed_destinations: Annotated[
         tuple[str, ...], "origins that proxies may call, such as https://api.example.com"
@@ -238,7 +245,11 @@ class _Held:
 def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spot) -> Tenant:
     if stored is None:
         return engine.create_tenant(
-            table.name, table.kind, quotas=table.quotas.values(), settings=table.settings
+            table.name,
+            table.kind,
+            quotas=table.quotas.values(),
+            settings=table.settings,
+            host_suffixes=table.host_suffixes,
         )
     if stored.kind != table.kind:
         spot.child("kind").fail(
@@ -248,7 +259,7 @@ def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spo
         stored = engine.set_quota(stored, name, value)
     for name, flag in table.settings.items():
         stored = engine.set_setting(stored, name, on=flag)
-    return stored
+    return engine.set_host_suffixes(stored, table.host_suffixes)
 
 
 def _application(
@@ -313,6 +324,8 @@ def _checked(document: Document) -> tuple[ServeConfig, Document]:
     for index, tenant in enumerate(config.tenants):
         if tenant.name in names:
             document.spot("tenants", index, "name").fail("must be unique")
+        with _placed(document, document.spot("tenants", index)):
+            checked_suffixes(tenant.host_suffixes)
         names[tenant.name] = None
     pairs: set[tuple[str, str]] = set()
     texts: set[str] = set()

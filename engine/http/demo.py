@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from engine.hosts import EXAMPLE_SUFFIXES
 from engine.identity.keys import new_key_text, secret_text
 from engine.identity.permissions import ASKABLE
 from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant, TenantKind
@@ -122,6 +123,7 @@ class _Demo:
             name: known.get(name) or self._new_tenant(name, form)
             for name, form in DEMO_TENANTS.items()
         }
+        engine.set_host_suffixes(self._tenants["demo-production"], EXAMPLE_SUFFIXES)
 
     def _new_tenant(self, name: str, form: _TenantOf) -> Tenant:
         setting = self._engine.profile.dedup.setting_name

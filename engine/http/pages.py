@@ -1,7 +1,7 @@
 """The service's own pages: health, metrics, the OpenAPI document and its documentation.
 
-They ask for no key and count in no limit (D-COUNTED). On a proxy's custom hostname they do not
-exist: there everything is the proxy's.
+They ask for no key and count in no limit (D-COUNTED). They are found under every hostname, before
+any proxy: nobody who holds a custom hostname can answer for the server's health (D-HOST).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from engine.errors import InputError, check_text, did_you_mean
 from engine.files import parse_duration_ns, shown_value
+from engine.hosts import EXAMPLE_SUFFIXES, is_suffix
 from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
 from engine.model import (
     DEFAULT_QUOTAS,
@@ -25,7 +26,14 @@ from engine.model import (
 from engine.resources.services import Services
 from engine.vault import hash_key_text
 
-__all__ = ["Operator", "add_application", "add_key", "check_tables", "checked_quota"]
+__all__ = [
+    "Operator",
+    "add_application",
+    "add_key",
+    "check_tables",
+    "checked_quota",
+    "checked_suffixes",
+]
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
@@ -50,12 +58,14 @@ class Operator:
         *,
         quotas: Mapping[str, QuotaValue] | None = None,
         settings: Mapping[str, bool] | None = None,
+        host_suffixes: Iterable[str] = EXAMPLE_SUFFIXES,
     ) -> Tenant:
         """Create a tenant; its quotas start at the defaults (QUO-TENANT).
 
         `quotas` changes some of them at once: counts as integers, durations as nanoseconds or
-        texts such as `"1h30m"`. Raises `InputError` for a name that is no text, an unknown kind,
-        quota or setting.
+        texts such as `"1h30m"`. `host_suffixes`: under which its proxies may have hostnames
+        (D-HOST). Raises `InputError` for a name that is no text, an unknown kind, quota or setting,
+        and for a suffix that is none.
         """
         check_text("tenant name", name)
         if kind not in get_args(TenantKind):
@@ -70,7 +80,9 @@ class Operator:
         for setting, flag in (settings or {}).items():
             self._check_setting(setting, flag=flag)
             flags[setting] = flag
-        tenant = Tenant(services.new_id(), name, kind, held, flags, services.world.clock.wall_ns)
+        suffixes = checked_suffixes(host_suffixes)
+        wall_ns = services.world.clock.wall_ns
+        tenant = Tenant(services.new_id(), name, kind, held, flags, wall_ns, suffixes)
         with services.store.transaction():
             services.store.put(tenant)
             services.vault.of(tenant.id)  # its keys are made here, never in a request
@@ -122,6 +134,16 @@ class Operator:
         """Turn a tenant's setting on or off (D-DEDUP); holds from the next request on."""
         self._check_setting(name, flag=on)
         return self._change(tenant, lambda t: {"settings": {**t.settings, name: on}})
+
+    def set_host_suffixes(self, tenant: Tenant | str, suffixes: Iterable[str]) -> Tenant:
+        """Say under which suffixes a tenant's proxies may have hostnames (D-HOST).
+
+        `.shop.example` covers all names below it, `pay.shop.example` that name alone. A proxy
+        whose hostname is covered no longer is not routed from the next request on. Raises
+        `InputError` for an unknown tenant or what is no suffix.
+        """
+        checked = checked_suffixes(suffixes)
+        return self._change(tenant, lambda _: {"host_suffixes": checked})
 
     def rotate_master_key(self, new_master_key: bytes) -> None:
         """Wrap every tenant's key anew under another master key; no ciphertext changes.
@@ -178,6 +200,22 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
         most = "1000000000" if name in _COUNTS else "36500d"
         raise InputError(f"quota {name} = {_shown(value)} must be at most {most}")
     return value
+
+
+def checked_suffixes(suffixes: Iterable[str]) -> tuple[str, ...]:
+    """Return suffixes of hostnames in small letters; raises `InputError` for what is none."""
+    if isinstance(suffixes, str):
+        raise InputError(f"host_suffixes = {suffixes!r} must be a list of texts")
+    found = []
+    for suffix in suffixes:
+        lower = str(suffix).lower()
+        if not is_suffix(lower):
+            raise InputError(
+                f"host suffix = {suffix!r} must be a hostname, or a dot and a hostname such as "
+                "'.shop.example' for all names below it"
+            )
+        found.append(lower)
+    return tuple(found)
 
 
 def _shown(value: object) -> str:

@@ -2,8 +2,9 @@
 
 A definition names a destination, perhaps a transform of what goes there and of what comes back,
 and whether an API key is needed beside the proxy key. The proxy key's text is in the answer that
-creates it and nowhere else; only its hash is stored. A custom hostname belongs to one proxy of all
-tenants (409 for a second one).
+creates it and nowhere else; only its hash is stored. A custom hostname lies under a suffix that the
+operator lists for the tenant (400 else, D-HOST) and belongs to one proxy: 409 for a second one of
+the tenant, 400 where it is another tenant's.
 
 What it is not: the invocation, which is `engine.resources.proxy_calls`'.
 """
@@ -15,9 +16,10 @@ import re
 from ipaddress import IPv6Address
 from typing import Any, Final
 
+from engine.hosts import covers_host, host_fault, host_name
 from engine.identity.keys import secret_text
 from engine.messages import Problem, Response
-from engine.model import Proxy, Transform
+from engine.model import Proxy, Tenant, Transform
 from engine.resources import proxy_calls
 from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
@@ -25,7 +27,6 @@ from engine.resources.instances import drop_pool
 from engine.resources.invoking import check_code
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
-from engine.resources.proxy_names import host_name
 from engine.resources.transforms import pool_names
 from engine.tokens import timestamp
 from engine.vault import hash_key_text
@@ -47,8 +48,6 @@ _FIELDS: Final[dict[str, Any]] = {
 }
 _CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")))
 _PATCH = Form(object_schema(_FIELDS))
-_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_HOST_FORM: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _PORT: Final = (
     "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 )
@@ -112,10 +111,12 @@ def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:
         errors["/destination_url"] = [_URL_RULE]
     if fields.get("host") is not None:
         fields["host"] = host_name(fields["host"])
-        if _HOST_FORM.fullmatch(fields["host"]) is None:
-            errors["/host"] = ["must be a hostname"]
+        fault = _host_fault(fields["host"], context)
+        if fault is not None:
+            errors["/host"] = [fault]
     if errors:
-        raise Problem(400, "The proxy is not acceptable.", errors=errors)
+        clause = "D-HOST" if errors.keys() == {"/host"} else "D-PROXY"
+        raise Problem(400, "The proxy is not acceptable.", errors=errors, clause=clause)
     for name in _TRANSFORMS:
         if fields.get(name) is not None:
             code: str = fields[name]["code"]
@@ -124,8 +125,27 @@ def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:
     if fields.get("host") is not None:
         holder = context.services.store.proxy_by_host(fields["host"])
         if holder is not None and holder.id != context.params.get("id"):
-            raise Problem(409, "Another proxy has this hostname.")
+            raise Problem(409, "Another proxy has this hostname.", clause="D-HOST")
     return fields
+
+
+def _host_fault(host: str, context: Context) -> str | None:
+    """Return what speaks against a hostname for a proxy of the caller's tenant (D-HOST)."""
+    services, tenant = context.services, context.tenant
+    fault = host_fault(host, tenant.host_suffixes, services.own_names)
+    if fault is not None:
+        return fault
+    holder = services.store.proxy_by_host(host)
+    if holder is not None and holder.tenant_id != tenant.id:
+        return "must be no name of another tenant"
+    longest = _suffix_length(tenant, host)
+    if any(_suffix_length(other, host) > longest for other in services.store.tenants()):
+        return "must be no name of another tenant"  # its suffix says more of the name
+    return None
+
+
+def _suffix_length(tenant: Tenant, host: str) -> int:
+    return max((len(s) for s in tenant.host_suffixes if covers_host(s, host)), default=0)
 
 
 def _create(context: Context) -> Response:

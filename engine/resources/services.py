@@ -19,6 +19,7 @@ __all__ = ["Services"]
 class Services:
     """The parts that the service hands to every operation.
 
+    own_names: hostnames of the server itself, which no proxy may have (D-HOST).
     rules: the profile's choices about tokens, prepared. new_id returns a fresh UUID string.
     `running` holds what lives in the process only (reactor instances), by name.
     """
@@ -31,3 +32,4 @@ class Services:
     new_id: Callable[[], str]
     region: str
     running: dict[str, Any]
+    own_names: frozenset[str] = frozenset()

@@ -54,6 +54,10 @@ def _load_strings(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(orjson.loads(text))
 
 
+def _load_list(text: str | None) -> tuple[str, ...]:
+    return _load_strings(text) or ()
+
+
 def _dump_hashes(value: tuple[bytes, ...]) -> str | None:
     return ",".join(each.hex() for each in value) if value else None
 
@@ -92,6 +96,7 @@ def _load_host(value: str | None) -> str | None:
 
 _MAPPING: Final[_Codec] = (_dump_mapping, _load)
 _STRINGS: Final[_Codec] = (_dump_strings, _load_strings)
+_LIST: Final[_Codec] = (_dump_strings, _load_list)
 _HASHES: Final[_Codec] = (_dump_hashes, _load_hashes)
 _GRANTS: Final[_Codec] = (_dump_grants, _load_grants)
 _TRANSFORM: Final[_Codec] = (_dump_transform, _load_transform)
@@ -143,7 +148,7 @@ class Rows(Generic[R]):
 
 
 DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
-    Tenant: Rows(Tenant, "tenants", quotas=_MAPPING, settings=_MAPPING),
+    Tenant: Rows(Tenant, "tenants", quotas=_MAPPING, settings=_MAPPING, host_suffixes=_LIST),
     Application: Rows(Application, "applications", grants=_GRANTS),
     Key: Rows(Key, "api_keys", legacy=_FLAG),
     EncryptionKey: Rows(EncryptionKey, "encryption_keys", public_jwk=_MAPPING),

@@ -17,7 +17,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -30,7 +30,7 @@ CREATE TABLE free_slots (
 ) WITHOUT ROWID;
 CREATE TABLE tenants (
     id TEXT PRIMARY KEY, name TEXT, kind TEXT, quotas TEXT, settings TEXT,
-    created_at_ns INTEGER
+    created_at_ns INTEGER, host_suffixes TEXT
 );
 CREATE TABLE applications (
     id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, kind TEXT, grants TEXT,
@@ -129,6 +129,10 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
         "ALTER TABLE work ADD COLUMN status INTEGER",
         "UPDATE work SET entity_type = 'work', entity_id = id, status = 500",
         "PRAGMA user_version = 3",
+    ),
+    3: (
+        "ALTER TABLE tenants ADD COLUMN host_suffixes TEXT",
+        "PRAGMA user_version = 4",
     ),
 }
 """What makes a store of an older version one of the next, in one transaction."""

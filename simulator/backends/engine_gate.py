@@ -234,7 +234,15 @@ class _Made:
         engine.limiter = Limiter(free, engine.profile.limits)
         tenants = {
             tenant.name: engine.create_tenant(
-                tenant.name, tenant.kind, quotas=tenant.quotas.by_name(), settings=tenant.settings
+                tenant.name,
+                tenant.kind,
+                quotas=tenant.quotas.by_name(),
+                settings=tenant.settings,
+                host_suffixes=[
+                    proxy.host
+                    for proxy in scenario.proxies
+                    if proxy.host is not None and proxy.tenant == tenant.name
+                ],
             )
             for tenant in scenario.tenants
         }

@@ -14,6 +14,7 @@ from typing import Final
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document
+from engine.hosts import is_suffix
 from engine.identity import make_grants
 from engine.limits import DEFAULT_TABLE
 from engine.limits.legs import Legs
@@ -168,6 +169,8 @@ def _check_host(proxy: Proxy, hosts: list[str], document: Document, path: Path) 
         return
     if not _HOST.fullmatch(proxy.host):
         fail(document, (*path, "host"), "must be a hostname in small letters")
+    if not is_suffix(proxy.host):
+        fail(document, (*path, "host"), "must be no IP address and no name of this machine")
     if proxy.host in hosts:
         fail(document, (*path, "host"), "must be of one proxy only")
     hosts.append(proxy.host)

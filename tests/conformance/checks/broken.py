@@ -8,7 +8,7 @@ hopeless deployment by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from conformance.bench import Bench
@@ -20,6 +20,7 @@ from conformance.session import Session
 from conformance.transport import Answer, EngineTransport, Place
 from conformance.verdicts import Finding, Verdict
 from engine import Engine, Profile, Request, Response
+from engine.hosts import EXAMPLE_SUFFIXES
 from engine.model import QuotaValue, Tenant, TenantKind
 
 __all__ = [
@@ -158,8 +159,11 @@ class SixAtMost(Engine):
         *,
         quotas: Mapping[str, QuotaValue] | None = None,
         settings: Mapping[str, bool] | None = None,
+        host_suffixes: Iterable[str] = EXAMPLE_SUFFIXES,
     ) -> Tenant:
         """Create a tenant with quotas of our own."""
         del quotas
         wrong: dict[str, QuotaValue] = {"Tokenize Limit": 6, "Detokenize Limit": 6}
-        return super().create_tenant(name, kind, quotas=wrong, settings=settings)
+        return super().create_tenant(
+            name, kind, quotas=wrong, settings=settings, host_suffixes=host_suffixes
+        )

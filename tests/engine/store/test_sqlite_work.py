@@ -101,6 +101,7 @@ def first_version(path: Path) -> None:
                 (SELECT sealed_content FROM job_results WHERE job_results.id = jobs.id);
             DROP TABLE job_results;
             DROP TABLE work;
+            ALTER TABLE tenants DROP COLUMN host_suffixes;
             CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
             INSERT INTO work VALUES ('a', 'tenant', 'react', 5);
             PRAGMA user_version = 1;

@@ -1,0 +1,84 @@
+"""Custom hostnames: their form, and which of them a tenant may take for a proxy (D-HOST).
+
+Who holds a hostname receives every request that is sent to it, keys and bodies included. So a
+tenant gets one only under a suffix that the operator lists for it, and never an IP address or a
+name of the server itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+__all__ = [
+    "EXAMPLE_SUFFIXES",
+    "LOCAL_NAMES",
+    "covers_host",
+    "host_fault",
+    "host_name",
+    "is_address",
+    "is_suffix",
+]
+
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_FORM: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+EXAMPLE_SUFFIXES: Final = (".example",)
+"""The suffixes of a tenant that is made in process: a name that nobody can own (RFC 2606)."""
+
+LOCAL_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+"""What every machine calls itself; no proxy has one of them."""
+
+
+def host_name(host: str) -> str:
+    """Return a Host header's name: lower case, without port or final dot."""
+    name = host.encode("utf-8", "replace").decode().strip().lower()
+    if not name.startswith("["):
+        name = name.partition(":")[0]
+    return name.rstrip(".")
+
+
+def is_address(name: str) -> bool:
+    """Return whether a name is an IP address, in any form that a resolver takes.
+
+    A name whose last label is a number is one (WHATWG URL, 3.5): `127.1` and `0x7f000001` too.
+
+    >>> is_address("127.1"), is_address("[::1]"), is_address("pay.example")
+    (True, True, False)
+    """
+    return ":" in name or _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def covers_host(suffix: str, host: str) -> bool:
+    """Return whether a suffix covers a hostname: `.a.example` all below it, `a.example` itself.
+
+    >>> covers_host(".a.example", "pay.a.example"), covers_host(".a.example", "a.example")
+    (True, False)
+    >>> covers_host("a.example", "a.example")
+    True
+    """
+    return host.endswith(suffix) and len(host) > len(suffix) if suffix[0] == "." else host == suffix
+
+
+def is_suffix(text: str) -> bool:
+    """Return whether a text is a hostname, or a dot and one, in small letters."""
+    name = text.removeprefix(".")
+    return _FORM.fullmatch(name) is not None and not is_address(name) and name not in LOCAL_NAMES
+
+
+def host_fault(host: str, suffixes: Iterable[str], own_names: Collection[str]) -> str | None:
+    """Return what speaks against a hostname, as `host_name` gives it, for a tenant's proxy.
+
+    suffixes: the tenant's. own_names: the server's own. None when the tenant may have it.
+    """
+    if is_address(host):
+        return "must be no IP address"
+    if _FORM.fullmatch(host) is None:
+        return "must be a hostname"
+    if host in LOCAL_NAMES or host in own_names:
+        return "must be no name of the server itself"
+    if not any(covers_host(suffix, host) for suffix in suffixes):
+        return "must lie under a suffix that the operator lists for the tenant"
+    return None

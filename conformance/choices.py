@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from engine import Profile
-from engine.files import from_document, read_toml, to_plain, to_toml
+from engine import Engine, InputError, LimitTable, ManualClock, Profile
+from engine.containers import normal_container
+from engine.files import Document, from_document, read_toml, to_plain, to_toml
 
-__all__ = ["NOT_DISCOVERED", "known_to_toml", "read_profile", "told_by"]
+__all__ = ["NOT_DISCOVERED", "known_to_toml", "playable", "read_profile", "told_by"]
 
 NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # Nothing that is sent or answered depends on them in a way that a client could see.
@@ -72,12 +73,42 @@ def read_profile(path: str | Path) -> tuple[Profile, set[str]]:
     """Return a file's profile and the choices that it names; raises `InputError`."""
     document = read_toml(path)
     profile: Profile = from_document(Profile, document)
+    _check(profile, document)
     named = {
         f"{section}.{name}"
         for section, name, key in _fields(profile)
         if {key, name} & set(document.value.get(section, ()))
     }
     return profile, named
+
+
+def playable(profile: Profile) -> Profile:
+    """Return the profile as the engine of this process can play it.
+
+    A deployment may name its containers as it likes; to the engine a container is a path, and what
+    the engine's answers are compared with does not depend on it.
+    """
+    standard = Profile().tokens
+    own = {
+        name: getattr(standard, name)
+        for name in ("container_default_token", "container_default_card")
+        if normal_container(getattr(profile.tokens, name)) is None
+    }
+    return profile.replace(tokens=own) if own else profile
+
+
+def _check(profile: Profile, document: Document) -> None:
+    """Refuse, at its place in the file, what the engine would refuse in the midst of a run."""
+    try:
+        Engine(profile=playable(profile), limits=LimitTable(()), clock=ManualClock(), seed=1)
+    except InputError as error:
+        says = str(error)
+        for section, name, key in _fields(profile):
+            thing = f"profile.{section}.{name}"
+            value = getattr(getattr(profile, section), name)
+            if says.startswith(thing) and key in document.value.get(section, ()):
+                document.spot(section, key).fail(says.removeprefix(f"{thing} = {value!r} "))
+        raise InputError(f"{document.name}: {says}") from None
 
 
 def known_to_toml(profile: Profile, known: Collection[str]) -> str:

@@ -1,7 +1,8 @@
 """The commands of the conformance harness: `run`, `replay`, `judge`, `list`, `selftest` and more.
 
-Exit codes: 0 fine, 1 a finding (a failed or crashed clause, an expected failure that is none; a
-*partial* run too under `--strict`), 2 usage or bad input, 3 target unreachable, 130 interrupted.
+Exit codes: 0 fine, 1 a finding (a failed clause, an expected failure that is none; a *partial* run
+too under `--strict`), 2 usage or bad input, 3 target unreachable, 4 the harness itself failed (an
+exception in a check, which says nothing of the deployment), 130 interrupted.
 Bad input is one line, no traceback.
 """
 

@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from engine.messages import Json
 
-__all__ = ["Ask", "Exchange", "KeyLabel"]
+__all__ = ["Ask", "Exchange", "KeyLabel", "parsed"]
 
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
+_DEEPEST: Final = 256
+"""Answers nested deeper are not read: nothing that the suite sends is nested half as deep."""
 
 KeyLabel = str
 """A key of the target: its role and place, such as `private_prod.1`."""
@@ -122,10 +124,40 @@ class Exchange:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 # reason: any JSON
-        """The body as JSON; raises `ValueError` when it is none."""
-        return json.loads(self.body)
+        """The body as JSON; raises `ValueError` when it is none, or nested too deep to be read."""
+        return parsed(self.body)
 
     def header(self, name: str) -> str | None:
         """Return a header of the answer, whatever its case."""
         wanted = name.lower()
         return next((v for k, v in self.headers.items() if k.lower() == wanted), None)
+
+
+def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return what JSON bytes say; raises `ValueError` when they say nothing that can be read.
+
+    An answer nested thousands of levels deep is the deployment's doing: it must not end a check
+    with an exhausted stack.
+
+    >>> parsed(b'{"a": [1]}')
+    {'a': [1]}
+    >>> parsed(b"[" * 200_000)
+    Traceback (most recent call last):
+    ValueError: the JSON is nested too deep
+    """
+    try:
+        found = json.loads(raw)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deep") from None
+    level = [found]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return found
+    raise ValueError("the JSON is nested too deep")

@@ -1,7 +1,8 @@
 """One check, judged: whatever it yields, raises or leaves unsaid becomes findings.
 
-A crash is an *error* of all its clauses, never a pass; so is a clause that the check ends without
-a word about *inconclusive*. No text of an exception leaves without its secrets replaced.
+An exception is an *error* of all its clauses: a fault of the harness, neither a pass nor a failure
+of the deployment. A clause that the check ends without a word about is *inconclusive*. No text of
+an exception leaves without its secrets replaced.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 
 from conformance.bench import Bench
 from conformance.registry import Check, Inconclusive, Skip
+from conformance.session import Session
 from conformance.verdicts import Finding, Verdict
 
-__all__ = ["judge_one", "judge_side_by_side", "settled"]
+__all__ = ["crash_text", "crashed", "judge_one", "judge_side_by_side", "settled"]
 
 
 def judge_one(bench: Bench) -> list[Finding]:
@@ -68,39 +70,44 @@ def settled(
     ]
 
 
+def crash_text(error: Exception) -> str:
+    """Return what is said of an exception of the harness: its kind, its text and its place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    lines = str(error).strip().splitlines()
+    text = f": {lines[0][:300]}" if lines else ""
+    return f"{type(error).__name__}{text}{where}"
+
+
+def crashed(check: Check, session: Session, error: Exception) -> list[Finding]:
+    """Return the findings of a check that the harness could not bring to its end.
+
+    They say nothing of the deployment: an error is a fault of the harness.
+    """
+    says = f"the harness failed, which says nothing of the deployment: {crash_text(error)}"
+    return _about_all(check, session, Verdict.ERROR, session.redactor.text(says))
+
+
 def _raised(bench: Bench, error: Exception) -> list[Finding]:
-    if isinstance(error, Skip):
-        verdict, says = Verdict.SKIPPED, str(error)
-    elif isinstance(error, Inconclusive):
-        verdict, says = Verdict.INCONCLUSIVE, str(error)
-    else:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        lines = str(error).strip().splitlines()
-        text = f": {lines[0][:300]}" if lines else ""
-        verdict, says = Verdict.ERROR, f"the check crashed: {type(error).__name__}{text} ({where})"
-    return _about_all(bench, verdict, bench.session.redactor.text(says))
+    if isinstance(error, Skip | Inconclusive):
+        verdict = Verdict.SKIPPED if isinstance(error, Skip) else Verdict.INCONCLUSIVE
+        text = bench.session.redactor.text(str(error))
+        return _about_all(bench.check, bench.session, verdict, text)
+    return crashed(bench.check, bench.session, error)
 
 
 def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
     silent = set(bench.check.clauses) - {finding.clause for finding in said}
+    why = "the check ended without a verdict"
     return [
         one
-        for one in _about_all(bench, Verdict.INCONCLUSIVE, "the check ended without a verdict")
+        for one in _about_all(bench.check, bench.session, Verdict.INCONCLUSIVE, why)
         if one.clause in silent
     ]
 
 
-def _about_all(bench: Bench, verdict: Verdict, says: str) -> list[Finding]:
-    check = bench.check
-    recent = next(
-        (
-            (number,)
-            for number, exchange in reversed(bench.session.exchanges.items())
-            if exchange.check == check.id
-        ),
-        (),
-    )
+def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
+    recent = session.last_of(check.id)
     return [
         Finding(clause, check.id, verdict, says, recent, check.accepts) for clause in check.clauses
     ]

@@ -248,6 +248,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         strict=head["strict"],
         command=tuple(head["command"]),
         unrun=tuple(head.get("unrun", ())),
+        broken=tuple(head.get("broken", ())),
     )
 
 

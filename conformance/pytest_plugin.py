@@ -111,7 +111,7 @@ class ClauseItem(pytest.Item):
         self.user_properties += [("verdict", result.word), ("seed", report.seed)]
         self.add_report_section("call", "clause", _evidence(report, result))
         unsaid = result.verdict in {Verdict.SKIPPED, Verdict.INCONCLUSIVE}
-        if result.is_finding or report.aborted is not None:
+        if result.is_finding or result.is_crashed or report.aborted is not None:
             pytest.fail(text, pytrace=False)
         elif result.verdict is Verdict.FAIL:
             pytest.xfail(text)

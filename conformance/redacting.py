@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from conformance.exchanges import Ask, KeyLabel
+from conformance.exchanges import Ask, KeyLabel, parsed
 from conformance.shapes import Spelling
 from conformance.target import Target
 from engine.files import to_plain
@@ -143,7 +143,7 @@ def made_key(spelling: Spelling, ask: Ask, status: int | None, body: bytes) -> s
     if found is None or found[0] not in _MAKING:
         return None
     try:
-        answer = json.loads(body)
+        answer = parsed(body)
     except ValueError:
         return None
     text = answer.get("key") if isinstance(answer, dict) else None

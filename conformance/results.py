@@ -18,7 +18,6 @@ from engine.clauses import Clause
 __all__ = ["ClauseResult", "assemble", "is_partial", "last_line", "sums", "unrun_notes"]
 
 _UNSAID: Final = (Verdict.SKIPPED, Verdict.INCONCLUSIVE)
-_BAD: Final = (Verdict.FAIL, Verdict.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,21 @@ class ClauseResult:
     is_expected: bool = False
 
     @property
+    def is_failed(self) -> bool:
+        """Whether a check saw the deployment break it, whatever became of the other checks."""
+        return any(one.verdict is Verdict.FAIL for one in self.findings)
+
+    @property
+    def is_crashed(self) -> bool:
+        """Whether the harness failed in a check of it: nothing that the deployment has done."""
+        return self.verdict is Verdict.ERROR
+
+    @property
     def is_finding(self) -> bool:
-        """Whether it fails the run: a failure not expected, or an expected one that is none."""
-        if self.is_expected and self.verdict is Verdict.FAIL:
-            return False
-        return self.verdict in _BAD or (self.is_expected and self.verdict is Verdict.PASS)
+        """Whether the deployment fails the run by it: not expected, or expected and not seen."""
+        if self.is_failed:
+            return not self.is_expected
+        return self.is_expected and self.verdict is Verdict.PASS
 
     @property
     def word(self) -> str:
@@ -103,16 +112,21 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     unrun: checks of these clauses that this kind of run leaves out.
     """
     bad = [one for one in results if one.is_finding]
+    crashed = [one.clause.id for one in results if one.is_crashed]
     of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
     partial = is_partial(results) or bool(unrun)
     missing = sum(one.verdict in _UNSAID for one in results)
     said = f"{missing} skipped or inconclusive" if missing or not unrun else ""
     lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
     tail = f"; partial: {lacks}" if partial else ""
+    if crashed:
+        tail = f"; the harness failed in {len(crashed)}: {', '.join(crashed)}{tail}"
     if bad:
         names = ", ".join(one.clause.id for one in bad[:8]) + (" …" if len(bad) > 8 else "")
         return f"does not conform: {names}{tail}"
     passed = sum(one.verdict is Verdict.PASS for one in results)
+    if crashed:
+        return f"no verdict{tail}; {passed} passed{of}, no failure was seen"
     if partial:
         return f"partial: {passed} passed{of}, {lacks}; no failure"
     if len(results) < total:

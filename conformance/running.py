@@ -7,9 +7,10 @@ or block, which is the floor that no suite can go below.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import random
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,16 @@ from typing import Any
 from conformance.bench import Bench
 from conformance.cleaning import clean
 from conformance.history import HISTORY_FILE, HistoryWriter
-from conformance.judgement import judge_one, judge_side_by_side, settled
+from conformance.judgement import (
+    crash_text,
+    crashed,
+    judge_one,
+    judge_side_by_side,
+    settled,
+)
 from conformance.over_http import HttpTransport
 from conformance.planning import Dealt, Plan, leave_out, make_plan
-from conformance.preflight import Preflight, fly
+from conformance.preflight import Preflight, Unreachable, fly
 from conformance.progress import Progress, Silence
 from conformance.redacting import without_secrets
 from conformance.registry import Check, all_checks
@@ -97,6 +104,7 @@ class Run:
         self._is_live = isinstance(self.transport, HttpTransport)
         self._ended: list[str] = []
         self._gone = 0
+        self._broken: list[str] = []
 
     def plan(self) -> Plan:
         """Return what would run."""
@@ -143,7 +151,7 @@ class Run:
             self._say(plan.left_out)
             if self.preflight.fatal is None:
                 self._check(plan)
-            self._gone += clean(self.session)
+            self._clean()
             cleaned = self._gone, len(self.session.created)
             if any(cleaned):
                 self.progress.cleaned(*cleaned)
@@ -163,7 +171,13 @@ class Run:
         roles = [role for dealt in plan.dealt for role in dealt.check.roles]
         probes = any(dealt.check.is_probe for dealt in plan.dealt)
         usual = [role for role in ("private_prod", "private_test") if self.target.labels(role)]
-        self.preflight = fly(self.session, [*usual, *roles], with_addresses=probes)
+        try:
+            self.preflight = fly(self.session, [*usual, *roles], with_addresses=probes)
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
+            says = self._broke("its preflight", error)
+            self.preflight = Preflight(fatal=f"the harness failed in {says}")
         self.progress.flown(self.preflight)
         if self.preflight.fatal is not None:
             for dealt in plan.dealt:
@@ -201,9 +215,32 @@ class Run:
 
     def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
         for each in dealt:
-            bench = self._begin(each)
-            if bench is not None:
-                self._end(bench, judge_one(bench))
+            with self._reporting(each.check):
+                bench = self._begin(each)
+                if bench is not None:
+                    self._end(bench, judge_one(bench))
+
+    @contextlib.contextmanager
+    def _reporting(self, check: Check) -> Iterator[None]:
+        """Let an exception around a check be that check's error: the others go on."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # nobody reads what is printed: the run is over
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness is a verdict
+            self._say(crashed(check, self.session, error))
+
+    def _broke(self, where: str, error: Exception) -> str:
+        """Keep where the harness failed outside of a check; returns what is said of it."""
+        self._broken.append(self.session.redactor.text(f"{where}: {crash_text(error)}"))
+        return self._broken[-1]
+
+    def _clean(self, **chosen: Any) -> None:  # noqa: ANN401 # reason: arguments of `clean`
+        """Delete what was created; what goes wrong with that ends no run."""
+        try:
+            self._gone += clean(self.session, **chosen)
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
+            self._broke("cleaning up", error)
 
     def _round(self, together: Sequence[Dealt]) -> list[Coroutine[Any, Any, None]]:
         round_ns = self.transport.now_ns
@@ -211,9 +248,10 @@ class Run:
         async def one(dealt: Dealt, after_ns: int) -> None:
             if self._is_live and after_ns:
                 await self.transport.sleep_until_ns(round_ns + after_ns)
-            bench = self._begin(dealt)
-            if bench is not None:
-                self._end(bench, await judge_side_by_side(bench))
+            with self._reporting(dealt.check):
+                bench = self._begin(dealt)
+                if bench is not None:
+                    self._end(bench, await judge_side_by_side(bench))
 
         starts = starts_ns(together)
         return [one(each, after) for each, after in zip(together, starts, strict=True)]
@@ -223,9 +261,7 @@ class Run:
         shared = plan.one_by_one[0]
         theirs = {label for labels in shared.keys.values() for label in labels}
         busy = [label for label in self.target.key_labels if label not in theirs]
-        self._gone += clean(
-            self.session, made_by=set(self._ended), busy=busy, sources=shared.sources
-        )
+        self._clean(made_by=set(self._ended), busy=busy, sources=shared.sources)
 
     def _begin(self, dealt: Dealt) -> Bench | None:
         check = dealt.check
@@ -298,6 +334,7 @@ class Run:
                 "cleaned": list(cleaned),
                 "latency_ns": self.session.latency_ns,
                 "aborted": self.preflight.fatal,
+                "broken": self._broken,
                 "preflight": self.preflight.plain(),
             },
         )
@@ -339,6 +376,7 @@ class Run:
             aborted=self.preflight.fatal,
             command=self.command,
             unrun=self._unrun(),
+            broken=tuple(self._broken),
         )
 
 

@@ -70,6 +70,7 @@ class Session:
         self.record: Recorder = _keep_nowhere
         self.record_made: MadeRecorder = _keep_nowhere_made
         self._lock = threading.Lock()
+        self._last: dict[str, int] = {}
         self._sent = 0
         self._next_slot_ns = 0
 
@@ -85,6 +86,14 @@ class Session:
     def requests(self) -> int:
         """How many requests were sent."""
         return self._sent
+
+    def last_of(self, check_id: str) -> tuple[int, ...]:
+        """Return the number of a check's last exchange; none where it has asked nothing.
+
+        Other checks go on asking meanwhile: `exchanges` must not be walked to find it.
+        """
+        with self._lock:
+            return (self._last[check_id],) if check_id in self._last else ()
 
     @property
     def patience_ns(self) -> int:
@@ -115,6 +124,7 @@ class Session:
                 answer.error,
             )
             self.exchanges[number] = found
+            self._last[found.check] = number
             self.unanswered = self.unanswered + 1 if found.status is None else 0
             secret = made_key(self.target.spelling, ask, found.status, found.body)
             if secret is not None:

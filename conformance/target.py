@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from conformance.exchanges import KeyLabel
 from conformance.shapes import SHAPES, RequestShape, Spelling
 from engine.clauses import CLAUSES
-from engine.errors import did_you_mean
+from engine.errors import VaultError, did_you_mean
 from engine.files import (
     AnyJson,
     Document,
@@ -33,6 +33,7 @@ from engine.files import (
 )
 from engine.http.configuration import QuotaTable
 from engine.model import DEFAULT_QUOTAS, QuotaValue, TenantKind
+from engine.vault import jwe
 
 __all__ = [
     "ROLES",
@@ -69,6 +70,7 @@ ROLES: Final = (
 _SECOND_NS: Final = 1_000_000_000
 _PRETENDED: Final = tuple(f"203.0.113.{number}" for number in range(1, 33))
 _HEADER: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PRIVATE_HALF: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
 _CLAUSE_IDS: Final = tuple(clause.id for clause in CLAUSES)
 
 
@@ -255,13 +257,27 @@ def _check(target: Target, document: Document) -> None:
             document.spot("expected_failures", index).fail(f"must be a clause's id{hint}")
     if target.tls.private_key is not None and target.tls.certificate is None:
         document.spot("tls", "private_key").fail("must stand beside its tls.certificate; add it")
-    if not isinstance(target.encryption_jwk, Mapping | None):
-        document.spot("encryption_jwk").fail("must be a table: [encryption_jwk]")
+    _check_jwk(target.encryption_jwk, document)
     for name in target.requests or {}:
         if name not in SHAPES:
             hint = did_you_mean(name, SHAPES)
             document.spot("requests", name).fail_key(f"is no known operation{hint}")
     _check_keys(target, document)
+
+
+def _check_jwk(jwk: Mapping[str, Any] | None, document: Document) -> None:
+    """Encrypt once: what a check would stumble over is said before anything is sent."""
+    if jwk is None:
+        return
+    spot = document.spot("encryption_jwk")
+    if not isinstance(jwk, Mapping):
+        spot.fail("must be a table: [encryption_jwk]")
+    for name in sorted(_PRIVATE_HALF.intersection(jwk)):
+        spot.child(name).fail("must not be there: give the public half alone", secret=True)
+    try:
+        jwe.encrypt(jwk, b'""')
+    except VaultError as error:
+        spot.fail_key(f"cannot be encrypted for: {error}; mend it, or leave it out")
 
 
 def _check_address(source: str, spot: Spot) -> None:

@@ -1,8 +1,9 @@
 """Verdicts: what a run says about a clause, and how several findings become one.
 
 The order is the worst's: `pass < informational < not-applicable < not-observable < skipped <
-inconclusive < fail < error`. A crashed check is an error, never a pass, and a run in which a
-specified clause was skipped or inconclusive is *partial*: it never says "conformant".
+inconclusive < fail < error`. A pass with a remark beside it (*informational*) is a pass. An
+exception of the harness is an *error*: never a pass, and never a failure of the deployment. A run
+in which a specified clause was skipped or inconclusive is *partial*: it never says "conformant".
 """
 
 from __future__ import annotations
@@ -56,5 +57,15 @@ class Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
-    """Return the verdict over findings; without any it is *skipped*."""
-    return max((finding.verdict for finding in findings), default=Verdict.SKIPPED)
+    """Return the verdict over findings; without any it is *skipped*.
+
+    A remark beside a pass leaves it a pass; remarks alone are *informational*.
+
+    >>> seen = [Finding("TOK-LEAF", "a", one, "") for one in (Verdict.PASS, Verdict.INFORMATIONAL)]
+    >>> worst(seen).word, worst(seen[1:]).word
+    ('pass', 'informational')
+    """
+    seen = {finding.verdict for finding in findings}
+    if Verdict.PASS in seen:
+        seen.discard(Verdict.INFORMATIONAL)
+    return max(seen, default=Verdict.SKIPPED)

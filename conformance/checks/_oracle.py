@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.checks._common import is_uuid
+from conformance.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 
@@ -23,7 +24,9 @@ class Oracle:
     """An engine of this process that plays the profile of the deployment."""
 
     def __init__(self, profile: Profile, tokenize_limit: int) -> None:
-        self._engine = Engine(profile=profile, limits=LimitTable(()), clock=ManualClock(), seed=1)
+        self._engine = Engine(
+            profile=playable(profile), limits=LimitTable(()), clock=ManualClock(), seed=1
+        )
         tenant = self._engine.create_tenant("oracle", kind="production")
         self._engine.set_quota(tenant, "Tokenize Limit", tokenize_limit)
         application = self._engine.create_application(tenant, "oracle", grants=[("/", _RIGHTS)])

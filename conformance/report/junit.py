@@ -60,10 +60,10 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
     )
     says = _clean(report, result.says)
     text = _clean(report, _text(report, result))
-    if result.is_finding and result.verdict is not Verdict.ERROR:
-        ET.SubElement(case, "failure", message=says or result.word, type=result.word).text = text
-    elif result.is_finding:
+    if result.is_crashed:
         ET.SubElement(case, "error", message=says, type=result.word).text = text
+    elif result.is_finding:
+        ET.SubElement(case, "failure", message=says or result.word, type=result.word).text = text
     elif result.verdict is not Verdict.PASS and result.verdict is not Verdict.INFORMATIONAL:
         ET.SubElement(case, "skipped", message=f"{result.word}: {says}")
     ET.SubElement(case, "system-out").text = text

@@ -41,7 +41,8 @@ class Report:
     other, and checks that a history could not be played back for.
     took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
     cleaned: how many created things are gone, and left. aborted: why nothing was checked.
-    unrun: ids of checks that can only be run over HTTP, where this run was not.
+    unrun: ids of checks that can only be run over HTTP, where this run was not. broken: where the
+    harness itself failed outside of a check.
     """
 
     results: Sequence[ClauseResult]
@@ -62,6 +63,7 @@ class Report:
     aborted: str | None = None
     command: tuple[str, ...] = ()
     unrun: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         line = self.redactor.text(self.verdict_line)
@@ -74,7 +76,9 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 a finding; *partial* too where the run is strict."""
+        """0 fine, 1 a finding, *partial* too where the run is strict; 4 the harness failed."""
+        if self.broken or any(one.is_crashed for one in self.results):
+            return 4
         if self.aborted is not None or any(one.is_finding for one in self.results):
             return 1
         return 1 if self.strict and self.partial else 0
@@ -84,7 +88,8 @@ class Report:
         """What the run says in one line."""
         if self.aborted is not None:
             return f"nothing can be said: {self.aborted}"
-        return last_line(self.results, total=len(CLAUSES), unrun=self.unrun)
+        line = last_line(self.results, total=len(CLAUSES), unrun=self.unrun)
+        return f"{line}; the harness failed in {'; '.join(self.broken)}" if self.broken else line
 
     def result(self, clause_id: str) -> ClauseResult:
         """Return the result of one clause; raises `KeyError`."""
@@ -128,6 +133,7 @@ class Report:
             "aborted": self.aborted,
             "partial": self.partial,
             "unrun": list(self.unrun),
+            "broken": list(self.broken),
             "verdict": self.verdict_line,
             "sums": sums(self.results),
             "exit_code": self.exit_code,

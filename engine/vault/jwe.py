@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_der_private_key,
 )
+from joserfc.errors import JoseError
 from joserfc.jwe import JWERegistry, decrypt_compact, encrypt_compact
 from joserfc.jwk import JWKRegistry, OKPKey, RSAKey
 
@@ -77,11 +78,23 @@ def generate(algorithm: Algorithm, kid: str) -> KeyPair:
 
 
 def encrypt(public_jwk: Mapping[str, str], plaintext: bytes) -> str:
-    """Return `plaintext` as a compact JWE for the owner of `public_jwk`: the client's side."""
-    key = JWKRegistry.import_key(dict(public_jwk))
-    header = {"alg": public_jwk["alg"], "enc": _ENCRYPTION, "kid": public_jwk["kid"]}
-    assert isinstance(key, OKPKey | RSAKey), "one of the two kinds that this service gives out"
-    return encrypt_compact(header, plaintext, key, registry=_REGISTRY)
+    """Return `plaintext` as a compact JWE for the owner of `public_jwk`: the client's side.
+
+    `alg` and `kid` are optional in a JWK: the algorithm follows from the kind of the key then, and
+    the message names no key. Raises `VaultError` when nothing can be encrypted for it.
+    """
+    try:
+        key = JWKRegistry.import_key(dict(public_jwk))
+        if not isinstance(key, OKPKey | RSAKey):
+            raise VaultError("its kty must be OKP (X25519) or RSA")
+        usual = "ECDH-ES" if isinstance(key, OKPKey) else "RSA-OAEP-256"
+        header = {"alg": public_jwk.get("alg", usual), "enc": _ENCRYPTION}
+        if "kid" in public_jwk:
+            header["kid"] = public_jwk["kid"]
+        return encrypt_compact(header, plaintext, key, registry=_REGISTRY)
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
+        says = "it must be a public key of kty OKP (crv X25519) or RSA, its alg ECDH-ES or RSA-OAEP"
+        raise VaultError(f"{says}-256 ({type(error).__name__})") from None
 
 
 def key_id(compact: str) -> str | None:

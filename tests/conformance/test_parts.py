@@ -131,8 +131,10 @@ def test_worst_wins_in_the_order_of_the_design() -> None:
     words = "pass informational not-applicable not-observable skipped inconclusive fail error"
     assert [verdict.word for verdict in sorted(Verdict)] == words.split()
     findings = [Finding("TOK-LEAF", "a", verdict, "") for verdict in Verdict]
-    for size in range(1, len(findings) + 1):
+    for size in range(3, len(findings) + 1):
         assert worst(findings[:size]) is findings[size - 1].verdict
+    assert worst(findings[:2]) is Verdict.PASS  # a remark beside a pass
+    assert worst(findings[1:2]) is Verdict.INFORMATIONAL
     assert worst([]) is Verdict.SKIPPED
 
 

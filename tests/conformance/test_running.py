@@ -89,7 +89,7 @@ def test_a_crash_is_an_error_without_a_secret_and_never_a_pass(play: Any) -> Non
     assert report.result("TOK-LEAF").verdict is Verdict.ERROR
     assert "ValueError: <private_test.1>" in report.result("TOK-LEAF").says
     assert secret not in json.dumps(report.plain())
-    assert report.exit_code == 1
+    assert report.exit_code == 4
 
 
 @pytest.mark.parametrize(

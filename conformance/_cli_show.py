@@ -78,7 +78,7 @@ def _print_check(check: Check) -> None:
 
 def init(args: argparse.Namespace) -> int:
     """Write a target to fill in."""
-    text = resources.files("conformance").joinpath("starter.toml").read_text("utf-8")
+    text = resources.files("conformance.target").joinpath("starter.toml").read_text("utf-8")
     try:
         with args.file.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)

@@ -8,7 +8,6 @@ texts are put in by the transport and never come back out.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,8 +16,6 @@ from engine.messages import Json
 
 __all__ = ["Ask", "Exchange", "KeyLabel", "parsed"]
 
-_LONGEST_SHOWN: Final = 4_000
-_SHOWN: Final = 200
 _DEEPEST: Final = 256
 """Answers nested deeper are not read: nothing that the suite sends is nested half as deep."""
 
@@ -44,52 +41,6 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Json | bytes = None
 
-    def curl(
-        self,
-        base_url: str,
-        key_header: str = "SVC-API-KEY",
-        proxy_key_header: str = "SVC-PROXY-KEY",
-    ) -> str:
-        """Return a command that asks the same; keys are shell variables named after their labels.
-
-        >>> Ask(method="GET", path="/tokens", key="public.1").curl("http://localhost")
-        'curl -sS -X GET http://localhost/tokens -H "SVC-API-KEY: $KEY_PUBLIC_1"'
-        """
-        parts = ["curl -sS -X", shlex.quote(self.method), shlex.quote(base_url + self.path)]
-        if self.source is not None:
-            parts.append(f"--interface {shlex.quote(self.source)}")
-        if self.key is not None:
-            parts.append(f'-H "{key_header}: ${_variable(self.key)}"')
-        if self.proxy_key is not None:
-            parts.append(f'-H "{proxy_key_header}: ${_variable(self.proxy_key)}"')
-        if self.host is not None:
-            parts.append(f'-H "Host: ${_variable(self.host)}"')
-        headers = dict(self.headers)
-        if self.body is not None and not isinstance(self.body, bytes):
-            headers.setdefault("Content-Type", "application/json")
-        parts += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()]
-        if self.body is not None:
-            parts.append(_data(self.body))
-        return " ".join(parts)
-
-
-def _data(body: Json | bytes) -> str:
-    """Return the option that sends a body; a long one only begins to be shown."""
-    option, text = "-d", ""
-    if isinstance(body, bytes):
-        option, size = "--data-binary", len(body)
-        text = body[: _LONGEST_SHOWN + 1].decode(errors="backslashreplace")
-    else:
-        text = json.dumps(body, ensure_ascii=False)
-        size = len(text.encode())
-    if len(text) <= _LONGEST_SHOWN:
-        return f"{option} {shlex.quote(text)}"
-    return f"{option} @BODY  # {size} bytes that begin with {shlex.quote(text[:_SHOWN])}"
-
-
-def _variable(label: KeyLabel) -> str:
-    return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
@@ -97,7 +48,8 @@ class Exchange:
 
     number: place in the run's history, from 1. check, lane, turn: whose request it was, so that
     `judge` can play the history back. status: None when there was no answer; `error` says why.
-    body: the bytes of the answer.
+    body: the bytes of the answer; read: the same in the specification's words, where the
+    deployment has its own. is_success: None where any 2xx is one.
     """
 
     number: int
@@ -111,11 +63,20 @@ class Exchange:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     error: str | None = None
+    read: bytes | None = None
+    is_success: bool | None = None
 
     @property
     def ok(self) -> bool:
-        """True for a 2xx."""
+        """True for a 2xx, and for what the target calls a success."""
+        if self.is_success is not None:
+            return self.is_success
         return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def content(self) -> bytes:
+        """The body in the specification's words; the bytes themselves where they are so."""
+        return self.body if self.read is None else self.read
 
     @property
     def refused(self) -> bool:
@@ -125,7 +86,7 @@ class Exchange:
     @property
     def json(self) -> Any:  # noqa: ANN401 # reason: any JSON
         """The body as JSON; raises `ValueError` when it is none, or nested too deep to be read."""
-        return parsed(self.body)
+        return parsed(self.content)
 
     def header(self, name: str) -> str | None:
         """Return a header of the answer, whatever its case."""

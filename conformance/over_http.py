@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from conformance.connections import Broken, Connection, Sent
 from conformance.exchanges import Ask, KeyLabel
@@ -39,6 +39,8 @@ _SWITCH_S: Final = 0.0002
 """How long a thread that computes may keep the loop from the interpreter: each socket call of the
 loop gives it up, and waits that long to have it back. The default of 5 ms makes bursts crawl."""
 _AGENT: Final = "tollgate-conformance"
+_PROXY_KEY: Final = "{proxy_key}"
+"""Where a proxy's key stands in a path or a host of the target."""
 _Computed = TypeVar("_Computed")
 
 
@@ -82,6 +84,7 @@ class HttpTransport:
 
     async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
         """Send one request; what goes wrong on the way is an answer without status."""
+        ask = self._target.dialect.asked(ask)
         headers, body = self._message(ask)
         began_ns = self.now_ns
         sent: Sent | None = None
@@ -89,8 +92,7 @@ class HttpTransport:
             async with asyncio.timeout(self._target.timeout_ns / _SECOND_NS):
                 connection = await self._connection(ask.source if self._binds else None)
                 sent = Sent()
-                target = (self._prefix + ask.path) or "/"
-                await connection.ask(ask.method, target, headers, body, sent)
+                await connection.ask(ask.method, self._path_of(ask), headers, body, sent)
         except TimeoutError:
             seconds = self._target.timeout_ns / _SECOND_NS
             return self._unanswered(began_ns, sent, f"no answer within {seconds:g} s")
@@ -118,6 +120,9 @@ class HttpTransport:
 
     def _message(self, ask: Ask) -> tuple[list[tuple[str, str]], bytes]:
         headers = with_keys(ask.headers, self._keys)
+        for name in headers:
+            if name.lower() == self._target.key_header.lower():
+                headers[name] = self._formatted(headers[name])
         named = {name.lower() for name in headers}
         body = ask.body
         if body is None:
@@ -128,17 +133,7 @@ class HttpTransport:
             raw = dumps(body)
             if "content-type" not in named:
                 headers["Content-Type"] = "application/json"
-        found = [("Host", self._authority if ask.host is None else self._host_of(ask.host))]
-        if ask.key is not None:
-            header = self._headers.get(ask.key, self._target.key_header)
-            found.append((header, self._keys.get(ask.key, ask.key)))
-        if ask.proxy_key is not None:
-            header = self._headers.get(ask.proxy_key, self._target.proxy_key_header)
-            found.append((header, self._keys.get(ask.proxy_key, ask.proxy_key)))
-        if ask.source is not None and self._target.forwarded is not None:
-            name, _, template = self._target.forwarded.partition(":")
-            value = template.strip() or "{source}"
-            found.append((name, value.replace("{source}", ask.source)))
+        found = self._identity(ask)
         for name, default in (("User-Agent", _AGENT), ("Accept", "*/*")):
             if name.lower() not in named:
                 found.append((name, default))
@@ -149,8 +144,45 @@ class HttpTransport:
             found.append(("Content-Length", str(len(raw))))
         return [*found, *headers.items()], raw
 
-    def _host_of(self, label: KeyLabel) -> str:
-        return self._hosts.get(label, label)
+    def _identity(self, ask: Ask) -> list[tuple[str, str]]:
+        """Return the headers that say where to, by whom and from where."""
+        found = [("Host", self._host_of(ask))]
+        if ask.key is not None:
+            header = self._headers.get(ask.key, self._target.key_header)
+            found.append((header, self._formatted(self._keys.get(ask.key, ask.key))))
+        if ask.proxy_key is not None and not self._names_proxy(ask):
+            header = self._headers.get(ask.proxy_key, self._target.proxy_key_header)
+            found.append((header, self._keys.get(ask.proxy_key, ask.proxy_key)))
+        if ask.source is not None and self._target.forwarded is not None:
+            name, _, template = self._target.forwarded.partition(":")
+            value = template.strip() or "{source}"
+            found.append((name, value.replace("{source}", ask.source)))
+        return found
+
+    def _formatted(self, key: str) -> str:
+        """Return what the key's header holds; `Bearer …` that a check has written stays."""
+        before, after = self._target.key_format.split("{key}")
+        is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
+        return key if is_whole else before + key + after
+
+    def _names_proxy(self, ask: Ask) -> bool:
+        """Whether the path or the host names the proxy, so that no header need."""
+        return self._target.proxy_host is not None or _PROXY_KEY in ask.path
+
+    def _host_of(self, ask: Ask) -> str:
+        if ask.host is not None:
+            return self._hosts.get(ask.host, ask.host)
+        if ask.proxy_key is not None and self._target.proxy_host is not None:
+            text = self._keys.get(ask.proxy_key, ask.proxy_key)
+            return self._target.proxy_host.replace(_PROXY_KEY, text)
+        return self._authority
+
+    def _path_of(self, ask: Ask) -> str:
+        path = ask.path
+        if _PROXY_KEY in path:
+            label = ask.proxy_key or "none"
+            path = path.replace(_PROXY_KEY, quote(self._keys.get(label, label), safe=""))
+        return (self._prefix + path) or "/"
 
     # --- connections ----------------------------------------------------------------------------
 

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.exchanges import Ask
+from conformance.shapes import SHAPES
 from conformance.target import Source, Target, TargetKey
 from engine import Limiter, LimitTable, Subject
 from engine.files import Rate
+from engine.limits import Match, Rule
 from engine.model import ApplicationKind
 from engine.profile import LimitsProfile
 
@@ -42,9 +44,9 @@ class Pacer:
                     block_ns=None,
                     algorithm=None,
                     burst_requests=None,
-                    rate=Rate(max(1, rule.limit_requests * 9 // 10), rule.window_ns + _SLACK_NS),
+                    rate=_below(rule.rate),
                 )
-                for rule in limits
+                for rule in (*limits, *_own_rules(target))
                 if not rule.shadow
             )
         )
@@ -80,6 +82,32 @@ class Pacer:
             proxy_key_id=ask.proxy_key,
             host_id=ask.host,
         )
+
+
+def _below(rate: Rate) -> Rate:
+    return Rate(max(1, rate.limit_requests * 9 // 10), rate.window_ns + _SLACK_NS)
+
+
+def _own_rules(target: Target) -> list[Rule]:
+    """Return a rule for each operation that has a limit of its own here.
+
+    Whatever it counts by there, a key's own requests are part of it.
+    """
+    found = []
+    for name, shape in (target.requests or {}).items():
+        if shape.limit is None:
+            continue
+        is_proxy = name == "invoke_proxy"
+        resource = "ANY /proxy/*" if is_proxy else f"{SHAPES[name].method} {SHAPES[name].path}"
+        found.append(
+            Rule(
+                id="OWN-" + name.replace("_", "-").upper(),
+                match=Match(resource=(resource,)),
+                counter="ip" if is_proxy else "key",
+                rate=shape.limit,
+            )
+        )
+    return found
 
 
 def _application_kind(key: TargetKey) -> ApplicationKind:

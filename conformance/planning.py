@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.exchanges import KeyLabel
+from conformance.probes.rows import ROWS
 from conformance.registry import Check
-from conformance.target import Source, Target
+from conformance.target import ROLES, Source, Target
 from conformance.verdicts import Finding, Verdict
 from engine import LimitTable
 from engine.clauses import Clause
+from engine.files import Rate
 
 __all__ = ["Dealt", "Plan", "make_plan"]
 
@@ -103,7 +105,7 @@ def make_plan(
     for check in checks:
         if not wanted.intersection(check.clauses):
             continue
-        why = _lack(check, target)
+        why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
             leave_out(plan, check, Verdict.SKIPPED, why)
         else:
@@ -143,8 +145,31 @@ def _lack(check: Check, target: Target) -> str | None:
     return None
 
 
+def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
+    """Return why a row cannot be seen with an operation that has a tighter limit of its own."""
+    row = ROWS.get(check.id.removeprefix("limits."))
+    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
+    if row is None or rule is None:
+        return None
+    for name in filter(None, (row.operation, row.twin)):
+        own = target.shape(name).limit
+        if own is not None and _hides(own, rule.rate):
+            return (
+                f"{name} has a limit of its own here, {own}, so {row.rule_id} ({rule.rate}) cannot "
+                f"be seen with it; raise [requests.{name}] limit on the deployment for the run, or "
+                "map an operation without one"
+            )
+    return None
+
+
+def _hides(own: Rate, row: Rate) -> bool:
+    """Whether a limit refuses before a row would, in a burst or in the long run."""
+    slower = own.limit_requests * row.window_ns <= row.limit_requests * own.window_ns
+    return slower or own.limit_requests <= row.limit_requests
+
+
 def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
-    everything = {role: target.labels(role) for role in {key.role for key in target.keys}}
+    everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
     # The first key of a role is everybody's: the preflight has asked with it.
     kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}

@@ -108,6 +108,7 @@ class Session:
         self._check_allowed(place, ask)
         await self._wait_for_slot()
         answer = await self.transport.send(ask, place)
+        heard = self.target.dialect.heard(ask, answer.status, answer.body)
         with self._lock:
             number = answer.number or len(self.exchanges) + 1
             found = Exchange(
@@ -118,15 +119,17 @@ class Session:
                 ask,
                 answer.sent_ns,
                 answer.received_ns,
-                answer.status,
+                heard.status,
                 answer.headers,
                 answer.body,
                 answer.error,
+                heard.body,
+                heard.is_ok,
             )
             self.exchanges[number] = found
             self._last[found.check] = number
             self.unanswered = self.unanswered + 1 if found.status is None else 0
-            secret = made_key(self.target.spelling, ask, found.status, found.body)
+            secret = made_key(self.target.spelling, ask, found.status, found.content)
             if secret is not None:
                 self.redactor.learn(f"made.{number}", secret)
             self.created.note(found)
@@ -183,9 +186,14 @@ def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
     """Return the profile that is told, and the fields that it tells."""
     if profile is not None:
         return profile, told_by(profile)
+    found, known = Profile(), set[str]()
     if target.profile is not None:
-        return read_profile(target.profile.file)
-    return Profile(), set()
+        found, known = read_profile(target.profile.file)
+    for kind, name in (target.default_containers or {}).items():
+        choice = f"container_default_{kind}"
+        found = found.replace(tokens={choice: target.dialect.path_of(name)})
+        known.add(f"tokens.{choice}")
+    return found, known
 
 
 def _limits(target: Target) -> LimitTable:

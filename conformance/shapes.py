@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
-from engine.files import AnyJson, Text
+from engine.files import AnyJson, Integer, Rate, Text
 from engine.messages import Json
 from engine.resources import OPERATIONS
 
@@ -22,11 +22,21 @@ __all__ = ["SHAPES", "RequestShape", "Spelling", "filled"]
 
 @dataclass(frozen=True, kw_only=True)
 class RequestShape:
-    """How an operation is asked."""
+    """How an operation is asked, and how its answer is read."""
 
     method: Annotated[str, Text(r"[A-Z]+", "must be an HTTP method in capitals")]
     path: Annotated[str, Text("/.*", "must be a path that begins with /"), "may hold {id}"]
     body: Annotated[Any, AnyJson(), "any JSON; its texts may hold {value}"] = None
+    answer: Annotated[
+        Any, AnyJson(), "the answer as the engine gives it; {a.b} is what stands there here"
+    ] = None
+    success: Annotated[
+        tuple[Annotated[int, Integer(minimum=200, maximum=399)], ...],
+        "statuses that mean success here, where not every 2xx does",
+    ] = ()
+    limit: Annotated[
+        Rate | None, "a limit of its own that holds for it here, besides the specification's"
+    ] = None
 
 
 _NAME: Final = re.compile(r"\{([a-z_]+)\}")

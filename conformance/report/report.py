@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from conformance.choices import known_to_toml
 from conformance.exchanges import Exchange
 from conformance.redacting import Redactor
+from conformance.report.curl import curl
 from conformance.results import ClauseResult, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.verdicts import Finding
@@ -103,13 +104,11 @@ class Report:
         return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
 
     def _shown(self, exchange: Exchange) -> dict[str, Any]:
-        target = self.target
-        curl = exchange.ask.curl(target.base_url, target.key_header, target.proxy_key_header)
         body = self.redactor.raw(exchange.body)
         text = body[:_SHOWN_BODY].decode(errors="backslashreplace")
         return {
             "number": exchange.number,
-            "curl": self.redactor.text(curl),
+            "curl": self.redactor.text(curl(self.target, exchange.ask)),
             "status": exchange.status,
             "error": exchange.error,
             "sent_ns": exchange.sent_ns,

@@ -72,7 +72,7 @@ class Bridge:
             if name.lower() not in {"content-length", "connection", "transfer-encoding"}
         ]
         start_response(f"{exchange.status} Answered", headers)
-        return [exchange.body]
+        return [exchange.content]
 
     def _sent(self, environ: dict[str, Any]) -> Exchange | None:
         if self.stopped is not None:

@@ -21,8 +21,10 @@ from conformance.in_process import deploy
 from conformance.pacing import Pacer
 from conformance.redacting import Redactor, made_key
 from conformance.registry import Check
+from conformance.report.curl import curl
 from conformance.results import assemble, last_line
 from conformance.shapes import RequestShape, Spelling, filled
+from conformance.target import Target
 from conformance.verdicts import Finding, Verdict, worst
 from engine.clauses import CLAUSES, select
 from engine.limits import LimitTable
@@ -160,7 +162,8 @@ def test_a_curl_line_names_keys_by_variables() -> None:
         source="127.0.0.9",
         body={"it's": "é"},
     )
-    assert ask.curl("http://localhost", "X-Key", "X-Proxy") == (
+    target = Target(base_url="http://localhost", key_header="X-Key", proxy_key_header="X-Proxy")
+    assert curl(target, ask) == (
         "curl -sS -X POST 'http://localhost/proxy?a=b&c' --interface 127.0.0.9 "
         '-H "X-Key: $KEY_PUBLIC_1" -H "X-Proxy: $KEY_PROXY_KEY_2" '
         "-H 'Content-Type: application/json' -d '{\"it'\"'\"'s\": \"é\"}'"
@@ -169,7 +172,8 @@ def test_a_curl_line_names_keys_by_variables() -> None:
 
 def test_a_long_body_only_begins_to_be_shown() -> None:
     for body in (b"x" * 30_000_000, ["y" * 30_000]):
-        line = Ask(method="PUT", path="/", body=body).curl("http://localhost")
+        target = Target(base_url="http://localhost")
+        line = curl(target, Ask(method="PUT", path="/", body=body))
         assert len(line) < 400
         assert "@BODY  # 300" in line
 

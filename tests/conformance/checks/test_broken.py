@@ -14,6 +14,7 @@ import pytest
 
 from conformance.checks._drawing import tokens_in
 from conformance.judgement import judge_one
+from conformance.report.curl import curl
 from conformance.verdicts import Verdict
 from engine import Profile
 from tests.conformance.checks.broken import (
@@ -293,7 +294,7 @@ def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
     asked = bench.session.exchanges[failed[0].evidence[0]].ask
     assert isinstance(asked.body, dict)
     assert list(asked.body) == ["TYPE"]
-    assert """-d '{"TYPE": "under TYPE """ in asked.curl("http://localhost")
+    assert """-d '{"TYPE": "under TYPE """ in curl(bench.target, asked)
 
 
 def test_a_drawn_failure_is_shrunk() -> None:

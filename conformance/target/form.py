@@ -1,13 +1,10 @@
-"""The target: what the operator says of a deployment under test.
-
-`target.toml` is the contract (shared with `python -m engine serve --write-target`). Secrets come
-from `${ENV}`; whatever the file holds of them is shown nowhere. What the target does not say is
-discovered, or what it would show stays *skipped* with the line that would change that.
-"""
+"""The form of a target file: a dataclass a table, and what no single value shows."""
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +13,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from conformance.exchanges import KeyLabel
 from conformance.shapes import SHAPES, RequestShape, Spelling
+from conformance.target.dialect import FIELDS, Dialect, ErrorShape
+from conformance.target.roles import ROLES
 from engine.clauses import CLAUSES
 from engine.errors import VaultError, did_you_mean
 from engine.files import (
@@ -24,6 +23,7 @@ from engine.files import (
     FilePath,
     Include,
     Integer,
+    Key,
     Rate,
     Spot,
     Text,
@@ -36,7 +36,7 @@ from engine.model import DEFAULT_QUOTAS, QuotaValue, TenantKind
 from engine.vault import jwe
 
 __all__ = [
-    "ROLES",
+    "ALWAYS",
     "Budget",
     "RequestShape",
     "Source",
@@ -49,29 +49,20 @@ __all__ = [
 Source: TypeAlias = str | None
 """An address that requests are sent from; None for the machine's own choice."""
 
-ROLES: Final = (
-    "private_test",
-    "private_prod",
-    "public",
-    "management",
-    "legacy",
-    "private_reader",
-    "private_no_permission",
-    "private_one_container",
-    "dedup",
-    "dedup_reader",
-    "short",
-    "proxy_key",
-    "custom_hostname",
-    "slow_destination",
-)
-"""What a key may be for; `python -m engine serve --demo` makes keys of all of them."""
+ALWAYS: Final = ("deduplication",)
+"""What a deployment may have switched on for good."""
 
 _SECOND_NS: Final = 1_000_000_000
 _PRETENDED: Final = tuple(f"203.0.113.{number}" for number in range(1, 33))
 _HEADER: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PRIVATE_HALF: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
 _CLAUSE_IDS: Final = tuple(clause.id for clause in CLAUSES)
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_STAND_INS: Final = {
+    "dedup": ("private_prod", "private_test"),
+    "dedup_reader": ("private_reader", "private_prod"),
+}
+"""Whose first key stands in for a role where deduplication is on for every tenant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +78,11 @@ class TargetKey:
     host: Annotated[str | None, "custom hostname, of role custom_hostname"] = None
     path: Annotated[str | None, "path to a slow destination, of role slow_destination"] = None
     container: Annotated[str | None, "the one container of role private_one_container"] = None
+    variable: Annotated[
+        str | None,
+        Text("[A-Za-z_][A-Za-z0-9_]*", "must be a shell variable's name"),
+        "shell variable that curl lines name; by default that of `value`",
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +139,19 @@ class Target:
     key_header: Annotated[
         str, Text(_HEADER, "must be a header's name"), "request header of the API key"
     ] = "SVC-API-KEY"
+    key_format: Annotated[
+        str,
+        Text(r"[^{}]*\{key\}[^{}]*", 'must hold {key} once, as "Bearer {key}" does'),
+        'what that header holds, such as "Bearer {key}"',
+    ] = "{key}"
     proxy_key_header: Annotated[
         str, Text(_HEADER, "must be a header's name"), "request header of the proxy key"
     ] = "SVC-PROXY-KEY"
+    proxy_host: Annotated[
+        str | None,
+        Text(r"[^{}\s]*\{proxy_key\}[^{}\s]*", "must be a host that holds {proxy_key} once"),
+        'host that names a proxy instead of the header, such as "{proxy_key}.proxy.example.com"',
+    ] = None
     tls: Tls = Tls()
     sources: Annotated[
         tuple[str, ...], "local addresses to send from, or with `forwarded` to pretend"
@@ -168,8 +174,20 @@ class Target:
     limits: Annotated[Include | None, FilePath(), "limit table, where it is not the seed's own"] = (
         None
     )
-    containers: Annotated[
-        tuple[str, ...], "containers that the run may use, where not every path exists"
+    container_names: Annotated[
+        tuple[str, ...],
+        Key("containers"),
+        "containers that the run may use, by their names here, where not every path exists",
+    ] = ()
+    default_containers: Annotated[
+        Mapping[str, str] | None, "type of token = the container it goes to when none is named"
+    ] = None
+    fields: Annotated[
+        Mapping[str, str] | None, "a field's name in the specification = its name here"
+    ] = None
+    errors: Annotated[ErrorShape | None, "where errors come with a 2xx: how to tell one"] = None
+    always: Annotated[
+        tuple[str, ...], 'what is switched on for good: "deduplication" on every tenant'
     ] = ()
     destination_url: Annotated[
         str | None, "an echoing destination that the deployment's proxies may call"
@@ -193,12 +211,21 @@ class Target:
         """Return the target of a document that was read; raises `InputError`."""
         target: Target = from_document(cls, document)
         _check(target, document)
-        return target
+        return target._with_variables(document)
 
     @staticmethod
     def schema() -> dict[str, Any]:
         """Return the JSON Schema of a target file."""
         return json_schema(Target, title="Tollgate target")
+
+    def _with_variables(self, document: Document) -> Target:
+        """Return the target whose keys know the variables that the file takes them from."""
+        keys = []
+        for key, row in zip(self.keys, document.value.get("keys", ()), strict=True):
+            match = _VARIABLE.fullmatch(str(row.get("value", "")))
+            is_told = match is not None and key.variable is None
+            keys.append(dataclasses.replace(key, variable=match[1]) if match and is_told else key)
+        return dataclasses.replace(self, keys=tuple(keys))
 
     @cached_property
     def key_labels(self) -> Mapping[KeyLabel, TargetKey]:
@@ -207,12 +234,20 @@ class Target:
         places: dict[str, int] = {}
         for key in self.keys:
             places[key.role] = places.get(key.role, 0) + 1
-            found[f"{key.role}.{places[key.role]}"] = key
+            path = None if key.container is None else self.dialect.path_of(key.container)
+            found[f"{key.role}.{places[key.role]}"] = dataclasses.replace(key, container=path)
         return found
 
     def labels(self, role: str) -> tuple[KeyLabel, ...]:
-        """Return the labels of a role's keys, in order."""
-        return tuple(label for label, key in self.key_labels.items() if key.role == role)
+        """Return the labels of a role's keys, in order.
+
+        Where deduplication is always on, the first private key is one of a tenant that has it.
+        """
+        found = tuple(label for label, key in self.key_labels.items() if key.role == role)
+        if found or role not in _STAND_INS or "deduplication" not in self.always:
+            return found
+        others = (self.labels(other)[:1] for other in _STAND_INS[role])
+        return next((labels for labels in others if labels), ())
 
     def tenant_of(self, key: TargetKey) -> TargetTenant:
         """Return a key's tenant; where the file names none, one that its role stands for."""
@@ -230,6 +265,23 @@ class Target:
     def spelling(self) -> Spelling:
         """How this deployment spells the operations."""
         return Spelling(self.requests)
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """What this deployment says in words of its own."""
+        defaults = self.default_containers or {}
+        keys = (key.container for key in self.keys if key.container is not None)
+        return Dialect(
+            requests=self.requests,
+            fields=self.fields,
+            containers=(*self.container_names, *defaults.values(), *keys),
+            errors=self.errors,
+        )
+
+    @cached_property
+    def containers(self) -> tuple[str, ...]:
+        """The containers that the run may use, as the paths that checks name."""
+        return tuple(self.dialect.path_of(name) for name in self.container_names)
 
     @cached_property
     def addresses(self) -> tuple[Source, ...]:
@@ -262,6 +314,7 @@ def _check(target: Target, document: Document) -> None:
         if name not in SHAPES:
             hint = did_you_mean(name, SHAPES)
             document.spot("requests", name).fail_key(f"is no known operation{hint}")
+    _check_words(target, document)
     _check_keys(target, document)
 
 
@@ -278,6 +331,27 @@ def _check_jwk(jwk: Mapping[str, Any] | None, document: Document) -> None:
         jwe.encrypt(jwk, b'""')
     except VaultError as error:
         spot.fail_key(f"cannot be encrypted for: {error}; mend it, or leave it out")
+
+
+def _check_words(target: Target, document: Document) -> None:
+    """Check how the deployment speaks otherwise."""
+    for index, word in enumerate(target.always):
+        if word not in ALWAYS:
+            document.spot("always", index).fail('must be "deduplication"')
+    for kind in target.default_containers or {}:
+        if kind not in {"token", "card"}:
+            spot = document.spot("default_containers", kind)
+            spot.fail_key("is no type of token; write token or card")
+    fields = target.fields or {}
+    for name, own in fields.items():
+        spot = document.spot("fields", name)
+        if name not in FIELDS:
+            spot.fail_key(f"is no field of the specification{did_you_mean(name, FIELDS)}")
+        taken = [other for other, its in fields.items() if its == own and other != name]
+        if taken or (own in FIELDS and own not in fields):
+            spot.fail(f"must be a name of its own; {(taken or [own])[0]} is called so too")
+    if target.errors is not None and not target.errors.at:
+        document.spot("errors", "at").fail("must name a place in an answer")
 
 
 def _check_address(source: str, spot: Spot) -> None:

@@ -1,0 +1,272 @@
+"""The dialect: what a deployment says in words of its own, and the specification's words for it.
+
+Checks speak the specification's words alone. On the way out names of fields and containers become
+the deployment's; on the way in its answers are read back. A body that is sent as bytes goes out
+translated only where it is plain JSON: a malformed one is sent as it is.
+
+Nothing here excuses a status or a shape that the specification fixes: 429 stays 429, and a record
+without `id` stays one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.exchanges import Ask, parsed
+from conformance.shapes import RequestShape, Spelling
+from engine.messages import Json
+
+__all__ = ["FIELDS", "Dialect", "ErrorShape", "Heard"]
+
+_REQUEST: Final = (
+    "type",
+    "data",
+    "encrypted",
+    "metadata",
+    "search_indexes",
+    "fingerprint_expression",
+    "containers",
+    "deduplicate_token",
+    "token_intent_id",
+)
+_RECORD: Final = ("id", "tenant_id", "mask", "fingerprint", "created_by", "created_at", "_extras")
+_CARD: Final = ("number", "expiration_month", "expiration_year", "cvc")
+FIELDS: Final = (*_REQUEST, *_RECORD, *_CARD, "deduplicated")
+"""Fields that a deployment may call otherwise; `[fields]` maps them to its own names."""
+
+_EXPRESSIONS: Final = ("fingerprint_expression", "search_indexes")
+_EXPRESSION: Final = re.compile(r"(\{\{\s*)([\w.]+)(\s*\}\})")
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_PATH: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)+")
+_NOT_IN_SEGMENTS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_FIXED: Final = frozenset({408, 429})
+"""Statuses that the specification gives: no error's body replaces them."""
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorShape:
+    """How an error is told from a success, where a deployment answers both with 2xx."""
+
+    at: str
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An answer in the specification's words.
+
+    status: what counts as its status. is_ok: whether it is a success, None where any 2xx is.
+    body: the translated body, None where nothing had to be translated.
+    """
+
+    status: int | None
+    is_ok: bool | None = None
+    body: bytes | None = None
+
+
+class Dialect:
+    """Translates one deployment's questions and answers, where it has words of its own.
+
+    >>> own = Dialect(fields={"containers": "vault"}, containers=["main"])
+    >>> own.asked(Ask(method="POST", path="/tokenize", body={"type": "token", "data": "x",
+    ...     "containers": ["/main/"]})).body
+    {'type': 'token', 'data': 'x', 'vault': ['main']}
+    """
+
+    def __init__(
+        self,
+        *,
+        requests: Mapping[str, RequestShape] | None = None,
+        fields: Mapping[str, str] | None = None,
+        containers: Sequence[str] = (),
+        errors: ErrorShape | None = None,
+    ) -> None:
+        self._requests = requests or {}
+        self._spelling = Spelling(requests)
+        self._there = dict(fields or {})
+        self._here = {own: name for name, own in self._there.items()}
+        self._names = _paths_of(containers)
+        self._paths = {path: name for name, path in self._names.items() if path != name}
+        self._errors = errors
+        self.speaks_otherwise = bool(self._there or self._paths)
+
+    def path_of(self, container: str) -> str:
+        """Return the path that stands for a container's own name in a run.
+
+        >>> Dialect(containers=["Main vault", "/pci/"]).path_of("Main vault")
+        '/main-vault/'
+        """
+        return self._names.get(container, container)
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def asked(self, ask: Ask) -> Ask:
+        """Return a request in the deployment's words."""
+        if not self.speaks_otherwise or ask.body is None:
+            return ask
+        body = ask.body
+        if not isinstance(body, bytes):
+            return dataclasses.replace(ask, body=self._asked(body, is_patch=self._is_patch(ask)))
+        try:
+            plain = parsed(body)
+        except ValueError:
+            return ask
+        told = self._asked(plain, is_patch=self._is_patch(ask))
+        if told == plain or _tight(json.dumps(plain).encode()) != _tight(body):
+            return ask  # a repeated key, say, would be lost
+        return dataclasses.replace(ask, body=json.dumps(told).encode())
+
+    def _is_patch(self, ask: Ask) -> bool:
+        found = self._spelling.operation(ask.method, ask.path)
+        return found is not None and found[0] == "patch"
+
+    def _asked(self, body: Any, *, is_patch: bool = False) -> Json:  # noqa: ANN401 # reason: any JSON
+        if isinstance(body, list):
+            return [self._asked(one) for one in body]
+        if not isinstance(body, dict):
+            found: Json = body
+            return found
+        if "type" in body or is_patch:
+            return self._renamed(body, self._there.get, self._paths)
+        found = {key: self._asked(one) for key, one in body.items()}
+        if {"container", "permissions"} == set(body):  # a grant of an application
+            found["container"] = _each(body["container"], lambda path: self._paths.get(path, path))
+        return found
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def heard(self, ask: Ask, status: int | None, body: bytes) -> Heard:
+        """Return an answer in the specification's words."""
+        found = self._spelling.operation(ask.method, ask.path) if self._requests else None
+        shape = None if found is None else self._requests.get(found[0])
+        is_ok = None if shape is None or not shape.success else status in shape.success
+        if status is None or not (self.speaks_otherwise or self._errors or shape):
+            return Heard(status)
+        try:
+            answer = parsed(body)
+        except ValueError:
+            return Heard(status, is_ok)
+        told = self._error(status, answer)
+        if told is not None:
+            return Heard(told, is_ok=False)
+        if not (200 <= status < 300 if is_ok is None else is_ok):
+            return Heard(status, is_ok)
+        read = answer
+        if shape is not None and shape.answer is not None:
+            picked = _picked(shape.answer, answer)
+            read = answer if picked is _ABSENT else picked
+        if self.speaks_otherwise:
+            read = self._read(read)
+        same = read is answer or read == answer
+        return Heard(status, is_ok, None if same else json.dumps(read).encode())
+
+    def _error(self, status: int, answer: Any) -> int | None:  # noqa: ANN401 # reason: any JSON
+        """Return the status that an answer with 2xx tells of an error; None for a success."""
+        if self._errors is None or not 200 <= status < 300:
+            return None
+        if _at(answer, self._errors.at) in (_ABSENT, None, False):
+            return None
+        told = _at(answer, self._errors.status) if self._errors.status else 400
+        if not isinstance(told, int) or not 400 <= told < 600:
+            return 400
+        return status if told in _FIXED else told
+
+    def _read(self, answer: Any) -> Json:  # noqa: ANN401 # reason: any JSON
+        if isinstance(answer, list):
+            return [self._read(one) for one in answer]
+        if not isinstance(answer, dict):
+            found: Json = answer
+            return found
+        there = self._there
+        if {there.get("id", "id"), there.get("type", "type")} <= set(answer):
+            return self._renamed(answer, self._here.get, self._names)
+        return {key: self._read(one) for key, one in answer.items()}
+
+    # --- one token request object, or one record ------------------------------------------------
+
+    def _renamed(
+        self,
+        record: Mapping[str, Any],
+        name_of: Callable[[str], str | None],
+        containers: Mapping[str, str],
+    ) -> dict[str, Json]:
+        is_asked = containers is self._paths
+        found: dict[str, Json] = {}
+        for key, value in record.items():
+            name = name_of(key) or key
+            plain = key if is_asked else name
+            if plain in _EXPRESSIONS:
+                value = _each(value, lambda text: _expression(text, name_of))  # noqa: PLW2901 # reason: the value told
+            elif plain in {"containers", "container"}:
+                value = _each(value, lambda text: containers.get(text, text))  # noqa: PLW2901 # reason: the value told
+            elif plain in {"data", "mask", "_extras"} and isinstance(value, Mapping):
+                value = {name_of(inner) or inner: one for inner, one in value.items()}  # noqa: PLW2901 # reason: the value told
+            found[name] = value
+        return found
+
+
+def _each(value: Any, told: Callable[[str], str]) -> Json:  # noqa: ANN401 # reason: any JSON
+    """Return a text, or each text of an array, told otherwise."""
+    if isinstance(value, list):
+        return [told(one) if isinstance(one, str) else one for one in value]
+    found: Json = told(value) if isinstance(value, str) else value
+    return found
+
+
+def _expression(text: str, name_of: Callable[[str], str | None]) -> str:
+    def renamed(match: re.Match[str]) -> str:
+        parts = [name_of(part) or part for part in match[2].split(".")]
+        return match[1] + ".".join(parts) + match[3]
+
+    return _EXPRESSION.sub(renamed, text)
+
+
+def _paths_of(containers: Sequence[str]) -> dict[str, str]:
+    """Return name → path; a name that is a path already is its own."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(containers):
+        path = name
+        if not _PATH.fullmatch(name):
+            segment = _NOT_IN_SEGMENTS.sub("-", name).strip("-").lower() or "container"
+            path, number = f"/{segment}/", 1
+            while path in found.values():
+                path, number = f"/{segment}-{number}/", number + 1
+        found[name] = path
+    return found
+
+
+def _at(answer: Any, place: str) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return what stands at a dotted place; `_ABSENT` where nothing does.
+
+    >>> _at({"a": [{"b": 1}]}, "a.0.b")
+    1
+    """
+    for step in place.split(".") if place else ():
+        if isinstance(answer, dict) and step in answer:
+            answer = answer[step]
+        elif isinstance(answer, list) and step.isdigit() and int(step) < len(answer):
+            answer = answer[int(step)]
+        else:
+            return _ABSENT
+    return answer
+
+
+def _picked(template: Any, answer: Any) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return a template with what its places hold; names of what is absent are left out."""
+    if isinstance(template, Mapping):
+        made = {key: _picked(one, answer) for key, one in template.items()}
+        return {key: one for key, one in made.items() if one is not _ABSENT}
+    if isinstance(template, list | tuple):
+        return [one for one in (_picked(each, answer) for each in template) if one is not _ABSENT]
+    match = _PLACE.fullmatch(template) if isinstance(template, str) else None
+    return template if match is None else _at(answer, match[1])
+
+
+def _tight(raw: bytes) -> bytes:
+    return b"".join(raw.split())

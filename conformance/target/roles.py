@@ -1,0 +1,123 @@
+"""Roles: what a key of the target is for, which rights it needs, and what is judged with it.
+
+One table: the target's reader, `init`'s file, `check` and the page on targets all take it from
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["ROLES", "Role", "roles_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One role.
+
+    holds: the rights of its key, and what it must not hold. purpose: what is judged with it.
+    many: whether limits take several keys of it.
+    """
+
+    name: str
+    holds: str
+    purpose: str
+    many: bool = False
+
+
+_ALL: Final = (
+    Role(
+        "private_prod",
+        "private application of a production tenant: token:create, update, delete and search on "
+        "every container",
+        "nearly every clause; the limits by resource",
+        many=True,
+    ),
+    Role(
+        "private_test",
+        "the same on a test tenant",
+        "LIM-TEST-TENANT and LIM-LOWEST, and whether two addresses are counted apart",
+        many=True,
+    ),
+    Role(
+        "public",
+        "public application of a production tenant: token:create",
+        "LIM-PUBLIC and its block, AUTH-KINDS",
+        many=True,
+    ),
+    Role(
+        "management",
+        "management application: application and key rights, tenant:read; no token right unless "
+        "`grants` says so",
+        "LIM-MANAGEMENT and its block; applications made to try rights",
+        many=True,
+    ),
+    Role(
+        "legacy",
+        "a key whose text holds neither _prod_ nor _test_, with the rights of private_prod",
+        "LIM-LEGACY, AUTH-LEGACY",
+        many=True,
+    ),
+    Role(
+        "private_reader",
+        "as private_prod, and token:read on every container",
+        "containers, records as they are stored, detokenize",
+    ),
+    Role(
+        "private_no_permission",
+        "private application that is known and holds no right at all",
+        "AUTH-CREATE: what it asks for must be refused and create nothing",
+    ),
+    Role(
+        "private_one_container",
+        "token:create on one container alone, which `container` names",
+        "AUTH-CREATE and TOK-CONTAINER: all other containers are closed to it",
+    ),
+    Role(
+        "dedup",
+        "as private_prod, without token:read, on a tenant with deduplication switched on",
+        "TOK-DEDUP, REC-DEDUP-REDACT",
+    ),
+    Role(
+        "dedup_reader",
+        "as dedup, with token:read",
+        "AUTH-READ: data and metadata are shown to it",
+    ),
+    Role(
+        "short",
+        "as private_reader, on a tenant whose retention quotas last seconds ([[tenants]] quotas)",
+        "QUO-LOG, QUO-CVC, QUO-INTENT: what is gone once its retention is over",
+    ),
+    Role(
+        "proxy_key",
+        "the key of a pre-configured proxy that needs no API key",
+        "LIM-PROXY-KEY, PRX-TIMEOUT",
+        many=True,
+    ),
+    Role(
+        "custom_hostname",
+        "no key: `host` is the custom hostname of such a proxy",
+        "LIM-PROXY-HOST",
+        many=True,
+    ),
+    Role(
+        "slow_destination",
+        "the key of a proxy; `path` leads to a destination that takes longer than 25 s, best one "
+        "that ends in /delay/SECONDS",
+        "PRX-TIMEOUT and ERR-408",
+    ),
+)
+
+ROLES: Final[Mapping[str, Role]] = {role.name: role for role in _ALL}
+"""Every role by its name; `python -m engine serve --demo` makes keys of all of them."""
+
+
+def roles_table() -> str:
+    """Return the roles as a table in Markdown."""
+    lines = ["| role | what its key holds | what is judged with it |", "|---|---|---|"]
+    for role in _ALL:
+        many = " (several)" if role.many else ""
+        lines.append(f"| `{role.name}`{many} | {role.holds} | {role.purpose} |")
+    return "\n".join(lines)

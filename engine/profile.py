@@ -26,6 +26,7 @@ __all__ = [
     "Algorithm",
     "DedupProfile",
     "HttpProfile",
+    "IdentityProfile",
     "LimitsProfile",
     "OutsideProfile",
     "Profile",
@@ -127,6 +128,12 @@ class TokensProfile:
     card_view: Literal["both", "mask", "data"] = _choice(
         "both", "D-CARD-VIEW", "where a card record shows its mask", readings=("mask", "data")
     )
+    record_view: Literal["redacted", "metadata"] = _choice(
+        "redacted",
+        "D-RECORD-VIEW",
+        "what a key without token:read sees of a stored record beside its redacted form",
+        readings=("metadata",),
+    )
     plaintext_reads: bool = _choice(
         False,
         "D-READ",
@@ -158,6 +165,18 @@ class DedupProfile:
     )
     redact: Literal["data_metadata", "narrow"] = _choice(
         "data_metadata", "D-DEDUP-REDACT", "what a redacted record loses", readings=("narrow",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityProfile:
+    """Who may give which rights (seed 5)."""
+
+    grant_scope: Literal["within", "any"] = _choice(
+        "within",
+        "D-GRANT-SCOPE",
+        "what a management key grants lies within the containers of its own right",
+        readings=("any",),
     )
 
 
@@ -309,6 +328,7 @@ class Profile:
 
     tokens: TokensProfile = TokensProfile()
     dedup: DedupProfile = DedupProfile()
+    identity: IdentityProfile = IdentityProfile()
     http: HttpProfile = HttpProfile()
     limits: LimitsProfile = LimitsProfile()
     outside: OutsideProfile = OutsideProfile()

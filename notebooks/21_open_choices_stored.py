@@ -147,6 +147,14 @@ def read_back(**profile: Any) -> str:
     return str(desk.ask("GET", f"/tokens/{made['id']}", key=key).body.get("data", "no data"))
 
 
+def found_without_reading(**profile: Any) -> str:
+    desk = Desk(**profile)
+    key = desk.key("token:create", "token:update")
+    made = desk.tokenize(token("Ada", metadata={"a": "b"}), key=key)
+    shown = desk.ask("PATCH", f"/tokens/{made['id']}", {}, key=key).body
+    return "metadata" if "metadata" in shown else "no metadata"
+
+
 walk.through(
     "tokens",
     {
@@ -159,6 +167,7 @@ walk.through(
             {**CARD, "fingerprint_expression": "{{ data }}"}, lambda r: r["fingerprint_expression"]
         ),
         "card_view": record(CARD, lambda r: sorted({"mask", "data"} & set(r))),
+        "record_view": found_without_reading,
         "plaintext_reads": read_back,
     },
 )
@@ -256,6 +265,22 @@ assert "mask" not in walk.seen("dedup.redact", "narrow").split(", ")
 assert walk.seen("dedup.container_in_key", "True") == "two tokens"
 
 # %% [markdown]
+# ## Who gives which rights
+# A management key of `/pci/` makes an application that holds `token:create` on `/`.
+
+
+# %%
+def beyond(**profile: Any) -> int:
+    desk = Desk(**profile)
+    manager = desk.key("application:create", container="/pci/", kind="management")
+    grants = [{"container": "/", "permissions": ["token:create"]}]
+    body = {"name": "shop", "kind": "private", "grants": grants}
+    return desk.ask("POST", "/applications", body, key=manager).status
+
+
+walk.through("identity", {"grant_scope": beyond})
+
+# %% [markdown]
 # ## Headers, statuses, sizes
 
 
@@ -313,11 +338,11 @@ walk.through(
 
 # %% [markdown]
 # ## None is missing
-# The list comes from the profile itself: every choice of these three sections was walked, and
+# The list comes from the profile itself: every choice of these four sections was walked, and
 # every value that it lists.
 
 # %%
-here = {"tokens", "dedup", "http"}
+here = {"tokens", "dedup", "identity", "http"}
 mine = [choice for choice in known if choice.section in here]
 print(len(mine), "choices,", len(walk.rows), "values tried")
 assert walk.walked() == {choice.path for choice in mine}

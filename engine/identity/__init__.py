@@ -13,9 +13,10 @@ from engine.identity.keys import (
     is_legacy_text,
     new_key_text,
 )
-from engine.identity.permissions import PERMISSIONS, make_grants
+from engine.identity.permissions import ADMINISTRATIVE, PERMISSIONS, make_grants
 
 __all__ = [
+    "ADMINISTRATIVE",
     "PERMISSIONS",
     "REGION_FORM",
     "REGION_RULE",

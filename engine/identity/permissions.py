@@ -9,7 +9,7 @@ from engine.containers import CONTAINER_RULE, normal_container
 from engine.errors import InputError, did_you_mean
 from engine.model import ApplicationKind, Grant
 
-__all__ = ["ASKABLE", "PERMISSIONS", "make_grants"]
+__all__ = ["ADMINISTRATIVE", "ASKABLE", "PERMISSIONS", "make_grants"]
 
 
 def _rights(resource: str, *verbs: str) -> tuple[str, ...]:
@@ -20,18 +20,24 @@ _TOKEN: Final = (
     *_rights("token", "create", "read", "update", "delete", "search", "use"),
     *_rights("token-intent", "create", "read", "delete"),
 )
+_ADMINISTRATIVE: Final = (
+    *_rights("tenant", "read", "update"),
+    *_rights("application", "create", "read", "update", "delete"),
+    *_rights("key", "create", "read", "update", "delete"),
+)
 _OTHER: Final = (
     *_rights("reactor", "create", "read", "update", "delete", "invoke"),
     *_rights("proxy", "create", "read", "update", "delete", "invoke"),
     *_rights("account-updater:job", "create", "read"),
     *_rights("log", "read"),
-    *_rights("tenant", "read", "update"),
-    *_rights("application", "create", "read", "update", "delete"),
-    *_rights("key", "create", "read", "update", "delete"),
+    *_ADMINISTRATIVE,
 )
 
 PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
 """Every permission there is."""
+
+ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE)
+"""The rights over rights: who gives one to another application must hold it (D-GRANT-SCOPE)."""
 
 ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
     "private": frozenset(PERMISSIONS),

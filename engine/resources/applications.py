@@ -2,17 +2,23 @@
 
 What a management application has of the operator's side. A key's text stands only in the answer
 that creates it (D-KEY). The rules are `engine.resources.operator`'s; here they become answers.
+
+Nobody gives more than it has (D-GRANT-SCOPE): a grant lies in a container of the caller's own
+`application:create` or `application:update`, a key is made only for an application whose grants lie
+in containers of the caller's `key:create`, rights over applications, keys and the tenant are given
+only by who holds them, and no application widens its own grants.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import InputError
-from engine.identity import PERMISSIONS, make_grants
+from engine.identity import ADMINISTRATIVE, PERMISSIONS, make_grants
 from engine.messages import Problem, Response
-from engine.model import DEFAULT_QUOTAS, Application, Key
+from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
@@ -117,6 +123,34 @@ def _quota(name: str, value: int | str) -> int | float | str:
     return value // 1_000_000_000 if value % 1_000_000_000 == 0 else value / 1_000_000_000
 
 
+def _check_scope(context: Context, right: str, grants: Iterable[Grant]) -> None:
+    """Raise `Problem` 403 for a grant that the caller, who acts by `right`, may not give."""
+    if context.services.profile.identity.grant_scope == "any":
+        return
+    for grant in grants:
+        for needed in (right, *sorted(grant.permissions & ADMINISTRATIVE)):
+            _check_gives(context, needed, grant.container)
+
+
+def _check_change(context: Context, application: Application, grants: Iterable[Grant]) -> None:
+    """Raise `Problem` 403 for grants that the caller may not give an application."""
+    _check_scope(context, "application:update", grants)
+    is_own = application.id == context.caller.application.id
+    if is_own and context.services.profile.identity.grant_scope != "any":
+        for grant in grants:
+            for permission in sorted(grant.permissions):
+                _check_gives(context, permission, grant.container)
+
+
+def _check_gives(context: Context, permission: str, container: str) -> None:
+    if not context.caller.may(permission, container):
+        raise Problem(
+            403,
+            f"The key cannot give rights on {container}; it lacks {permission} there.",
+            clause="D-GRANT-SCOPE",
+        )
+
+
 def _create(context: Context) -> Response:
     context.require("application:create")
     body = _CREATE.check(context.json)
@@ -126,6 +160,7 @@ def _create(context: Context) -> Response:
         )
     except InputError as error:
         raise _not_accepted(error) from None
+    _check_scope(context, "application:create", application.grants)
     context.log("application:create", "application", application.id, 201)
     location = {"Location": f"/applications/{application.id}"}
     return Response(201, _shown(application), location)
@@ -165,6 +200,7 @@ def _patch(context: Context) -> Response:
             raise Problem(
                 409, "The application is of another kind.", errors={"": [str(error)]}
             ) from None
+        _check_change(context, application, changes["grants"])
     changed = dataclasses.replace(application, **changes)
     context.services.store.put(changed)
     context.log("application:update", "application", changed.id, 200)
@@ -191,6 +227,7 @@ def _create_key(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _KEY.check(context.json)
     application = _found(context)
+    _check_scope(context, "key:create", application.grants)
     text = add_key(context.services, application, legacy=body.get("legacy", False))
     key = context.services.store.get(Key, text.key_id)
     assert key is not None, "just stored"

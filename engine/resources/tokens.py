@@ -46,10 +46,15 @@ def _shows_plaintext(token: Token, context: Context) -> bool:
 
 
 def _shown(token: Token, context: Context) -> dict[str, Any]:
-    rules = context.services.rules
-    if _shows_plaintext(token, context):
-        return record(token, rules, with_container=True, plaintext=plaintext_of(token, context))
-    return record(token, rules, with_container=True)
+    """Return the record of a token that was stored before (D-RECORD-VIEW)."""
+    shows = _shows_plaintext(token, context)
+    return record(
+        token,
+        context.services.rules,
+        may_read=context.caller.may("token:read", token.container),
+        with_container=True,
+        plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
+    )
 
 
 def _shown_made(token: Token, context: Context, *, deduplicated: bool) -> dict[str, Any]:

@@ -7,7 +7,10 @@
     REC-FINGERPRINT, REC-FPEXPR    present with an expression in force
     REC-CREATED                    the application, and ISO 8601 with UTC offset
     REC-EXTRAS                     `_extras.deduplicated` on every record
-    REC-DEDUP-REDACT               without token:read a deduplicated one loses data and metadata
+    REC-DEDUP-REDACT               without token:read a stored one loses data and metadata
+
+The one rule of redaction (D-RECORD-VIEW): a key without token:read in the token's container sees
+the same of a token that was stored before, whichever operation shows it.
 
 Each record is new from top to bottom: whoever changes one changes nothing that is stored.
 """
@@ -41,14 +44,14 @@ def record(
 ) -> dict[str, Any]:
     """Return the record of a token.
 
-    deduplicated: whether this answer found it instead of creating it. may_read: whether the key
-    holds token:read in the token's container (AUTH-READ); matters for a deduplicated one only.
+    deduplicated: whether this answer found it instead of creating it. may_read: False where the
+    token was stored before and the key lacks token:read in its container (AUTH-READ).
     with_container: adds `containers`, for the reads of /tokens (D-READ). plaintext: shown as
     `data` under the profile's `plaintext_reads`; the caller has asked for token:read before.
     """
-    redacted = deduplicated and not may_read
+    redacted = not may_read
     if redacted and rules.dedup.redact == "narrow":
-        return _narrow(token)
+        return _narrow(token, deduplicated=deduplicated)
     shown: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
     if token.type == CARD and token.mask is not None:
         view = rules.tokens.card_view
@@ -58,7 +61,8 @@ def record(
             shown["mask"] = {**token.mask}
     if plaintext is not NO_PLAINTEXT and rules.tokens.plaintext_reads and not redacted:
         shown["data"] = plaintext
-    if token.metadata is not None and not redacted:
+    shows_metadata = not deduplicated and rules.tokens.record_view == "metadata"
+    if token.metadata is not None and (shows_metadata or not redacted):
         shown["metadata"] = {**token.metadata}
     if token.search_indexes is not None:
         shown["search_indexes"] = [*token.search_indexes]
@@ -73,13 +77,13 @@ def record(
     return shown
 
 
-def _narrow(token: Token) -> dict[str, Json]:
+def _narrow(token: Token, *, deduplicated: bool) -> dict[str, Json]:
     """D-DEDUP-REDACT, the narrow reading."""
     shown: dict[str, Json] = {"id": token.id, "type": token.type, "tenant_id": token.tenant_id}
     if token.fingerprint is not None:
         shown["fingerprint"] = token.fingerprint
     shown["containers"] = [token.container]
-    shown["_extras"] = {"deduplicated": True}
+    shown["_extras"] = {"deduplicated": deduplicated}
     return shown
 
 

@@ -110,14 +110,14 @@ def test_a_proxy_row_admits_its_rate_and_refuses_the_next(by_host: bool) -> None
             "name": "p",
             "destination_url": "https://api.example.com/v1",
             "require_auth": False,
-            "host": "pay.example.com",
+            "host": "pay.example",
         },
         key=acme.key_with("proxy:create"),
     )
     assert made.status == 201, made.body
     names: dict[str, Any] = {"proxy_key": made.body["key"]}
     if by_host:
-        names = {"host": "pay.example.com:8443"}
+        names = {"host": "pay.example:8443"}
     path = "/orders" if by_host else "/proxy/orders"
     for _ in range(50):
         assert acme.ask("GET", path, key=None, **names).status == 200

@@ -156,7 +156,7 @@ PROXY = {
     "destination_url": "https://api.example.com/v1",
     "request_transform": {"code": "a"},
     "response_transform": {"code": "b"},
-    "host": "pay.example.com",
+    "host": "pay.example",
 }
 REACTOR = {"name": "r", "code": "c", "configuration": {"k": "v"}}
 APPLICATION = {
@@ -192,7 +192,7 @@ BODIES: dict[str, list[Any]] = {
 MADE: dict[str, Any] = {
     "tokens": {"type": "token", "data": "x"},
     "reactors": REACTOR,
-    "proxies": {**PROXY, "host": "other.example.com"},
+    "proxies": {**PROXY, "host": "other.example"},
     "applications": {"name": "a", "kind": "private"},
 }
 

@@ -150,8 +150,12 @@ def test_rec_dedup_redact_both_forms(make: Make, rules: Rules, make_rules: MakeR
         "id", "type", "tenant_id", "fingerprint", "containers", "_extras",
     }  # fmt: skip
     assert record(token, narrow, deduplicated=True) == full
-    # What was created just now is never redacted.
-    assert "metadata" in record(token, rules, deduplicated=False, may_read=False)
+    # D-RECORD-VIEW: a stored token shows the same where nothing was deduplicated.
+    shown = record(token, rules, deduplicated=False, may_read=False)
+    assert shown == {**redacted, "_extras": {"deduplicated": False}}
+    other = make_rules(record_view="metadata")
+    assert set(record(token, other, may_read=False)) - set(shown) == {"metadata"}
+    assert record(token, other, deduplicated=True, may_read=False) == redacted
 
 
 def test_d_read_plaintext_only_where_the_profile_says(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.profile import Profile
     from engine.resources.batch_files import split_batch
     from engine.service import Engine
-    from engine.store import MemoryStore, Store
+    from engine.store import MemoryStore, SqliteStore, Store
     from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Request",
     "Response",
     "Rule",
+    "SqliteStore",
     "Store",
     "Subject",
     "TollgateError",
@@ -69,6 +70,7 @@ _HOMES: Final = {
     "Request": "engine.messages",
     "Response": "engine.messages",
     "Rule": "engine.limits",
+    "SqliteStore": "engine.store",
     "Store": "engine.store",
     "Subject": "engine.limits",
     "TollgateError": "engine.errors",

@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from engine.errors import InputError, check_text, did_you_mean
-from engine.files import from_document, json_schema, read_toml, to_plain, to_toml
+from engine.errors import InputError, check_text, did_you_mean, wrong_type
+from engine.files import as_ns, from_document, json_schema, read_toml, to_plain, to_toml
 
 __all__ = [
     "AccountUpdaterProfile",
@@ -65,9 +65,58 @@ def _choice(
     return known
 
 
+def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
+    for item in dataclasses.fields(section):
+        value = getattr(section, item.name)
+        meta = item.metadata
+        closed = (item.default, *meta["readings"], *meta["study"])
+        where = f"profile.{section_name}.{item.name} = {value!r}"
+        if len(closed) > 1 or isinstance(item.default, bool):
+            if not any(value is c or (type(value) is type(c) and value == c) for c in closed):
+                listed = ", ".join(repr(c) for c in closed)
+                raise InputError(f"{where} must be one of {listed}")
+        elif meta["minimum"] is not None:
+            optional = item.default is None
+            if value is None and optional:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
+                raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
+        elif isinstance(item.default, str):
+            _check_text(where, value, is_header=item.name.endswith("_header"))
+        elif isinstance(item.default, tuple) and not (
+            isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+        ):
+            raise InputError(f"{where} must be a list of texts")
+
+
+def _check_text(where: str, value: object, *, is_header: bool) -> None:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{where} must be a text that is not empty")
+    check_text(where.partition(" = ")[0], value)
+    if is_header and _HEADER_NAME.fullmatch(value) is None:
+        raise InputError(f"{where} must be a header's name, as 'SVC-API-KEY' is")
+
+
+class _Section:
+    """A section of the profile, checked where it is made; durations may be texts."""
+
+    __slots__ = ()
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):  # type: ignore[arg-type] # reason: each is a dataclass
+            value = getattr(self, item.name)
+            if item.name.endswith("_ns") and isinstance(value, str):
+                value = as_ns(f"profile.{self.section}.{item.name}", value)
+                object.__setattr__(self, item.name, value)
+        _check_section(self.section, self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokensProfile:
+class TokensProfile(_Section):
     """How a body is read and a record is made (seed 2, 4)."""
+
+    section: ClassVar[str] = "tokens"
 
     container_field: str = _choice(
         "containers", "D-CONTAINER", "name of the field that selects the container"
@@ -152,8 +201,10 @@ class TokensProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DedupProfile:
+class DedupProfile(_Section):
     """What deduplication compares and gives back (TOK-DEDUP, REC-DEDUP-REDACT)."""
+
+    section: ClassVar[str] = "dedup"
 
     setting_name: str = _choice("deduplicate_tokens", "D-DEDUP", "tenant setting that turns it on")
     flag_name: str = _choice("deduplicate_token", "D-DEDUP", "field of a token request object")
@@ -169,8 +220,10 @@ class DedupProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityProfile:
+class IdentityProfile(_Section):
     """Who may give which rights (seed 5)."""
+
+    section: ClassVar[str] = "identity"
 
     grant_scope: Literal["within", "any"] = _choice(
         "within",
@@ -181,8 +234,10 @@ class IdentityProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpProfile:
+class HttpProfile(_Section):
     """Statuses, headers and sizes (seed 7, D-STATUSES)."""
+
+    section: ClassVar[str] = "http"
 
     key_header: str = _choice("SVC-API-KEY", "D-STATUS", "request header of the API key")
     proxy_key_header: str = _choice("SVC-PROXY-KEY", "D-PROXY", "request header of the proxy key")
@@ -203,8 +258,10 @@ class HttpProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitsProfile:
+class LimitsProfile(_Section):
     """How the limit table is played (seed 8.1, D-COUNTED … D-COUNTERS-LIFE)."""
+
+    section: ClassVar[str] = "limits"
 
     algorithm: Algorithm = _choice(
         "sliding-log",
@@ -273,8 +330,10 @@ class LimitsProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideProfile:
+class OutsideProfile(_Section):
     """Proxies and reactors (seed 8.5, 8.9)."""
+
+    section: ClassVar[str] = "outside"
 
     destination_timeout_ns: int = _choice(
         25 * SECOND_NS, "D-PROXY-TIMEOUT", "a destination may take this long", minimum=1
@@ -303,8 +362,10 @@ class OutsideProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountUpdaterProfile:
+class AccountUpdaterProfile(_Section):
     """Account updater (seed 8.10)."""
+
+    section: ClassVar[str] = "account_updater"
 
     file_limit_bytes: int = _choice(30_000_000, "D-UNITS", "largest batch file", minimum=1)
     upload_valid_ns: int = _choice(
@@ -336,10 +397,13 @@ class Profile:
 
     def __post_init__(self) -> None:
         for section in dataclasses.fields(self):
-            _check_section(section.name, getattr(self, section.name))
+            given, kind = getattr(self, section.name), type(section.default)
+            if not isinstance(given, kind):
+                rule = f"a {kind.__name__}; or use Profile().replace({section.name}={{…}})"
+                raise wrong_type(f"profile.{section.name}", given, rule)
 
     def replace(self, **sections: Mapping[str, Any]) -> Profile:
-        """Return a profile with some fields changed, section by section.
+        """Return a profile with some fields changed, section by section; durations may be texts.
 
         `profile.replace(limits={"algorithm": "gcra", "compose": "all"})`. Raises `InputError`
         for a section or field that does not exist or a value that is not among its choices.
@@ -349,6 +413,8 @@ class Profile:
             names = [f.name for f in dataclasses.fields(self)]
             if name not in names:
                 raise InputError(f"profile has no section {name!r}{did_you_mean(name, names)}")
+            if not isinstance(values, Mapping):
+                raise wrong_type(f"profile.{name}", values, "a mapping of fields to values")
             section = getattr(self, name)
             known = [f.name for f in dataclasses.fields(section)]
             for key in values:
@@ -376,38 +442,6 @@ class Profile:
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema of a profile file."""
         return json_schema(cls, title="Tollgate profile")
-
-
-def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
-    for item in dataclasses.fields(section):
-        value = getattr(section, item.name)
-        meta = item.metadata
-        closed = (item.default, *meta["readings"], *meta["study"])
-        where = f"profile.{section_name}.{item.name} = {value!r}"
-        if len(closed) > 1 or isinstance(item.default, bool):
-            if not any(value is c or (type(value) is type(c) and value == c) for c in closed):
-                listed = ", ".join(repr(c) for c in closed)
-                raise InputError(f"{where} must be one of {listed}")
-        elif meta["minimum"] is not None:
-            optional = item.default is None
-            if value is None and optional:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
-                raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
-        elif isinstance(item.default, str):
-            _check_text(where, value, is_header=item.name.endswith("_header"))
-        elif isinstance(item.default, tuple) and not (
-            isinstance(value, tuple) and all(isinstance(v, str) for v in value)
-        ):
-            raise InputError(f"{where} must be a list of texts")
-
-
-def _check_text(where: str, value: object, *, is_header: bool) -> None:
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{where} must be a text that is not empty")
-    check_text(where.partition(" = ")[0], value)
-    if is_header and _HEADER_NAME.fullmatch(value) is None:
-        raise InputError(f"{where} must be a header's name, as 'SVC-API-KEY' is")
 
 
 def decisions() -> dict[str, list[str]]:

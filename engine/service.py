@@ -19,7 +19,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -80,6 +80,11 @@ class Engine(Operator):
         and no seed.
     own_names: hostnames that reach the service itself; no proxy may have one (D-HOST).
 
+    A seed is for simulation alone: everything that is drawn repeats with it, identifiers, key texts
+    and fingerprints among them (key pairs for client-side encryption apart).
+
+    An engine is a context manager that closes its store at the end.
+
     Raises `InputError` when these do not fit together, `VaultError` when the master key is not the
     one that the store was made with.
 
@@ -107,12 +112,19 @@ class Engine(Operator):
     ) -> None:
         if world is not None and (clock is not None or seed is not None):
             raise InputError("world is given; leave clock and seed out, the world holds both")
+        if profile is not None and not isinstance(profile, Profile):
+            raise wrong_type("profile", profile, "a Profile")
+        if store is not None and not hasattr(store, "transaction"):
+            raise wrong_type("store", store, "a store such as SqliteStore(path)")
+        if world is not None and not hasattr(world, "call_destination"):
+            raise wrong_type("world", world, "a World such as ModelWorld()")
         store = MemoryStore() if store is None else store
-        if store.persistent and seed is not None:
-            raise InputError(f"seed = {seed} is for simulation; leave it out with a kept store")
+        if store.persistent and (seed is not None or getattr(world, "is_seeded", False)):
+            shown = "of the world" if seed is None else f"= {seed}"
+            raise InputError(f"seed {shown} is for simulation; leave it out with a kept store")
         if store.persistent and master_key is None:
             raise InputError("master_key is missing; a kept store needs 32 bytes that you keep too")
-        if master_key is not None and len(master_key) != _MASTER_KEY_BYTES:
+        if master_key is not None and not _is_master_key(master_key):
             raise InputError(f"master_key must hold {_MASTER_KEY_BYTES} bytes")
         check_region(region)
         world = ModelWorld(clock=clock, seed=seed) if world is None else world
@@ -353,6 +365,12 @@ class Engine(Operator):
         """Close the store; the engine is not used afterwards."""
         self.services.store.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class _Options(Exception):
     """OPTIONS on a path that has no operation for it: what else the path answers to."""
@@ -362,9 +380,15 @@ class _Options(Exception):
         self.allowed = ", ".join(allowed)
 
 
+def _is_master_key(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == _MASTER_KEY_BYTES
+
+
 def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, LimitTable]:
     if limits is None or isinstance(limits, LimitTable):
         return {"Default": LimitTable.default() if limits is None else limits}
+    if not isinstance(limits, Mapping):
+        raise wrong_type("limits", limits, "a LimitTable, or a mapping of names to them")
     if "Default" not in limits:
         raise InputError("limits holds no table 'Default'; the `Rate Limit` quota starts there")
     for name in limits:

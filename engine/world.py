@@ -9,8 +9,9 @@ the coroutine decides what time is:
 - a SimPy process yields a timeout for each `Sleep` that the coroutine yields (simulator);
 - asyncio drives it where the world's methods are asyncio's (`engine.http`).
 
-`random` (identifiers, simulation draws; seeded where a seed is given) stands apart from
-`entropy` (keys and nonces; the operating system's), so that a seed never weakens a key.
+`random` (identifiers, simulation draws) stands apart from `entropy` (keys and nonces). Both are the
+operating system's unless a seed is given; then both repeat, key texts and fingerprints among what
+they make, so a seed is for simulation alone and refused together with a kept store.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from engine.errors import DestinationTimeout, DestinationUnreachable
+from engine.errors import DestinationTimeout, DestinationUnreachable, InputError, wrong_type
+from engine.files import as_ns
 from engine.messages import Json
 
 __all__ = [
@@ -71,15 +73,16 @@ class ManualClock:
 
     >>> clock = ManualClock()
     >>> clock.advance_ns(5)
+    >>> clock.advance_ns("10s")
     >>> clock.now_ns
-    5
+    10000000005
     """
 
     __slots__ = ("_now_ns", "_wall_start_ns")
 
-    def __init__(self, start_ns: int = 0, *, wall_start_ns: int = EPOCH_2026_NS) -> None:
-        self._now_ns = start_ns
-        self._wall_start_ns = wall_start_ns - start_ns
+    def __init__(self, start_ns: int | str = 0, *, wall_start_ns: int = EPOCH_2026_NS) -> None:
+        self._now_ns = as_ns("start_ns", start_ns)
+        self._wall_start_ns = as_ns("wall_start_ns", wall_start_ns) - self._now_ns
 
     @property
     def now_ns(self) -> int:
@@ -91,14 +94,18 @@ class ManualClock:
         """Nanoseconds since the Unix epoch."""
         return self._wall_start_ns + self._now_ns
 
-    def advance_ns(self, by_ns: int) -> None:
-        """Move forward by `by_ns`; raises `ValueError` when negative."""
+    def advance_ns(self, by_ns: int | str) -> None:
+        """Move forward by nanoseconds or a text such as `"10s"`; `InputError` when negative."""
+        if type(by_ns) is not int:
+            by_ns = as_ns("by_ns", by_ns)
         if by_ns < 0:
-            raise ValueError(f"by_ns = {by_ns} must not be negative; time never goes back")
+            raise InputError(f"by_ns = {by_ns} must not be negative; time never goes back")
         self._now_ns += by_ns
 
-    def advance_to_ns(self, to_ns: int) -> None:
-        """Move forward to `to_ns`; raises `ValueError` when that is in the past."""
+    def advance_to_ns(self, to_ns: int | str) -> None:
+        """Move forward to an instant; raises `InputError` when that is in the past."""
+        if type(to_ns) is not int:
+            to_ns = as_ns("to_ns", to_ns)
         self.advance_ns(to_ns - self._now_ns)
 
 
@@ -207,29 +214,37 @@ class Sleep:
 class ModelWorld:
     """A world of models: a manual clock, seeded chance, destinations and runtimes as functions.
 
+    seed: makes all chance repeat, `entropy` too unless that is given; for simulation alone.
     destination: `Call → (duration_ns, CallAnswer | None)`; None means unreachable.
     runtime: a `Runtime`; its duration comes from `service_ns(code, args) → ns`.
-    Both durations pass on the driver's clock, so the same engine code runs under `drive`,
-    `VirtualLoop` and SimPy.
+    Both durations are nanoseconds or texts such as `"10s"`. They pass on the driver's clock, so the
+    same engine code runs under `drive`, `VirtualLoop` and SimPy.
     """
 
-    __slots__ = ("clock", "destination", "entropy", "random", "runtime", "service_ns")
+    __slots__ = ("clock", "destination", "entropy", "is_seeded", "random", "runtime", "service_ns")
 
     def __init__(
         self,
         *,
         clock: Clock | None = None,
         seed: int | None = None,
-        entropy: Entropy = os.urandom,
-        destination: Callable[[Call], tuple[int, CallAnswer | None]] | None = None,
+        entropy: Entropy | None = None,
+        destination: Callable[[Call], tuple[int | str, CallAnswer | None]] | None = None,
         runtime: Runtime | None = None,
-        service_ns: Callable[[str, Json], int] | None = None,
+        service_ns: Callable[[str, Json], int | str] | None = None,
     ) -> None:
+        if clock is not None and not hasattr(clock, "wall_ns"):
+            raise wrong_type("clock", clock, "a clock such as ManualClock()")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise wrong_type("seed", seed, "a whole number")
         self.clock: Clock = clock if clock is not None else ManualClock()
-        self.random: random.Random = (
-            random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 # reason: a seeded simulation
-        )
-        self.entropy = entropy
+        self.is_seeded = seed is not None
+        self.random: random.Random = random.SystemRandom()
+        self.entropy: Entropy = os.urandom if entropy is None else entropy
+        if seed is not None:
+            self.random = random.Random(seed)  # noqa: S311 # reason: a seeded simulation
+            if entropy is None:  # draws of its own, so that a key more moves no identifier
+                self.entropy = random.Random(f"entropy of {seed}").randbytes  # noqa: S311 # reason: as above
         self.destination = destination or _echo_destination
         self.runtime: Runtime = runtime or _echo_runtime
         self.service_ns = service_ns or _no_time
@@ -241,7 +256,8 @@ class ModelWorld:
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""
-        duration_ns, answer = self.destination(call)
+        took, answer = self.destination(call)
+        duration_ns = as_ns("the destination's duration", took)
         if duration_ns > timeout_ns:
             await self.sleep_ns(timeout_ns)
             raise DestinationTimeout("the destination took longer than it may")
@@ -254,7 +270,7 @@ class ModelWorld:
         self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
     ) -> Json:
         """Play the service-time model, then call the runtime; exactly `timeout_ns` passes."""
-        duration_ns = self.service_ns(code, args)
+        duration_ns = as_ns("service_ns", self.service_ns(code, args))
         if duration_ns > timeout_ns:
             await self.sleep_ns(timeout_ns)
             raise DestinationTimeout("the code took longer than it may")
@@ -311,18 +327,26 @@ class VirtualLoop:
     __slots__ = ("_count", "_heap", "clock")
 
     def __init__(self, clock: ManualClock) -> None:
+        if not isinstance(clock, ManualClock):
+            raise wrong_type("clock", clock, "a ManualClock")
         self.clock = clock
         self._heap: list[tuple[int, int, Task]] = []
         self._count = 0
 
-    def at(self, at_ns: int, coroutine: Coroutine[Any, None, Any]) -> Task:
+    def at(self, at_ns: int | str, coroutine: Coroutine[Any, None, Any]) -> Task:
         """Start `coroutine` at `at_ns`; returns the task that will hold its result."""
+        if type(at_ns) is not int:
+            at_ns = as_ns("at_ns", at_ns)
+        if not hasattr(coroutine, "send"):
+            raise wrong_type("coroutine", coroutine, "a coroutine, such as engine.submit(request)")
         task = Task(coroutine)
         self._push(at_ns, task)
         return task
 
-    def run(self, until_ns: int | None = None) -> None:
+    def run(self, until_ns: int | str | None = None) -> None:
         """Run until nothing is left, or up to and without `until_ns`."""
+        if until_ns is not None:
+            until_ns = as_ns("until_ns", until_ns)
         while self._heap and (until_ns is None or self._heap[0][0] < until_ns):
             at_ns, turn, task = heapq.heappop(self._heap)
             if turn != task.turn:

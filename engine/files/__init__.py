@@ -45,7 +45,16 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 '''
 
 from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
-from engine.files.forms import Form, Key, Tagged, Unwritten, from_document, json_schema, to_plain
+from engine.files.forms import (
+    Form,
+    Key,
+    Tagged,
+    Unwritten,
+    check_built,
+    from_document,
+    json_schema,
+    to_plain,
+)
 from engine.files.includes import FilePath, Include
 from engine.files.kinds import (
     AnyJson,
@@ -97,6 +106,7 @@ __all__ = [
     "Text",
     "Unwritten",
     "as_ns",
+    "check_built",
     "format_duration",
     "format_rate",
     "format_size",

@@ -30,13 +30,23 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
+from engine.errors import wrong_type
 from engine.files.document import Document, Spot
 from engine.files.includes import FilePath, Include
 from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Schema, TableOf, Text
 from engine.files.quantities import Duration, RateText, Size
-from engine.files.units import Rate
+from engine.files.units import Rate, as_ns, as_rate
 
-__all__ = ["Form", "Key", "Tagged", "Unwritten", "from_document", "json_schema", "to_plain"]
+__all__ = [
+    "Form",
+    "Key",
+    "Tagged",
+    "Unwritten",
+    "check_built",
+    "from_document",
+    "json_schema",
+    "to_plain",
+]
 
 Table = TypeVar("Table")
 
@@ -157,6 +167,28 @@ def from_document(cls: type[Table], document: Document) -> Table:
 def to_plain(value: object) -> dict[str, Any]:
     """Return a form's tables, arrays and scalars; `from_document` reads them back as equal."""
     return dict(Form(type(value)).write(value))
+
+
+def check_built(value: object) -> None:
+    """Check a frozen form that a program built as one of a file is checked.
+
+    Quantities may be texts, which become numbers; a list becomes the tuple that it stands for.
+    Raises `InputError` for a field whose value is of another kind.
+    """
+    for field in _fields(type(value)):
+        item = getattr(value, field.name)
+        if item is None and field.default is None:
+            continue
+        if isinstance(field.kind, Duration):
+            item = as_ns(field.name, item)
+        elif isinstance(field.kind, RateText):
+            item = as_rate(field.name, item)
+        elif isinstance(field.kind, Form):
+            if not isinstance(item, field.kind.cls):
+                raise wrong_type(field.name, item, f"a {field.kind.cls.__name__}")
+        else:
+            item = field.kind.read(Document({field.name: item}).spot(field.name))
+        object.__setattr__(value, field.name, item)
 
 
 def json_schema(cls: type[Any], *, title: str) -> dict[str, Any]:

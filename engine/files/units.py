@@ -20,6 +20,7 @@ from engine.errors import InputError, wrong_type
 __all__ = [
     "Rate",
     "as_ns",
+    "as_rate",
     "duration_or_rule",
     "format_duration",
     "format_rate",
@@ -168,6 +169,22 @@ def parse_rate(text: str) -> Rate:
     '200/1m'
     """
     return _value("rate", text, rate_or_rule(text))
+
+
+def as_rate(thing: str, value: object) -> Rate:
+    """Return a rate, given as a text or as requests and a window; `InputError` for anything else.
+
+    >>> as_rate("rate", "50/10s") == as_rate("rate", (50, "10s"))
+    True
+    """
+    if isinstance(value, str):
+        return _value(thing, value, rate_or_rule(value))
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise wrong_type(thing, value, "a rate such as '50/10s'")
+    limit_requests, window = value
+    if isinstance(limit_requests, bool) or not isinstance(limit_requests, int):
+        raise wrong_type(thing, limit_requests, "whole requests in a window, such as '50/10s'")
+    return Rate(limit_requests, as_ns(thing, window))
 
 
 def format_rate(rate: tuple[int, int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, Self
 
-from engine.errors import InputError
+from engine.errors import InputError, wrong_type
 from engine.model import ApplicationKind, TenantKind
 from engine.world import Entropy
 
@@ -55,6 +55,9 @@ class KeyText(str):
 
 def check_region(region: str) -> None:
     """Raise `InputError` for a region that cannot stand in a key's text."""
+    given: object = region
+    if not isinstance(given, str):
+        raise wrong_type("region", given, "a text such as 'us'")
     if re.fullmatch(REGION_FORM, region) is None:
         raise InputError(f"region = {region!a} {REGION_RULE}, such as 'us'")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from engine.containers import CONTAINER_RULE, normal_container
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError, did_you_mean, wrong_type
 from engine.model import ApplicationKind, Grant
 
 __all__ = ["ADMINISTRATIVE", "ASKABLE", "PERMISSIONS", "make_grants"]
@@ -56,11 +56,10 @@ def make_grants(
     application kind may not hold.
     """
     grants = []
-    for index, (path, names) in enumerate(pairs):
+    for index, (path, held) in enumerate(_checked_pairs(pairs)):
         container = normal_container(path)
         if container is None:
             raise InputError(f"grants[{index}].container = {path!r} {CONTAINER_RULE}")
-        held = frozenset(names)
         for name in sorted(held):
             if name not in PERMISSIONS:
                 raise InputError(
@@ -74,3 +73,23 @@ def make_grants(
                 )
         grants.append(Grant(container, held))
     return tuple(grants)
+
+
+def _checked_pairs(pairs: object) -> Iterator[tuple[str, frozenset[str]]]:
+    """Return the pairs; raises `InputError` for what is none, as a mapping or one pair alone."""
+    rule = 'pairs such as [("/", {"token:create"})]'
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes | Mapping):
+        raise wrong_type("grants", pairs, rule)
+    for index, pair in enumerate(pairs):
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise wrong_type(f"grants[{index}]", pair, f"a pair; write {rule}")
+        path, names = pair
+        if not isinstance(path, str):
+            raise wrong_type(f"grants[{index}].container", path, "a path such as '/pci/'")
+        held = None
+        if isinstance(names, Iterable) and not isinstance(names, str | bytes):
+            held = list(names)
+        if held is None or not all(isinstance(name, str) for name in held):
+            rule = "a set of permissions such as {'token:create'}"
+            raise wrong_type(f"grants[{index}].permissions", names, rule)
+        yield path, frozenset(held)

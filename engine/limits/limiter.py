@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from engine.errors import wrong_type
+from engine.files import as_ns
 from engine.limits.algorithms import (
     BLOCK,
     LAST,
@@ -58,6 +60,15 @@ class Limiter:
     """
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+        if not isinstance(tables, Mapping):
+            raise wrong_type(
+                "tables", tables, 'a mapping such as {"Default": LimitTable.default()}'
+            )
+        for name, table in tables.items():
+            if not isinstance(table, LimitTable):
+                raise wrong_type(f"tables[{name!r}]", table, "a LimitTable")
+        if not isinstance(profile, LimitsProfile):
+            raise wrong_type("profile", profile, "a LimitsProfile; give Profile().limits")
         self.profile = profile
         self._legs = Legs(tables, profile)
         self._bound_ns = profile.delay_bound_ns if profile.throttle == "delay" else 0
@@ -76,11 +87,16 @@ class Limiter:
 
         Raises `InputError` when the subject's table is unknown, AssertionError when time decreases.
         """
-        assert now_ns >= self._now_ns, "now_ns never decreases"
-        self._now_ns = now_ns
-        if now_ns >= self._sweep_at_ns:
-            self._sweep(now_ns)
-        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        try:  # reason: free unless the arguments are of other types
+            assert now_ns >= self._now_ns, "now_ns never decreases"
+            self._now_ns = now_ns
+            if now_ns >= self._sweep_at_ns:
+                self._sweep(now_ns)
+            lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        except (AttributeError, TypeError):
+            if _is_asked_well(now_ns, subject):
+                raise
+            return self.decide(*_asked(now_ns, subject))
         for line in lane.lines:
             if line[0] > now_ns:  # READY; a literal is faster
                 return self._beyond(now_ns, lane)
@@ -272,6 +288,7 @@ class Limiter:
         Of equal ones the one with the longest wait, then in table order; None where no rule
         applies. After a refusal its `wait_ns` is the latest over all refusing rules.
         """
+        now_ns, subject = _asked(now_ns, subject)
         lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
         best_left, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
@@ -299,6 +316,7 @@ class Limiter:
 
     def applicable(self, subject: Subject) -> tuple[str, ...]:
         """Return the names of all rules that count such a request, shadows too, in table order."""
+        _, subject = _asked(0, subject)
         return _names(self._lane(subject).counters)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -375,6 +393,17 @@ def _room(now_ns: int, counted: Counted, left: int, wait_ns: int) -> Headroom:
     reset_ns = max(idle_at_ns, line[BLOCK], now_ns) - now_ns
     rule = leg.rule
     return Headroom(leg.name, rule.limit_requests, left, rule.window_ns, reset_ns, wait_ns)
+
+
+def _is_asked_well(now_ns: object, subject: object) -> bool:
+    return isinstance(now_ns, int) and isinstance(subject, Subject)
+
+
+def _asked(now_ns: object, subject: object) -> tuple[int, Subject]:
+    """Return an instant, which may be a text, and a subject; raises `InputError`."""
+    if not isinstance(subject, Subject):
+        raise wrong_type("subject", subject, 'a Subject, such as Subject("GET", "/tokens", ip)')
+    return as_ns("now_ns", now_ns), subject
 
 
 def _room_after_charge(now_ns: int, counted: Counted, left: int) -> Headroom:

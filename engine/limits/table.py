@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError, did_you_mean, wrong_type
 from engine.files import (
     Document,
     Duration,
     Integer,
     Key,
     Rate,
+    check_built,
     from_document,
     json_schema,
     parse_rate,
@@ -68,6 +69,9 @@ class Match:
         "custom hostname",
     ] = None
 
+    def __post_init__(self) -> None:
+        check_built(self)
+
 
 ANYTHING: Final = Match()
 
@@ -93,6 +97,9 @@ class Rule:
         Key("burst"),
         "burst of gcra; the rate's N unless set",
     ] = None
+
+    def __post_init__(self) -> None:
+        check_built(self)
 
     @property
     def limit_requests(self) -> int:
@@ -143,6 +150,9 @@ class LimitTable:
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
+        given: object = self.rules
+        if not isinstance(given, tuple) or not all(isinstance(rule, Rule) for rule in given):
+            raise wrong_type("rules", given, "a tuple of Rules")
         for place, rule in enumerate(self.rules):
             fault = _fault(rule, self.rules[:place])
             if fault is not None:
@@ -202,17 +212,15 @@ class LimitTable:
         return to_toml(plain)
 
     def replace_rule(self, rule_id: str, **changes: Any) -> LimitTable:  # noqa: ANN401 # reason: any field
-        """Return a table with fields of one rule changed; `rate` may be a text.
+        """Return a table with fields of one rule changed; quantities may be texts.
 
-        `table.replace_rule("LIM-PUBLIC", rate="100/1m", shadow=True)`. Raises `InputError` for an
-        unknown rule or field.
+        `table.replace_rule("LIM-PUBLIC", rate="100/1m", block_ns="30s")`. Raises `InputError` for
+        an unknown rule or field, or a value that it cannot take.
         """
         known = [field.name for field in dataclasses.fields(Rule)]
         for name in changes:
             if name not in known:
                 raise InputError(f"rule {rule_id} has no field {name!r}{did_you_mean(name, known)}")
-        if isinstance(changes.get("rate"), str):
-            changes["rate"] = parse_rate(changes["rate"])
         changed = dataclasses.replace(self[rule_id], **changes)
         return LimitTable(tuple(changed if rule.id == rule_id else rule for rule in self.rules))
 

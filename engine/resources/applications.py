@@ -22,7 +22,7 @@ from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
-from engine.resources.operator import add_application, add_key
+from engine.resources.operator import add_application, add_key, remove_application
 from engine.resources.pages import Page, page_of
 from engine.store import cursor
 from engine.tokens import timestamp
@@ -210,17 +210,9 @@ def _patch(context: Context) -> Response:
 def _delete(context: Context) -> Response:
     context.require("application:delete")
     application = _found(context)
-    store = context.services.store
-    for key in _keys_of(context, application):
-        store.delete(Key, key.id)
-    store.delete(Application, application.id)
+    remove_application(context.services, application)
     context.log("application:delete", "application", application.id, 204)
     return Response(204)
-
-
-def _keys_of(context: Context, application: Application) -> list[Key]:
-    keys = context.services.store.list(Key, application.tenant_id)
-    return [key for key in keys if key.application_id == application.id]
 
 
 def _create_key(context: Context) -> Response:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.errors import InputError
+from engine.errors import InputError, wrong_type
 from engine.profile import Profile
 
 __all__ = [
@@ -121,6 +121,7 @@ def split_batch(
     >>> [file.decode() for file in split_batch(b"token\na\nb\nc", 10)]
     ['token\na\nb\n', 'token\nc\n']
     """
+    _check_split(volume, limit_bytes)
     lines = _lines((volume,) if isinstance(volume, bytes) else volume)
     header = next(lines, None)
     if header is None:
@@ -137,6 +138,13 @@ def split_batch(
         held.append(line)
         size_bytes += len(line)
     yield b"".join(held)
+
+
+def _check_split(volume: object, limit_bytes: object) -> None:
+    if isinstance(volume, str) or not isinstance(volume, Iterable):
+        raise wrong_type("volume", volume, "bytes, an open binary file, or pieces of bytes")
+    if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int):
+        raise wrong_type("limit_bytes", limit_bytes, "a whole number of bytes")
 
 
 def _misfit(number: int, line: bytes, limit_bytes: int) -> InputError:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
-from engine.errors import InputError, check_text, did_you_mean
+from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import parse_duration_ns, shown_value
 from engine.hosts import EXAMPLE_SUFFIXES, is_suffix
 from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
@@ -33,6 +33,7 @@ __all__ = [
     "check_tables",
     "checked_quota",
     "checked_suffixes",
+    "remove_application",
 ]
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
@@ -69,15 +70,13 @@ class Operator:
         """
         check_text("tenant name", name)
         if kind not in get_args(TenantKind):
-            raise InputError(
-                f"kind = {kind!r} must be a tenant kind{did_you_mean(kind, get_args(TenantKind))}"
-            )
+            raise _no_kind("a tenant kind", kind, get_args(TenantKind))
         services = self.services
         held = dict(DEFAULT_QUOTAS)
-        for quota, value in (quotas or {}).items():
+        for quota, value in _mapping("quotas", quotas).items():
             held[quota] = checked_quota(quota, value, self.table_names)
         flags = {services.profile.dedup.setting_name: False}
-        for setting, flag in (settings or {}).items():
+        for setting, flag in _mapping("settings", settings).items():
             self._check_setting(setting, flag=flag)
             flags[setting] = flag
         suffixes = checked_suffixes(host_suffixes)
@@ -91,7 +90,7 @@ class Operator:
 
     def create_application(
         self,
-        tenant: Tenant,
+        tenant: Tenant | str,
         name: str,
         kind: ApplicationKind = "private",
         *,
@@ -117,10 +116,65 @@ class Operator:
         with self.services.store.transaction():
             return add_key(self.services, application, legacy=legacy, text=text)
 
-    def delete_key(self, key_id: str) -> bool:
-        """Delete an API key; False when there is none."""
+    def delete_key(self, key: Key | KeyText | str) -> Key:
+        """Revoke an API key, named by its text, its id or its record, and return what it was.
+
+        Raises `InputError` when there is no such key.
+        """
+        store = self.services.store
+        with store.transaction():
+            found = self._key(key)
+            if found is None:
+                raise InputError("key = <hidden> does not exist; give a key's text, id or record")
+            store.delete(Key, found.id)
+        return found
+
+    def tenants(self) -> list[Tenant]:
+        """Return all tenants, the oldest first."""
+        with self.services.store.transaction(write=False):
+            return list(self.services.store.tenants())
+
+    def applications(self, tenant: Tenant | str) -> list[Application]:
+        """Return a tenant's applications, the oldest first."""
+        with self.services.store.transaction(write=False):
+            return list(self.services.store.list(Application, self._stored(tenant).id))
+
+    def keys(self, application: Application) -> list[Key]:
+        """Return an application's keys, the oldest first; no record holds a key's text."""
+        with self.services.store.transaction(write=False):
+            owner = stored_application(self.services, application)
+            keys = self.services.store.list(Key, owner.tenant_id)
+        return [key for key in keys if key.application_id == owner.id]
+
+    def rename_tenant(self, tenant: Tenant | str, name: str) -> Tenant:
+        """Give a tenant another name."""
+        check_text("tenant name", name)
+        return self._change(tenant, lambda _: {"name": name})
+
+    def change_application(
+        self,
+        application: Application,
+        *,
+        name: str | None = None,
+        grants: Iterable[tuple[str, Iterable[str]]] | None = None,
+    ) -> Application:
+        """Give an application another name or other grants; its kind stays (AUTH-KINDS)."""
+        if name is not None:
+            check_text("application name", name)
         with self.services.store.transaction():
-            return self.services.store.delete(Key, key_id)
+            changed = stored_application(self.services, application)
+            if name is not None:
+                changed = dataclasses.replace(changed, name=name)
+            if grants is not None:
+                held = make_grants(changed.kind, grants)
+                changed = dataclasses.replace(changed, grants=held)
+            self.services.store.put(changed)
+        return changed
+
+    def delete_application(self, application: Application) -> None:
+        """Delete an application and its keys; what it created stays its tenant's."""
+        with self.services.store.transaction():
+            remove_application(self.services, stored_application(self.services, application))
 
     def set_quota(self, tenant: Tenant | str, name: str, value: QuotaValue) -> Tenant:
         """Set one quota of one tenant (QUO-TENANT); holds from the next request on.
@@ -156,15 +210,28 @@ class Operator:
 
     def tenant(self, tenant: Tenant | str) -> Tenant:
         """Return the tenant as it stands now; raises `InputError` when there is none."""
-        with self.services.store.transaction():
+        with self.services.store.transaction(write=False):
             return self._stored(tenant)
 
     def _stored(self, tenant: Tenant | str) -> Tenant:
-        tenant_id = tenant if isinstance(tenant, str) else tenant.id
+        tenant_id = tenant.id if isinstance(tenant, Tenant) else tenant
+        if not isinstance(tenant_id, str):
+            raise wrong_type("tenant", tenant, "a Tenant or its id")
         stored = self.services.store.get(Tenant, tenant_id)
         if stored is None:
             raise InputError(f"tenant = {tenant_id!r} does not exist; create it first")
         return stored
+
+    def _key(self, key: object) -> Key | None:
+        """Return the stored key of a text, an id or a record."""
+        store = self.services.store
+        if isinstance(key, Key):
+            return store.get(Key, key.id)
+        if isinstance(key, KeyText):
+            return store.get(Key, key.key_id)
+        if not isinstance(key, str):
+            raise wrong_type("key", key, "a key's text, its id, or its record")
+        return store.key_by_hash(hash_key_text(key)) or store.get(Key, key)
 
     def _change(self, tenant: Tenant | str, changes: _Changes) -> Tenant:
         with self.services.store.transaction():
@@ -173,16 +240,36 @@ class Operator:
             self.services.store.put(changed)
             return changed
 
-    def _check_setting(self, name: str, *, flag: bool) -> None:
+    def _check_setting(self, name: object, *, flag: object) -> None:
+        _check_name("setting", name)
         known = self.services.profile.dedup.setting_name
         if name != known:
-            raise InputError(f"setting = {name!r} does not exist{did_you_mean(name, [known])}")
+            raise InputError(f"setting = {name!r} does not exist{did_you_mean(str(name), [known])}")
         if not isinstance(flag, bool):
             raise InputError(f"setting {name} = {flag!r} must be true or false")
 
 
+def _mapping(thing: str, value: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    given: object = value
+    if given is not None and not isinstance(given, Mapping):
+        raise wrong_type(thing, given, "a mapping of names to values")
+    return value or {}
+
+
+def _check_name(thing: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise wrong_type(thing, name, "a name in quotes")
+
+
+def _no_kind(what: str, kind: object, kinds: tuple[str, ...]) -> InputError:
+    if not isinstance(kind, str):
+        return wrong_type("kind", kind, f"one of {', '.join(kinds)}")
+    return InputError(f"kind = {kind!r} must be {what}{did_you_mean(kind, kinds)}")
+
+
 def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> QuotaValue:
     """Return the quota's value in its unit; raises `InputError` when it cannot be one."""
+    _check_name("quota", name)
     if name not in DEFAULT_QUOTAS:
         raise InputError(f"quota = {name!r} does not exist{did_you_mean(name, DEFAULT_QUOTAS)}")
     if name == "Rate Limit":
@@ -245,7 +332,7 @@ def add_application(
     kinds = get_args(ApplicationKind)
     known: ApplicationKind | None = next((k for k in kinds if k == kind), None)
     if known is None:
-        raise InputError(f"kind = {kind!r} must be an application kind{did_you_mean(kind, kinds)}")
+        raise _no_kind("an application kind", kind, kinds)
     application = Application(
         services.new_id(),
         tenant_id,
@@ -263,9 +350,11 @@ def add_key(
 ) -> KeyText:
     """Store a new key; inside the caller's transaction. Raises `InputError`."""
     store = services.store
+    application = stored_application(services, application)
     tenant = store.get(Tenant, application.tenant_id)
-    if tenant is None or store.get(Application, application.id) is None:
-        raise InputError(f"application = {application.id!r} does not exist; create it first")
+    assert tenant is not None, "an application has a tenant"
+    if text is not None:
+        check_key_text(text)
     if text is None:
         text = new_key_text(
             tenant.kind,
@@ -274,10 +363,6 @@ def add_key(
             legacy=legacy,
             entropy=services.world.entropy,
         )
-    elif len(text) < 16 or not text.isascii() or not text.isprintable():
-        raise InputError("a key's own text must hold at least 16 printable ASCII characters")
-    elif text != text.strip():
-        raise InputError("a key's own text must not begin or end with a space; no header keeps one")
     text_hash = hash_key_text(text)
     if store.key_by_hash(text_hash) is not None:
         raise InputError("a key of this text exists already; choose another text")
@@ -291,3 +376,33 @@ def add_key(
     )
     store.put(key)
     return KeyText(text, key.id)
+
+
+def check_key_text(text: object) -> None:
+    """Raise `InputError` for a key's own text that could not come in a header (AUTH-HEADER)."""
+    if not isinstance(text, str):
+        raise wrong_type("text", text, "a key's own text")
+    if len(text) < 16 or not text.isascii() or not text.isprintable():
+        raise InputError("a key's own text must hold at least 16 printable ASCII characters")
+    if text != text.strip():
+        raise InputError("a key's own text must not begin or end with a space; no header keeps one")
+
+
+def stored_application(services: Services, application: object) -> Application:
+    """Return an application as it stands now; inside the caller's transaction."""
+    if not isinstance(application, Application):
+        rule = "an Application, as create_application and applications return"
+        raise wrong_type("application", application, rule)
+    stored = services.store.get(Application, application.id)
+    if stored is None:
+        raise InputError(f"application = {application.id!r} does not exist; create it first")
+    return stored
+
+
+def remove_application(services: Services, application: Application) -> None:
+    """Delete an application and its keys; inside the caller's transaction."""
+    store = services.store
+    for key in store.list(Key, application.tenant_id):
+        if key.application_id == application.id:
+            store.delete(Key, key.id)
+    store.delete(Application, application.id)

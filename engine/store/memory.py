@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
 from engine.model import Intent, Job, JobResult, Key, LogEntry, Proxy, Tenant, Token
@@ -110,6 +110,12 @@ class MemoryStore:
         self._undo = None
         self._open = False
         self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Forget everything."""

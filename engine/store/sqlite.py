@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from engine.errors import wrong_type
 from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter
@@ -45,6 +46,9 @@ class SqliteStore:
     persistent = True
 
     def __init__(self, path: str | Path, *, timeout_s: int = 30) -> None:
+        given: object = path
+        if not isinstance(given, str | Path):
+            raise wrong_type("path", given, "a file's path")
         self._session = Session(Path(path), timeout_s=timeout_s)
         self._slots = Slots(self._session)
         self._documents = DocumentTables(self._session, self._slots)
@@ -91,6 +95,12 @@ class SqliteStore:
         if self._session.writes:
             self._forget()
         self._session.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file; what is unfinished is abandoned from now on."""

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from engine.errors import InputError, VaultError
+from engine.errors import InputError, VaultError, wrong_type
 from engine.vault.primitives import (
     KEY_BYTES,
     NONCE_BYTES,
@@ -230,6 +230,8 @@ def hash_key_text(text: str) -> bytes:
 
 
 def _wrapping_cipher(master_key: bytes) -> AESGCM:
+    if not isinstance(master_key, bytes):
+        raise wrong_type("master_key", master_key, f"{KEY_BYTES} bytes")
     if len(master_key) != KEY_BYTES:
         raise InputError(
             f"master_key of {len(master_key)} bytes must have {KEY_BYTES}; "

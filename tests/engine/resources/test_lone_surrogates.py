@@ -110,7 +110,8 @@ def test_what_the_operator_names_so_is_refused_in_one_line(
         call(acme, LONE)
     assert str(caught.value).isascii()
     assert "\n" not in str(caught.value)
-    assert acme.engine.delete_key(LONE) is False
+    with pytest.raises(InputError, match="key = <hidden> does not exist"):
+        acme.engine.delete_key(LONE)
 
 
 @pytest.mark.parametrize("name", [7, None, b"bytes"])

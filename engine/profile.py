@@ -198,6 +198,15 @@ class TokensProfile(_Section):
     detokenize_counts: Literal["expressions", "distinct"] = _choice(
         "expressions", "D-DETOKENIZE-COUNT", "what Detokenize Limit counts", readings=("distinct",)
     )
+    elements_limit: int = _choice(
+        10_000, "D-BODY-COST", "elements of a body; never below the tenant's quota", minimum=1
+    )
+    encrypted_limit: int = _choice(
+        100, "D-BODY-COST", "encrypted payloads of a body; likewise", minimum=1
+    )
+    values_limit: int = _choice(
+        250_000, "D-BODY-COST", "JSON values of a body, counted before it is parsed", minimum=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,6 +162,13 @@ class World(Protocol):
         """Return `for_ns` later, or as soon as `bell` rings."""
         ...
 
+    async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:
+        """Return what `work` returns, letting others go on meanwhile where that can be.
+
+        whose: of several that wait for their turn, each of these in turn.
+        """
+        ...
+
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Return the destination's answer, read to its last byte.
 
@@ -253,6 +260,10 @@ class ModelWorld:
         """Yield one `Sleep` to the driver."""
         if for_ns > 0:
             await Sleep(for_ns, bell)
+
+    async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:  # noqa: ARG002 # reason: the port's form
+        """Work at once: nobody else waits, and no model time passes."""
+        return work()
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""

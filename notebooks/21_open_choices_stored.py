@@ -80,6 +80,15 @@ def nested(depth: int) -> Any:
     return "x" if depth == 0 else [nested(depth - 1)]
 
 
+def encrypted_twice(**profile: Any) -> str:
+    """Seven encrypted payloads of one value, of which only the first makes a token."""
+    desk = Desk(**profile)
+    key = desk.key("token:create", "key:create")
+    public = desk.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
+    sealed = {"type": "token", "encrypted": jwe.encrypt(public, b'"x"'), "deduplicate_token": True}
+    return str(desk.ask("POST", "/tokenize", [sealed] * 7, key=key).status)
+
+
 number = CARD["data"]["number"]
 walk.through(
     "tokens",
@@ -99,6 +108,9 @@ walk.through(
         "metadata_value_limit": (sends(token(metadata={"source": "signup"})), [5]),
         "indexes_limit": (sends(token(search_indexes=["{{ data }}"])), [0]),
         "cvc_derive": sends({**CARD, "fingerprint_expression": "{{ data.cvc }}"}),
+        "elements_limit": (sends([token(deduplicate_token=True)] * 7), [6]),
+        "encrypted_limit": (encrypted_twice, [6]),
+        "values_limit": (sends([[]] * 250), [400]),
     },
 )
 

@@ -13,9 +13,12 @@ import os
 import random
 import re
 import ssl
+import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeAlias, TypeVar
 
 import httpx
 
@@ -28,6 +31,8 @@ __all__ = ["AnyRuntime", "SystemClock", "SystemWorld"]
 
 AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]
 """Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
+
+_Result = TypeVar("_Result")
 
 _SECOND_NS: Final = 1_000_000_000
 _FETCH_BYTES: Final = 8_192
@@ -63,18 +68,60 @@ class _SystemRandom(random.SystemRandom):
 
     def __init__(self) -> None:
         super().__init__()
+        self._lock = threading.Lock()
         self._fetched = b""
         self._at = 0
 
     def getrandbits(self, k: int, /) -> int:
         """Return `k` random bits; no byte is given out twice."""
         size = (k + 7) // 8
-        end = self._at + size
-        if end > len(self._fetched):
-            self._fetched, self._at, end = os.urandom(max(_FETCH_BYTES, size)), 0, size
-        drawn = int.from_bytes(self._fetched[self._at : end])
-        self._at = end
+        with self._lock:
+            end = self._at + size
+            if end > len(self._fetched):
+                self._fetched, self._at, end = os.urandom(max(_FETCH_BYTES, size)), 0, size
+            drawn = int.from_bytes(self._fetched[self._at : end])
+            self._at = end
         return drawn >> (size * 8 - k)
+
+
+class _Turns:
+    """One worker's time, shared out: each caller who waits is served in turn.
+
+    So a caller who sends a hundred large bodies waits for itself, and others for one of them.
+    """
+
+    __slots__ = ("_is_busy", "_waiting")
+
+    def __init__(self) -> None:
+        self._is_busy = False
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+
+    async def begin(self, whose: object) -> None:
+        """Return when it is this one's turn."""
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(whose, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end()
+            raise
+
+    def end(self) -> None:
+        """Let the next one begin."""
+        while self._waiting:
+            whose = next(iter(self._waiting))
+            line = self._waiting.pop(whose)
+            turn = line.popleft()
+            if line:
+                self._waiting[whose] = line  # behind all others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_busy = False
 
 
 class SystemWorld:
@@ -101,6 +148,8 @@ class SystemWorld:
         self._verify = verify
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._preparing = asyncio.Lock()
+        self._turns = _Turns()
+        self._worker = ThreadPoolExecutor(1, "tollgate-apart")
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Return `for_ns` later, or as soon as `bell` rings."""
@@ -115,6 +164,18 @@ class SystemWorld:
                 await rung.wait()
         except TimeoutError:
             return
+
+    async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:
+        """Work in the one thread that is there for it, whose time all who wait share (D-BODY-COST).
+
+        More threads would finish no earlier, since Python runs one at a time, and hold the memory
+        of several large bodies at once.
+        """
+        await self._turns.begin(whose)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        finally:
+            self._turns.end()
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Call a destination over HTTP; the time runs from the name's resolution to the last byte.
@@ -170,7 +231,8 @@ class SystemWorld:
             return self._transport
 
     async def close(self) -> None:
-        """Close the connections to destinations."""
+        """Close the connections to destinations, and end the worker."""
+        self._worker.shutdown()
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None

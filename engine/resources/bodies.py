@@ -13,8 +13,9 @@ from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request
 from engine.profile import Profile
+from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens.strict_json import check_value, dumps, parse, too_large
+from engine.tokens.strict_json import check_cost, check_value, dumps, parse, too_large
 
 __all__ = [
     "MEDIA_TYPES",
@@ -29,6 +30,9 @@ __all__ = [
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
+
+_VALUES_AN_ELEMENT: Final = 80
+"""A card with all that a token request object may hold has some seventy."""
 
 PARSED: Final = frozenset({dict, list})
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
@@ -63,20 +67,20 @@ async def receive(operation: Operation, request: Request, profile: Profile) -> J
     return await _drain(cast("BodyStream", body), operation.body_limit_bytes(profile))
 
 
-def read_body(
-    operation: Operation, request: Request, body: Json | bytes, profile: Profile
-) -> Json | bytes:
+def read_body(operation: Operation, context: Context, body: Json | bytes) -> Json | bytes:
     """Return the body, all of which is here, in the operation's form.
 
     Raises `Problem` 413 over the operation's bound, 415 for another media type, 400 for what is
-    not strict JSON.
+    not strict JSON or holds more values than D-BODY-COST allows.
     """
     form = operation.body
     if form == "none" or operation.reads_body:
         return None
+    request, profile = context.request, context.services.profile
     limit_bytes = operation.body_limit_bytes(profile)
+    values_limit = _values_limit(context)
     if form == "json" and type(body) in PARSED:
-        return check_value(body, limit_bytes)
+        return check_value(body, limit_bytes, values_limit)
     if form == "raw":
         return _raw(body, limit_bytes)
     if isinstance(body, bytes):
@@ -86,10 +90,22 @@ def read_body(
             return body
         check_coding(request)
         _check_media_type(request, MEDIA_TYPES[form])
+        if len(body) > values_limit:  # each takes a byte at least
+            check_cost(body, values_limit)
         return parse(body)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    return check_value(body, limit_bytes)
+    return check_value(body, limit_bytes, values_limit)
+
+
+def _values_limit(context: Context) -> int:
+    """Return how many JSON values a body may hold; what a tenant may tokenize fits."""
+    limit = context.services.profile.tokens.values_limit
+    if context.known_caller is None:
+        return limit
+    quota = context.tenant.quotas["Tokenize Limit"]
+    assert isinstance(quota, int)
+    return max(limit, _VALUES_AN_ELEMENT * quota)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str | None = None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from engine.identity import Caller
 from engine.messages import Json, Problem, Request
@@ -18,6 +19,7 @@ class Context:
 
     now_ns, wall_ns: the request's one instant on the monotonic and the wall clock (D-CLOCK).
     body: the parsed JSON, or the bytes where the operation takes them raw.
+    prepared: what the operation's `prepare` has made of it.
     params, query: from the path template and the query string.
     proxies: the proxies that a proxy key and a custom hostname name.
     known_caller: the principal, None without one. caller: the same for operations that ask for a
@@ -30,6 +32,7 @@ class Context:
         "known_caller",
         "now_ns",
         "params",
+        "prepared",
         "proxies",
         "query",
         "request",
@@ -55,6 +58,7 @@ class Context:
         self.params = params
         self.query = query
         self.body: Json | bytes = None
+        self.prepared: Any = None
         self.proxies: Proxies = NO_PROXIES
         self.now_ns = now_ns
         self.wall_ns = wall_ns

@@ -2,16 +2,19 @@
 
     403 → 400 naming every fault → deduplication look-up → quota → write        (D-ORDER)
 
-One request is one transaction, so that an invalid token anywhere creates nothing (TOK-ATOMIC) and
-racing requests deduplicate against each other (TOK-DEDUP).
+The first two, `validated`, need no transaction: decryption is most of what a large body costs, and
+nobody else waits for it. The rest, `create_all`, is one transaction, so that an invalid token
+anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate against each other
+(TOK-DEDUP).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import compress, repeat
-from types import MethodType
-from typing import Any
+from typing import Any, Final
 
 from engine.messages import Json
 from engine.model import EncryptionKey, Intent, Token
@@ -22,6 +25,7 @@ from engine.tokens import (
     Draft,
     Plan,
     check_limit,
+    consumed,
     count_limited,
     create_tokens,
     decide,
@@ -33,29 +37,95 @@ from engine.tokens import (
 )
 from engine.vault import TenantKeys, jwe
 
-__all__ = ["answer_of", "create_all", "decrypter", "log_made"]
+__all__ = ["answer_of", "create_all", "decrypter", "log_made", "validated"]
+
+_IN_TRANSACTION: Final = nullcontext()
 
 
-def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
-    """Create what the plan asks for; returns (draft, its token, deduplicated) an element.
+class _Sources:
+    """Where data comes from that a body holds encrypted, or names by a token intent.
 
-    Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
-    fault (TOK-ATOMIC), the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE).
+    reading: what each look-up stands in, a transaction of its own where none is open.
     """
-    services, caller = context.services, context.caller
-    rules, store, tenant = services.rules, services.store, caller.tenant
+
+    __slots__ = ("_context", "_reading")
+
+    def __init__(self, context: Context, reading: AbstractContextManager[None]) -> None:
+        self._context = context
+        self._reading = reading
+
+    def decrypt(self, compact: str) -> bytes:
+        """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
+        return jwe.decrypt(compact, self._find_private)
+
+    def _find_private(self, kid: str | None) -> bytes | None:
+        """Return the private key that a payload names.
+
+        `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where
+        the tenant has exactly one key, and that is tried; with several the caller has to say which,
+        because trying all would cost a private-key operation for each (D-ENCRYPTED).
+        """
+        services, tenant = self._context.services, self._context.tenant
+        with self._reading:
+            if kid is None:
+                found = services.store.list(EncryptionKey, tenant.id, size=2)
+                key = found[0] if len(found) == 1 else None
+            else:
+                key = services.store.get(EncryptionKey, kid)
+            if key is None or key.tenant_id != tenant.id:
+                return None
+            keys = services.vault.of(tenant.id)
+        return keys.open("/keys/", key.id, key.sealed_private, "private-key")
+
+    def open_intent(self, intent_id: str) -> tuple[str, Any] | None:
+        """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
+        context = self._context
+        services = context.services
+        with self._reading:
+            intent = services.store.get(Intent, intent_id)
+            if intent is None or intent.tenant_id != context.tenant.id:
+                return None
+            keys = services.vault.of(intent.tenant_id)
+        if intent.until_ns <= context.wall_ns:
+            return None
+        return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
+
+
+def decrypter(context: Context) -> Callable[[str], bytes]:
+    """Return what opens encrypted payloads inside of an open transaction."""
+    return _Sources(context, _IN_TRANSACTION).decrypt
+
+
+def validated(
+    plan: Plan, context: Context, reading: AbstractContextManager[None] = _IN_TRANSACTION
+) -> Plan:
+    """Return the plan, every element of which may be created and is valid.
+
+    reading: a transaction for each look-up, where none is open.
+    Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
+    fault (TOK-ATOMIC).
+    """
+    caller, rules = context.caller, context.services.rules
     may = caller.may
     for container in plan.containers:
         if not may("token:create", container):
             context.require("token:create", container)
+    sources = _Sources(context, reading)
+    deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
+    validate(plan, rules, deduplicates, sources.decrypt, sources.open_intent)
+    return plan
+
+
+def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
+    """Create what a validated plan asks for; returns (draft, its token, deduplicated) an element.
+
+    Raises `Problem`: the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE), 400
+    for a token intent that another request has consumed meanwhile.
+    """
+    services, tenant = context.services, context.caller.tenant
+    rules, store = services.rules, services.store
     keys = services.vault.of(tenant.id)
-    drafts = validate(
-        plan,
-        rules,
-        tenant.settings.get(rules.dedup.setting_name, False),
-        MethodType(decrypter, context),  # a partial costs every request four times as much
-        MethodType(_open_intent, context),
-    )
+    drafts = plan.elements
     limit = tenant.quotas["Tokenize Limit"]
     assert isinstance(limit, int)
     if not plan.deduplicates:  # the common case: every element creates
@@ -93,8 +163,8 @@ def _write(
         creating, digests, keys, services.new_id, tenant.id, created_by, wall_ns, until_ns
     )
     for draft in drafts:
-        if draft.intent_id is not None:
-            store.delete(Intent, draft.intent_id)
+        if draft.intent_id is not None and not store.delete(Intent, draft.intent_id):
+            raise consumed(draft)
     if created:
         store.add_tokens(created)
     if decisions is None:
@@ -157,39 +227,3 @@ def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Contex
             may_read = not found or may("token:read", token.container)
             draft.hole[draft.key] = record(token, rules, found, may_read)
     return plan.answer
-
-
-def decrypter(context: Context, compact: str) -> bytes:
-    """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED).
-
-    `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where the
-    tenant has exactly one key, and that is tried; with several the caller has to say which, because
-    trying all would cost the service a private-key operation for each (D-ENCRYPTED).
-    """
-    store, tenant = context.services.store, context.tenant
-    keys = context.services.vault.of(tenant.id)
-
-    def find_private(kid: str | None) -> bytes | None:
-        key = _only_key(context) if kid is None else store.get(EncryptionKey, kid)
-        if key is None or key.tenant_id != tenant.id:
-            return None
-        return keys.open("/keys/", key.id, key.sealed_private, "private-key")
-
-    return jwe.decrypt(compact, find_private)
-
-
-def _only_key(context: Context) -> EncryptionKey | None:
-    """Return the tenant's encryption key where it has exactly one."""
-    found = context.services.store.list(EncryptionKey, context.tenant.id, size=2)
-    return found[0] if len(found) == 1 else None
-
-
-def _open_intent(context: Context, intent_id: str) -> tuple[str, Any] | None:
-    """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
-    intent = context.services.store.get(Intent, intent_id)
-    if intent is None or intent.tenant_id != context.tenant.id:
-        return None
-    if intent.until_ns <= context.wall_ns:
-        return None
-    keys = context.services.vault.of(intent.tenant_id)
-    return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))

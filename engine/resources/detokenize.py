@@ -44,6 +44,7 @@ def reveal(body: Json, context: Context, permission: str) -> tuple[Json, list[st
     found = read_expressions(body, services.rules)
     limit = tenant.quotas["Detokenize Limit"]
     assert isinstance(limit, int)
+    found.check_cost(limit, services.rules)
     tokens: dict[str, Token] = {}
     missing: list[str] = []
     named = dict.fromkeys(found.token_ids)

@@ -38,7 +38,8 @@ class Operation:
 
     method: an HTTP method, or `ANY`.
     path: a template; `{name}` takes one segment, a last `{name...}` takes the rest or nothing.
-    run: what answers, inside one transaction; or
+    run: what answers, inside one transaction, after `prepare` where there is one, which judges the
+    body with no transaction open and leaves its result as `context.prepared`; or
     run_async: what answers by awaiting the world. It opens its own transactions before and after
     (begin → await → finish) and none is open across an await.
     permission: the right it asks for, None when it asks for none or decides itself.
@@ -54,6 +55,7 @@ class Operation:
     method: str
     path: str
     summary: str
+    prepare: Callable[[Context], Any] | None = None
     run: Callable[[Context], Response] | None = None
     run_async: Callable[[Context], Coroutine[Any, Any, Response]] | None = None
     clauses: tuple[str, ...] = ()

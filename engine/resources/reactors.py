@@ -25,7 +25,7 @@ from engine.messages import Json, Problem, Response
 from engine.model import Reactor
 from engine.resources.bodies import too_large
 from engine.resources.context import Context
-from engine.resources.creating import answer_of, create_all
+from engine.resources.creating import answer_of, create_all, validated
 from engine.resources.detokenize import reveal
 from engine.resources.forms import Form, object_schema
 from engine.resources.instances import drop_pool
@@ -187,7 +187,7 @@ async def _react(context: Context) -> Response:
 
 
 def _tokenized(part: Json, context: Context) -> Json:
-    plan = walk(part, context.services.rules)
+    plan = validated(walk(part, context.services.rules), context)
     return answer_of(plan, create_all(plan, context), context)
 
 

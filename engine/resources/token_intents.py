@@ -35,9 +35,7 @@ def _create(context: Context) -> Response:
     plan = walk_one(context.json, services.rules)
     context.require("token-intent:create")
     keys = services.vault.of(tenant.id)
-    draft = validate_intent(
-        plan, services.rules, decrypt=lambda compact: decrypter(context, compact)
-    )
+    draft = validate_intent(plan, services.rules, decrypt=decrypter(context))
     retention_ns = tenant.quotas["Token Intent Retention"]
     assert isinstance(retention_ns, int)
     intent_id = services.new_id()

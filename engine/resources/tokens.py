@@ -13,14 +13,14 @@ from engine.containers import CONTAINER_RULE, covers, normal_container
 from engine.messages import Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
-from engine.resources.creating import create_all, decrypter, log_made
+from engine.resources.creating import create_all, decrypter, log_made, validated
 from engine.resources.detokenize import opened, plaintext_of
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
 from engine.resources.pages import LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.search_query import parse_search
 from engine.store import TokenFilter
-from engine.tokens import index_message, record, walk_one
+from engine.tokens import Plan, index_message, record, walk_one
 from engine.tokens.patches import apply_change, validate_patch
 from engine.tokens.records import NO_PLAINTEXT
 
@@ -78,8 +78,14 @@ def _log_read(tokens: Iterable[Token], context: Context, status: int = 200) -> N
             return
 
 
+def _prepare_creation(context: Context) -> Plan:
+    services = context.services
+    reading = services.store.transaction(write=False)
+    return validated(walk_one(context.json, services.rules), context, reading)
+
+
 def _create(context: Context) -> Response:
-    made = create_all(walk_one(context.json, context.services.rules), context)
+    made = create_all(context.prepared, context)
     _, token, deduplicated = made[0]
     if not log_made(made, context, 201):
         _log_read([token], context, 201)
@@ -172,7 +178,7 @@ def _patch(context: Context) -> Response:
         data,
         cvc,
         services.rules,
-        decrypt=lambda compact: decrypter(context, compact),
+        decrypt=decrypter(context),
     )
     context.require("token:update", change.container)
     retention_ns = tenant.quotas["CVC Retention"]
@@ -197,6 +203,7 @@ OPERATIONS = (
         method="POST",
         path="/tokens",
         summary="Create one token.",
+        prepare=_prepare_creation,
         run=_create,
         clauses=("TOK-OBJECT", "TOK-ATOMIC", "TOK-LIMIT"),
         permission="token:create",

@@ -54,7 +54,7 @@ from engine.tokens.retention import without_cvc
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
 from engine.tokens.shapes import Plan, walk, walk_one
 from engine.tokens.strict_json import check_value, dumps, parse
-from engine.tokens.types import Decrypt, OpenIntent, validate, validate_intent
+from engine.tokens.types import Decrypt, OpenIntent, consumed, validate, validate_intent
 
 __all__ = [
     "CARD",
@@ -74,6 +74,7 @@ __all__ = [
     "base58",
     "check_limit",
     "check_value",
+    "consumed",
     "count_limited",
     "create_token",
     "create_tokens",

@@ -66,6 +66,14 @@ class DetokenizePlan:
         named = self.token_ids
         return len(named) if rules.tokens.detokenize_counts == "expressions" else len(set(named))
 
+    def check_cost(self, limit: int, rules: Rules) -> None:
+        """Raise the 400 of more expressions than are looked up for one body (D-BODY-COST)."""
+        most = max(rules.tokens.elements_limit, limit)
+        if len(self.token_ids) > most:
+            raise Problem(
+                400, f"The body must hold at most {most} expressions.", clause="QUO-DETOKENIZE"
+            )
+
     def check_limit(self, limit: int, rules: Rules) -> None:
         """Raise the problem of a request over its Detokenize Limit (QUO-DETOKENIZE)."""
         count = self.count(rules)

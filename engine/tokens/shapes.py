@@ -73,11 +73,13 @@ class Plan:
         return answer
 
 
-def walk(body: Json, rules: Rules) -> Plan:
+def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
     """Return the plan of a tokenize body.
 
+    limit: the tenant's Tokenize Limit, below which no bound of D-BODY-COST lies.
     Raises `Problem` 400 naming every fault of this step by its JSON Pointer: nesting, `type`, the
     container field, leaves that are no strings, a bare scalar, an empty body where that is refused.
+    A body of more elements or encrypted payloads than D-BODY-COST allows is named so alone.
     """
     if not isinstance(body, (dict, list)):
         return _walk_scalar(body, rules)
@@ -88,7 +90,8 @@ def walk(body: Json, rules: Rules) -> Plan:
         _request_object(element, rules, faults)
         elements: list[Draft] = [element]
     else:
-        elements = _elements(body, root, rules, faults)
+        elements = _elements(body, root, rules, faults, max(rules.tokens.elements_limit, limit))
+        _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
     if faults:
         raise faults.problem("TOK-COMPOSITE")
     if not elements and rules.tokens.empty_body == "reject":
@@ -125,10 +128,15 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
 
 
 def _elements(
-    body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults
+    body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults, limit: int
 ) -> list[Draft]:
-    """Walk a body that is no request object, build its mirror as `root[0]`, return its elements."""
+    """Walk a body that is no request object, build its mirror as `root[0]`, return its elements.
+
+    D-BODY-COST: elements are leaves, token request objects, and empty objects and arrays. They are
+    counted as each object and array is opened, before a step into it is made.
+    """
     elements: list[Draft] = []
+    count = _counted(1, body, limit)
     found = elements.append
     container, defaults = rules.leaf_container, rules.containers
     container_field = rules.tokens.container_field
@@ -160,6 +168,7 @@ def _elements(
                 _request_object(element, rules, faults)
                 found(element)
             else:
+                count = _counted(count, value, limit)
                 stack.append((items, hole, frame))
                 items, inner = _opened(value)
                 hole[key] = inner
@@ -169,6 +178,28 @@ def _elements(
             if not stack:
                 return elements
             items, hole, frame = stack.pop()
+
+
+def _counted(count: int, opened: dict[str, Any] | list[Any], limit: int) -> int:
+    """Return how many elements are known of when one more of what was counted is opened."""
+    if opened:
+        count += len(opened) - 1
+    if count > limit:
+        raise _too_many("elements", limit)
+    return count
+
+
+def _check_payloads(elements: list[Draft], limit: int) -> None:
+    """D-BODY-COST: raise `Problem` 400 where more has to be decrypted than the limit."""
+    if len(elements) <= limit:
+        return
+    sealed = sum(1 for each in elements if not each.is_leaf and "encrypted" in each.value)
+    if sealed > limit:
+        raise _too_many("encrypted payloads", limit)
+
+
+def _too_many(what: str, limit: int) -> Problem:
+    return Problem(400, f"The body must hold at most {limit} {what}.", clause="TOK-LIMIT")
 
 
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:

@@ -39,6 +39,7 @@ __all__ = [
     "OpenIntent",
     "Reading",
     "check_fields",
+    "consumed",
     "open_payload",
     "read_data",
     "read_expression",
@@ -76,6 +77,7 @@ class Reading(Struct, eq=False):
     intents: set[str] = field(default_factory=set)
 
 
+_INTENT_FAULT: Final = "must be the id of a token intent that has not expired"
 _MANY: Final = 1_000
 """Elements of a body from which on their texts are made compact."""
 
@@ -239,7 +241,7 @@ def _read_intent(
         found = reading.open_intent(given)
     fault = ""
     if found is None:
-        fault = "must be the id of a token intent that has not expired"
+        fault = _INTENT_FAULT
     elif given in reading.intents:
         fault = "must not be consumed twice"
     else:
@@ -251,6 +253,16 @@ def _read_intent(
         return NOTHING
     draft.intent_id = given
     return found[1]
+
+
+def consumed(draft: Draft) -> Problem:
+    """Return the 400 of a token intent that was there when its body was read, and is no more."""
+    return Problem(
+        400,
+        "The body has a fault.",
+        errors={f"{draft.pointer}/token_intent_id": [_INTENT_FAULT]},
+        clause="TOK-ATOMIC",
+    )
 
 
 def open_payload(
@@ -324,6 +336,7 @@ def read_metadata(
             f"{reading.faults.where(at)}/metadata",
             f"must have at most {bounds.metadata_entries_limit} entries",
         )
+        return None
     key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
     for key, value in given.items():
         if type(value) is str and len(value) <= value_limit and len(key) <= key_limit:

@@ -1,0 +1,167 @@
+"""D-BODY-COST: what one body may cost is bounded before anything is decrypted or looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import tokens
+from engine.messages import Problem
+from engine.resources import creating
+from engine.tokens.strict_json import check_cost, parse
+from engine.vault import jwe
+from tests.engine.deployment import Deployment
+
+OBJECT = {"type": "token", "data": "x"}
+
+
+@pytest.fixture
+def bounded(deploy: Callable[..., Deployment]) -> Deployment:
+    """A deployment whose bodies may hold 8 elements and 6 encrypted payloads."""
+    found = deploy(tokens={"elements_limit": 8, "encrypted_limit": 6})
+    found.engine.set_setting(found.tenant, "deduplicate_tokens", on=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["x"] * 9,
+        [""] * 9,
+        [1] * 9,
+        [[]] * 9,
+        [{}] * 9,
+        [OBJECT] * 9,
+        [{"type": "none such"}] * 9,
+        {"a": ["x"] * 4, "b": [{"c": "x"}] * 4, "d": "x"},
+        [[["x"]]] * 9,
+    ],
+)
+def test_a_body_of_more_elements_is_refused_by_the_bound_alone(
+    bounded: Deployment, body: Any
+) -> None:
+    problem = bounded.tokenize(body, status=400)
+    assert problem["detail"] == "The body must hold at most 8 elements."
+    assert "errors" not in problem
+
+
+@pytest.mark.parametrize(
+    "body", [["x"] * 8, [[["x"]]] * 8, {"a": ["x"] * 4, "b": [{"c": "x"}] * 4}, [[]] * 8]
+)
+def test_what_holds_elements_is_none_itself(bounded: Deployment, body: Any) -> None:
+    bounded.tokenize(body)
+
+
+def test_no_bound_lies_below_the_tenants_quota(bounded: Deployment) -> None:
+    bounded.engine.set_quota(bounded.tenant, "Tokenize Limit", 9)
+    bounded.tokenize([str(number) for number in range(9)])
+    problem = bounded.tokenize(["x"] * 10, status=400)
+    assert problem["detail"] == "The body must hold at most 9 elements."
+
+
+def test_too_many_payloads_are_refused_before_one_is_opened(
+    bounded: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    decrypt = jwe.decrypt
+
+    def counted(compact: str, find_private: Any) -> bytes:
+        opened.append(compact)
+        return decrypt(compact, find_private)
+
+    monkeypatch.setattr(jwe, "decrypt", counted)
+    key = bounded.key_with("token:create", "key:create")
+    public = bounded.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
+    sealed = {"type": "token", "encrypted": jwe.encrypt(public, b'"x"')}
+    assert bounded.ask("POST", "/tokenize", [sealed] * 6, key=key).status == 200
+    assert len(opened) == 6
+    refused = bounded.ask("POST", "/tokenize", [sealed] * 7, key=key)
+    assert refused.status == 400
+    assert refused.body["detail"] == "The body must hold at most 6 encrypted payloads."
+    assert len(opened) == 6
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_json_values_are_counted_before_they_are_parsed(
+    deploy: Callable[..., Deployment], *, as_bytes: bool
+) -> None:
+    """As bytes and as Python values alike; 400 are what the quota of five may need."""
+    acme = deploy(tokens={"values_limit": 400})
+    for size, status in ((190, 200), (250, 400)):
+        body: Any = [[]] * size
+        headers = {"Content-Type": "application/json"} if as_bytes else None
+        sent = json.dumps(body).encode() if as_bytes else body
+        answer = acme.ask("POST", "/tokenize", sent, headers=headers)
+        assert answer.status == status
+    assert answer.body["detail"] == "The body must hold at most 400 JSON values."
+
+
+def test_expressions_are_bounded_before_a_token_is_looked_up(bounded: Deployment) -> None:
+    bounded.engine.set_quota(bounded.tenant, "Detokenize Limit", 3)
+    expressions = ["{{ none-such }}"] * 9
+    answer = bounded.ask("POST", "/detokenize", expressions)
+    assert answer.status == 400
+    assert answer.body["detail"] == "The body must hold at most 8 expressions."
+    bounded.engine.set_quota(bounded.tenant, "Detokenize Limit", 9)
+    assert "errors" in bounded.ask("POST", "/detokenize", expressions).body
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text('ab"\\,[{', max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('"\\,', max_size=3), inner),
+    max_leaves=20,
+)
+
+
+def _values(value: Any) -> int:
+    """Count as the docstring says: an empty object or array is two."""
+    if isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + (sum(map(_values, inner)) if value else 1)
+    return 1
+
+
+@given(JSON)
+def test_the_count_is_that_of_the_parsed_values(value: Any) -> None:
+    raw = json.dumps(value).encode()
+    count = _values(value) if isinstance(value, list | dict) else 1
+    check_cost(raw, count)
+    if count > 1:
+        with pytest.raises(Problem) as refused:
+            check_cost(raw, count - 1)
+        assert refused.value.status == 400
+
+
+@given(st.text('ab"\\', max_size=6), st.text('ab"\\/', max_size=6))
+def test_a_repeated_key_is_found_whatever_is_escaped(key: str, text: str) -> None:
+    one, held = json.dumps(key), json.dumps(text)
+    assert parse(f"[{{{one}:{held}}}]".encode()) == [{key: text}]
+    with pytest.raises(Problem, match="repeat a key"):
+        parse(f"[{{{one}:{held},{one}:{held}}}]".encode())
+
+
+def test_an_intent_that_is_consumed_meanwhile_makes_no_token(
+    acme: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-INTENT, TOK-ATOMIC: a body is read before its transaction; another may come between."""
+    key = acme.key_with("token:create", "token-intent:create", "token-intent:delete")
+    intent = acme.ask("POST", "/token-intents", OBJECT, key=key).body["id"]
+    validated = tokens.validate
+
+    def slowly(*arguments: Any) -> Any:
+        found = validated(*arguments)
+        assert acme.ask("DELETE", f"/token-intents/{intent}", key=key).status == 204
+        return found
+
+    monkeypatch.setattr(creating, "validate", slowly)
+    body = [{"type": "token", "token_intent_id": intent}, "x"]
+    refused = acme.ask("POST", "/tokenize", body, key=key)
+    assert refused.status == 400
+    fault = "must be the id of a token intent that has not expired"
+    assert refused.body["errors"] == {"/0/token_intent_id": [fault]}
+    assert acme.ask("GET", "/tokens").body["data"] == []

@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test test-all check bench notebooks lab lock
+.PHONY: help setup setup-run run test test-all check bench notebooks lab lock wheel release
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -93,6 +93,22 @@ check: setup ## lint, format, types, layers, dependencies
 
 bench: setup ## speed, as ratios measured in one run; BIG=1 for the largest
 	@$(PY) -m tests.benchmarks $(if $(filter-out 0,$(BIG)),--big)
+
+# --- release ---------------------------------------------------------------------------------
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+# The tests build a wheel of their own and try it in clean environments, with and without extras.
+wheel: setup ## build the wheel and try it in a clean environment
+	@rm -rf dist
+	@$(PY) -m build --no-isolation --outdir dist .
+	@$(PY) -m pytest -q tests/house/test_wheel.py
+
+release: check test-all wheel ## check everything, build, and tag the version of pyproject.toml
+	@test -z "$$(git status --porcelain)" || { echo "commit first: the tree has changes"; exit 1; }
+	@grep -q "^## $(VERSION)" CHANGELOG.md || { echo "CHANGELOG.md has no $(VERSION)"; exit 1; }
+	@git tag --annotate "v$(VERSION)" --message "Tollgate $(VERSION)"
+	@echo "Tagged v$(VERSION); push the tag and publish dist/"
 
 # --- dependencies ----------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 TARGETS = {
-    "bench", "check", "help", "lab", "lock", "notebooks", "run", "setup", "test", "test-all",
+    "bench", "check", "help", "lab", "lock", "notebooks", "release", "run", "setup", "test",
+    "test-all", "wheel",
 }  # fmt: skip  # reason: a list of words
 
 
@@ -35,6 +36,8 @@ def test_help_lists_every_target(repository: Path) -> None:
         ("check", "-m mypy"),
         ("bench", "-m tests.benchmarks"),
         ("lab", "-m jupyter lab"),
+        ("wheel", "-m build --no-isolation"),
+        ("release", "git tag --annotate"),
     ],
 )
 def test_a_target_stands_for_its_command(repository: Path, target: str, command: str) -> None:

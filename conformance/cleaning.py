@@ -14,8 +14,8 @@ from typing import Final
 from conformance.bench import Bench, Lane
 from conformance.created import Thing
 from conformance.exchanges import KeyLabel
-from conformance.registry import Check, Inconclusive, Skip
-from conformance.session import CLEANING_ID, Session
+from conformance.registry import CLEANING_ID, Check, Inconclusive, Skip
+from conformance.session import Session
 from conformance.target import Source, Target
 from conformance.verdicts import Finding
 

@@ -15,16 +15,18 @@ from typing import Final
 
 from conformance.exchanges import KeyLabel
 from conformance.probes.rows import ROWS
-from conformance.registry import Check
+from conformance.registry import CLEANING_ID, PREFLIGHT_ID, Check
 from conformance.target import ROLES, Source, Target
 from conformance.verdicts import Finding, Verdict
 from engine import LimitTable
 from engine.clauses import Clause
-from engine.files import Rate
+from engine.files import Rate, format_duration
 
 __all__ = ["Dealt", "Plan", "make_plan"]
 
 _SECOND_NS: Final = 1_000_000_000
+_SLACK_REQUESTS: Final = 30
+"""What a check may need beyond the usual, besides as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,15 @@ class Plan:
 
     clauses: those that it speaks of. one_by_one, rounds: its checks; the first round runs beside
     `one_by_one`, each later one after `pause_ns`. left_out: what is known to show nothing here.
+    allowances: the most that each check may send, the preflight and the cleaning too; their sum is
+    never above the budget.
     """
 
     clauses: tuple[Clause, ...]
     one_by_one: list[Dealt] = field(default_factory=list)
     rounds: list[list[Dealt]] = field(default_factory=list)
     left_out: list[Finding] = field(default_factory=list)
+    allowances: dict[str, int] = field(default_factory=dict)
     pause_ns: int = 0
 
     @property
@@ -58,7 +63,45 @@ class Plan:
     @property
     def requests(self) -> int:
         """About how many requests."""
-        return sum(one.check.requests for one in self.dealt)
+        return sum(self._expected().values())
+
+    @property
+    def requests_most(self) -> int:
+        """How many requests at most, all told."""
+        return sum(self.allowances.values())
+
+    def _expected(self) -> dict[str, int]:
+        """Return about how many requests each check sends, the preflight and the cleaning too."""
+        found = {one.check.id: one.check.requests for one in self.dealt}
+        made = sum(one.check.requests for one in self.dealt if not one.check.is_probe)
+        roles = {role for one in self.dealt for role in one.check.roles}
+        apart = 110 if any(one.check.is_probe for one in self.dealt) else 0
+        return {**found, PREFLIGHT_ID: 10 + 3 * len(roles) + apart, CLEANING_ID: made // 2}
+
+    def fit(self, budget: int) -> None:
+        """Leave out what a budget does not hold, and share the rest of it among what stays.
+
+        A check may need more than is usual: answers are slow, or a limit is met early. What the
+        budget has beyond the usual is shared by how much each may need, so none is left out for
+        what it hardly ever sends, and all together never send more than the budget.
+        """
+        while sum(self._expected().values()) > budget and self.dealt:
+            largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
+            self._drop(largest, f"its {largest.check.requests} requests do not fit", budget)
+        expected = self._expected()
+        slack = {name: number + _SLACK_REQUESTS for name, number in expected.items()}
+        left = max(0, budget - sum(expected.values()))
+        shares = min(1.0, left / sum(slack.values()))
+        self.allowances = {
+            name: number + int(slack[name] * shares) for name, number in expected.items()
+        }
+
+    def _drop(self, dealt: Dealt, why: str, budget: int) -> None:
+        for each in (self.one_by_one, *self.rounds):
+            if dealt in each:
+                each.remove(dealt)
+        says = f"{why} budget.requests = {budget}; raise it"
+        leave_out(self, dealt.check, Verdict.SKIPPED, says)
 
     @property
     def floor_ns(self) -> int:
@@ -111,6 +154,7 @@ def make_plan(
         else:
             (probes if check.is_probe else plain).append(check)
     _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
+    plan.fit(target.budget.requests)
     return plan
 
 
@@ -137,6 +181,9 @@ def _lack(check: Check, target: Target) -> str | None:
     there = len(target.addresses)
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
+    if check.takes_ns > target.budget.minutes * 60 * _SECOND_NS:
+        takes = format_duration(check.takes_ns)
+        return f"it takes {takes}, more than budget.minutes = {target.budget.minutes}; raise it"
     pacing = target.pacing
     if pacing is not None and check.is_probe:
         allowed = check.takes_ns * pacing.limit_requests // pacing.window_ns

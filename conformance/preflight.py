@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from conformance.bench import Bench, Lane
 from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Check, Inconclusive, Skip
+from conformance.registry import PREFLIGHT_ID, Check, Inconclusive, Skip
 from conformance.session import Session
 from conformance.target import Source
 from conformance.verdicts import Finding
@@ -37,7 +37,7 @@ def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a ju
 
 
 PREFLIGHT: Final = Check(
-    "preflight", (), "asks once with every kind of key", "an accepted request", _no_judge
+    PREFLIGHT_ID, (), "asks once with every kind of key", "an accepted request", _no_judge
 )
 
 

@@ -27,10 +27,25 @@ from engine.clauses import clause
 if TYPE_CHECKING:
     from conformance.bench import Bench
 
-__all__ = ["CHECKS", "Check", "Inconclusive", "Load", "Skip", "all_checks", "check", "checks_of"]
+__all__ = [
+    "CHECKS",
+    "CLEANING_ID",
+    "PREFLIGHT_ID",
+    "Check",
+    "Inconclusive",
+    "Load",
+    "Skip",
+    "all_checks",
+    "check",
+    "checks_of",
+]
 
 Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
 Load: TypeAlias = Literal["light", "computing", "stalling"]
+CLEANING_ID: Final = "cleaning"
+"""What deletes the things that a run has created."""
+PREFLIGHT_ID: Final = "preflight"
+"""What asks once with every kind of key."""
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 
 
@@ -50,7 +65,8 @@ class Check:
     accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*;
     a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
     it shares one). needs: fields of the target that must be set, such as `encryption_jwk`.
-    requests: about how many it sends; takes_ns: how long it lasts at least (windows, blocks).
+    requests: about how many it sends, more where the budget has room; takes_ns: how long it lasts
+    at least (windows, blocks).
     is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
     deployment may read through before it answers anybody else.

@@ -144,6 +144,7 @@ class Run:
         started_at = dt.datetime.now(dt.UTC)
         began_ns = self.transport.now_ns
         plan = self.plan()
+        self.session.allowances = plan.allowances
         self._write_head(plan, started_at)
         try:
             self.progress.planned(plan, self.target, self.seed)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from conformance.choices import read_profile, told_by
@@ -17,15 +18,12 @@ from conformance.created import Created
 from conformance.exchanges import Ask, Exchange
 from conformance.pacing import Pacer
 from conformance.redacting import Redactor, made_key
-from conformance.registry import Inconclusive, Skip
+from conformance.registry import CLEANING_ID, Inconclusive, Skip
 from conformance.target import Target
 from conformance.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
 
-__all__ = ["CLEANING_ID", "Recorder", "Session"]
-
-CLEANING_ID: Final = "cleaning"
-"""The check that deletes what a run has created: it is outside of the budget."""
+__all__ = ["Recorder", "Session"]
 
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
@@ -41,7 +39,8 @@ class Session:
     """One run's dealings with one deployment.
 
     profile: the choices told, and those discovered while the run goes on; `known` names them.
-    exchanges: by number. cleanings: how often things were deleted.
+    exchanges: by number. cleanings: how often things were deleted. allowances: the most that each
+    check may send, by its id, as the plan says; without them the budget alone holds.
     """
 
     def __init__(
@@ -69,6 +68,8 @@ class Session:
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
         self.record: Recorder = _keep_nowhere
         self.record_made: MadeRecorder = _keep_nowhere_made
+        self.allowances: Mapping[str, int] = {}
+        self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
         self._sent = 0
@@ -106,7 +107,7 @@ class Session:
         Raises `Skip` for what the target forbids and for what the budget no longer holds.
         """
         self._check_allowed(place, ask)
-        await self._wait_for_slot()
+        await self._wait_for_slot(place)
         answer = await self.transport.send(ask, place)
         heard = self.target.dialect.heard(ask, answer.status, answer.body)
         with self._lock:
@@ -141,19 +142,24 @@ class Session:
         for operation, pattern in zip(self.target.forbidden, self._forbidden, strict=True):
             if pattern.fullmatch(asked):
                 raise Skip(f"the target forbids {operation}")
-        if place.check == CLEANING_ID:
-            return
         budget = self.target.budget
         if self._sent >= budget.requests:
             raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
+        allowed = self.allowances.get(place.check)
+        if allowed is not None and self._sent_by[place.check] >= allowed:
+            says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
+            raise Skip(f"{says}, and they are spent; raise it")
+        if place.check == CLEANING_ID:
+            return
         if self.transport.now_ns > self.deadline_ns:
             raise Skip(f"the budget of {budget.minutes} min is spent; raise budget.minutes")
         if self.is_lost:
             raise Inconclusive("the target no longer answers")
 
-    async def _wait_for_slot(self) -> None:
+    async def _wait_for_slot(self, place: Place) -> None:
         with self._lock:
             self._sent += 1
+            self._sent_by[place.check] += 1
             pacing = self.target.pacing
             if pacing is None:
                 return

@@ -124,7 +124,7 @@ def _requests(rule: Rule) -> int:
     """Return about how many requests a row takes."""
     limit = rule.limit_requests
     if limit >= HEAVY_REQUESTS:
-        return limit * 3 // 2 + 200
+        return limit * 5 // 2
     return 2 * limit + 80 if rule.block_ns else limit * 16 // 5 + 40
 
 

@@ -56,8 +56,15 @@ class Terminal:
         floor = format_duration(plan.floor_ns) if plan.floor_ns else "no time"
         print_(
             f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them side by "
-            f"side; about {plan.requests} requests; windows, blocks and retentions take {floor} "
-            f"at least"
+            f"side"
+        )
+        print_(
+            f"  about {plan.requests} requests, {plan.requests_most} at most "
+            f"(budget.requests = {target.budget.requests})"
+        )
+        print_(
+            f"  the floor is {floor}: windows, blocks and retentions take that long, however fast "
+            "the deployment answers"
         )
         rounds = [each for each in plan.rounds if each]
         if len(rounds) > 1:

@@ -202,7 +202,7 @@ def floor(bench: Bench) -> Iterator[Finding]:
     *CEILING_CLAUSES,
     accepts="any 4xx for every body that no service may accept",
     roles=("private_prod",),
-    requests=2 * _CEILING_EXAMPLES,
+    requests=6 * _CEILING_EXAMPLES,
     load="computing",
 )
 def ceiling(bench: Bench) -> Iterator[Finding]:

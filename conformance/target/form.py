@@ -108,7 +108,7 @@ class TargetTenant:
 class Budget:
     """The most that a run may cost."""
 
-    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 20_000
+    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 30_000
     minutes: Annotated[int, Integer(minimum=1), "minutes in all"] = 5
 
 

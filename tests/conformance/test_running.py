@@ -168,13 +168,34 @@ def test_what_is_forbidden_is_never_asked(play: Any) -> None:
 def test_the_budget_of_requests_holds(play: Any) -> None:
     def asks(bench: Bench) -> Iterable[Finding]:
         for _ in range(100):
-            bench.ask("POST", "/tokenize", {}, key=bench.key("private_prod"))
+            bench.ask("POST", "/tokenize", {"a": "b"}, key=bench.key("private_prod"))
         yield bench.passes("TOK-LEAF", "asked")
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
-    report = play(_check("a", asks, "TOK-LEAF"), deployment=deployment)
-    assert "the budget of 50 requests is spent" in report.result("TOK-LEAF").says
-    assert report.requests <= 50 + sum(report.cleaned)
+    report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
+    assert "budget.requests = 50 leaves this check 23 requests" in report.result("TOK-LEAF").says
+    assert report.cleaned[1] > 0, "what the budget does not hold stays, and is told"
+    assert report.requests <= 50
+
+
+def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
+    small = [_check(f"small-{place}", _passes, "TOK-LEAF", requests=10) for place in range(5)]
+    large = _check("large", _passes, "REC-ID", requests=500)
+    for budget, kept, left in ((5_000, 6, []), (300, 5, ["REC-ID"])):
+        target = deploy(budget=Budget(requests=budget)).target
+        plan = make_plan(target, LimitTable.default(), select([]), [*small, large])
+        assert len(plan.dealt) == kept
+        assert [one.clause for one in plan.left_out] == left
+        assert plan.requests <= plan.requests_most <= budget
+        assert all(plan.allowances[one.check.id] >= one.check.requests for one in plan.dealt)
+    assert plan.left_out[0].says == ("its 500 requests do not fit budget.requests = 300; raise it")
+
+
+def test_a_check_that_takes_longer_than_the_budget_is_left_out_before_the_start() -> None:
+    check = _check("a", _passes, "TOK-LEAF", takes_ns=121 * SECOND_NS)
+    target = deploy(budget=Budget(minutes=2)).target
+    plan = make_plan(target, LimitTable.default(), select(["TOK-LEAF"]), [check])
+    assert plan.left_out[0].says == "it takes 2m1s, more than budget.minutes = 2; raise it"
 
 
 def test_the_budget_of_time_holds(play: Any) -> None:
@@ -268,11 +289,11 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
 
     wants: dict[str, Any] = {"sources": 1, "takes_ns": 60 * SECOND_NS, "is_probe": True}
     checks = [_check(i, probe, "LIM-PUBLIC", roles=("public",) * 2, **wants) for i in "abcd"]
-    target = deploy(keys_a_role=4, budget=Budget(requests=1, minutes=10)).target
+    target = deploy(keys_a_role=4, budget=Budget(minutes=10)).target
     plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
     assert [len(each) for each in plan.rounds] == [1, 2, 1]
     assert plan.floor_ns == (3 * 60 + 2 * 60) * SECOND_NS
-    target = deploy(keys_a_role=4, budget=Budget(requests=1, minutes=3)).target
+    target = deploy(keys_a_role=4, budget=Budget(minutes=3)).target
     plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
     assert [len(each) for each in plan.rounds] == [1, 2]
     assert "too few keys and addresses" in plan.left_out[0].says
@@ -299,7 +320,8 @@ def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
 
     base = deploy()
     profile = base.engine.profile.replace(limits={"and_counter": "each"})
-    report = play(_check("a", asks, "TOK-LEAF"), deployment=deploy(profile=profile))
+    check = _check("a", asks, "TOK-LEAF", requests=130)
+    report = play(check, deployment=deploy(profile=profile))
     assert report.result("TOK-LEAF").says == "got {200}"
     assert any(one.refused for one in report.exchanges.values())
     assert report.took_ns >= 20 * SECOND_NS

@@ -21,6 +21,8 @@ __all__ = ["Broken", "Connection", "Sent"]
 
 _HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144
+_LONGEST_BYTES: Final = 64_000_000
+"""An answer that goes on beyond it has no end that is worth waiting for."""
 
 
 class Broken(Exception):
@@ -201,6 +203,9 @@ class Connection(asyncio.Protocol):
                 }
             elif isinstance(event, h11.Data):
                 sent.body += event.data
+                if len(sent.body) > _LONGEST_BYTES:
+                    self._end(f"the answer is longer than {_LONGEST_BYTES // 1_000_000} MB")
+                    return
             elif isinstance(event, h11.EndOfMessage):
                 if self._done is not None and not self._done.done():
                     self._done.set_result(None)

@@ -10,6 +10,7 @@ the redactor: it holds no key text.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import threading
@@ -19,7 +20,7 @@ from typing import Any, Final, TextIO
 
 from conformance.exchanges import Ask, Exchange
 from conformance.redacting import Redactor
-from conformance.verdicts import Finding, Verdict
+from conformance.verdicts import Finding, Moment, Verdict
 from engine.errors import InputError
 
 __all__ = [
@@ -196,6 +197,8 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "evidence": list(finding.evidence),
         "accepts": finding.accepts,
         "reading": None if finding.reading is None else list(finding.reading),
+        "follows": finding.follows,
+        "timeline": [dataclasses.asdict(moment) for moment in finding.timeline],
     }
 
 
@@ -210,4 +213,6 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         tuple(record["evidence"]),
         record["accepts"],
         None if reading is None else (reading[0], reading[1]),
+        record.get("follows"),
+        tuple(Moment(**moment) for moment in record.get("timeline", ())),
     )

@@ -47,6 +47,17 @@ class ClauseResult:
         return self.is_expected and self.verdict is Verdict.PASS
 
     @property
+    def is_as_asked(self) -> bool:
+        """Whether it was judged and came out as it should, or as the target says it will."""
+        return self.verdict is Verdict.PASS or (self.is_expected and self.is_failed)
+
+    @property
+    def follows(self) -> str | None:
+        """The clause whose break explains every failure of this one; None where one has its own."""
+        causes = {one.follows for one in self.findings if one.verdict is Verdict.FAIL}
+        return causes.pop() if len(causes) == 1 else None
+
+    @property
     def word(self) -> str:
         """The verdict as reports write it."""
         if self.is_expected and self.verdict is Verdict.FAIL:
@@ -122,11 +133,18 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     if crashed:
         tail = f"; the harness failed in {len(crashed)}: {', '.join(crashed)}{tail}"
     if bad:
-        names = ", ".join(one.clause.id for one in bad[:8]) + (" …" if len(bad) > 8 else "")
-        return f"does not conform: {names}{tail}"
+        own = [one.clause.id for one in bad if one.follows is None]
+        led = [one.clause.id for one in bad if one.follows is not None]
+        follow = (
+            f"; {', '.join(led)} follow{'s' if len(led) == 1 else ''} from these" if led else ""
+        )
+        return f"does not conform: {', '.join(own or led)}{follow if own else ''}{tail}"
     passed = sum(one.verdict is Verdict.PASS for one in results)
     if crashed:
         return f"no verdict{tail}; {passed} passed{of}, no failure was seen"
+    if not any(one.is_as_asked for one in results):
+        said = ", ".join(f"{number} {word}" for word, number in sums(results).items())
+        return f"nothing was judged{of}: {said or 'no clause'}"
     if partial:
         return f"partial: {passed} passed{of}, {lacks}; no failure"
     if len(results) < total:

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Finding", "Verdict", "worst"]
+__all__ = ["Finding", "Moment", "Verdict", "worst"]
 
 
 class Verdict(enum.IntEnum):
@@ -37,6 +37,24 @@ class Verdict(enum.IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A place of a limit's timeline: one request that decides, or a run of like ones.
+
+    at_ns: when it was sent, on the run's clock; until_ns: when the last of a run was. count: how
+    many requests. status: None without an answer. key, source: whose, and from where. says: what
+    it is in the story, such as "first refused".
+    """
+
+    at_ns: int
+    status: int | None
+    until_ns: int | None = None
+    count: int = 1
+    key: str | None = None
+    source: str | None = None
+    says: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that a check found out about one clause.
@@ -44,7 +62,8 @@ class Finding:
     clause: its id. check: the check's id. says: one sentence, with what was expected and seen.
     evidence: numbers of the exchanges that show it. accepts: the outcomes that would have passed.
     reading: a choice of the profile that the deployment was seen to follow, as
-    (`section.field`, value).
+    (`section.field`, value). follows: the clause whose break explains this one. timeline: what
+    was sent and answered when, in order of time, where that is what decides.
     """
 
     clause: str
@@ -54,6 +73,8 @@ class Finding:
     evidence: tuple[int, ...] = ()
     accepts: str = ""
     reading: tuple[str, object] | None = field(default=None)
+    follows: str | None = None
+    timeline: tuple[Moment, ...] = ()
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

@@ -77,12 +77,17 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 a finding, *partial* too where the run is strict; 4 the harness failed."""
+        """0 fine, 1 a finding or nothing judged, 3 no deployment to judge, 4 the harness failed.
+
+        A *partial* run is a finding where the run is strict. Without a single pass nothing is fine.
+        """
         if self.broken or any(one.is_crashed for one in self.results):
             return 4
-        if self.aborted is not None or any(one.is_finding for one in self.results):
+        if self.aborted is not None:
+            return 3
+        if any(one.is_finding for one in self.results) or (self.strict and self.partial):
             return 1
-        return 1 if self.strict and self.partial else 0
+        return 0 if any(one.is_as_asked for one in self.results) else 1
 
     @property
     def verdict_line(self) -> str:

@@ -176,8 +176,9 @@ def print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "
         f"{totals['refused']:,} refused ({totals['refused_share']:.2%}), "
-        f"{totals['pending']:,} pending; {totals['requests']:,} requests, "
-        f"{totals['succeeded']:,} of them well",
+        f"{totals['pending']:,} pending; {totals['requests']:,} requests: "
+        f"{totals['succeeded']:,} succeeded, {totals['failed']:,} failed, "
+        f"{totals['requests_pending']:,} pending",
         markup=False,
     )
     if checked:

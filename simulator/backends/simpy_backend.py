@@ -5,15 +5,16 @@ a process of its own only where something waits for its answer. What a client do
 is said in `simulator.scenario.clients`; this module plays it, for every fidelity, and leaves the
 decision to a gate (`simulator.backends.gates`).
 
-No attempt begins at the run's end or later; what is under way then still ends, so every row has
-its answer.
+Nothing begins at the run's end or later, so what is played before T does not depend on how long
+the run is (but for the answers that come after T: they come as if nobody asked any more). A request
+that would ask again then stays where it is, and is counted as pending.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import simpy
 
@@ -31,6 +32,8 @@ from simulator.traffic.retrying import attempts_of, draws, own_delay_ns, retry_a
 
 __all__ = ["ClientRun", "start_client"]
 
+_NEVER_NS: Final = 1 << 62
+
 _Process: TypeAlias = Generator[simpy.Event, object, None]
 
 
@@ -40,6 +43,7 @@ class ClientRun:
     __slots__ = (
         "_answer_order",
         "_attempts_limit",
+        "_began",
         "_client",
         "_deadline_ns",
         "_ended",
@@ -48,6 +52,7 @@ class ClientRun:
         "_gate",
         "_honours",
         "_line",
+        "_never",
         "_next",
         "_retry",
         "_retry_draws",
@@ -74,7 +79,9 @@ class ClientRun:
         self._client = client
         self._gate = gate
         self._next = asker.next
+        self._began = tally.request_began
         self._ended = tally.request_ended
+        self._never = env.event()
         self._retry = group.retry
         self._attempts_limit = attempts_of(group.retry)
         self._honours = told_to_wait and getattr(group.retry, "honour_retry_after", False)
@@ -155,6 +162,7 @@ class ClientRun:
 
     def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:
         """Play one request, up to its end; and the upload that may follow."""
+        self._began(now_ns)
         content = self._gate.begin(asked, self._client, given)
         answer: Answer | int | None = None
         if self._line is None:
@@ -177,17 +185,15 @@ class ClientRun:
     ) -> _Process:
         """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
         env, line, awaits = self._env, self._line, self._awaits(asked)
-        began_ns = now_ns
-        stop_ns = self._stop_ns
-        if self._deadline_ns is not None:
-            stop_ns = min(stop_ns, began_ns + self._deadline_ns)
+        began_ns, stop_ns = now_ns, self._stop_ns
+        until_ns = _NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
         attempt = 1
         delay_ns = 0
         while True:
             if line is not None:
-                yield from line.turn(order_of(self._client.number, attempt, serial))
+                in_time = yield from self._turn(line, attempt, serial, until_ns)
                 now_ns = self._now_ns()
-                if now_ns >= stop_ns:
+                if not in_time:
                     break
             if answer is None:
                 answer = self._gate.put(now_ns, asked, content, attempt, self._service)
@@ -204,13 +210,33 @@ class ClientRun:
                 return
             delay_ns = self._delay_ns(attempt - 1, delay_ns)
             patience_ns = self._patience_ns(answer, delay_ns)
-            if now_ns + patience_ns >= stop_ns:
+            if now_ns + patience_ns >= min(until_ns, stop_ns):
+                yield from self._to_deadline(now_ns, until_ns, serial)
                 break
             attempt += 1
             yield At(env, patience_ns, order_of(self._client.number, attempt, serial))
             now_ns += patience_ns
             answer = None
-        self._ended(began_ns, well=False)
+        self._ended(began_ns, self._now_ns(), well=False)
+
+    def _turn(
+        self, line: PacingLine, attempt: int, serial: int, until_ns: int
+    ) -> Generator[simpy.Event, object, object]:
+        """Wait for the turn of an attempt; false where the request's deadline came first."""
+        order = order_of(self._client.number, attempt, serial)
+        deadline_ns = until_ns if until_ns < self._stop_ns else None
+        in_time = yield from line.turn(order, deadline_ns, self._answer_order + serial)
+        if self._now_ns() >= self._stop_ns:
+            yield self._never
+        return in_time
+
+    def _to_deadline(self, now_ns: int, until_ns: int, serial: int) -> _Process:
+        """Wait until the deadline of a request that asks no more; for ever where it has stopped."""
+        if now_ns >= until_ns:
+            return
+        if until_ns >= self._stop_ns:
+            yield self._never
+        yield At(self._env, until_ns - now_ns, self._answer_order + serial)
 
     def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
         """Wait for an answer; returns it with nothing left to wait for."""
@@ -253,7 +279,7 @@ class ClientRun:
         well = status == NO_STATUS or 200 <= status < 300
         if self._deadline_ns is not None:
             well = well and answered_ns - began_ns < self._deadline_ns
-        self._ended(began_ns, well=well)
+        self._ended(began_ns, answered_ns, well=well)
 
     def _now_ns(self) -> int:
         return self._env.now  # type: ignore[return-value] # reason: time is whole here

@@ -36,7 +36,7 @@ def _words(result: Result, title: str) -> str:
     totals = result.summary["totals"]
     return (
         f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
-        f"{totals['succeeded']:,} of {totals['requests']:,} requests well"
+        f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
     )
 
 

@@ -69,7 +69,7 @@ class Writer:
     def close(self) -> Result:
         """Close the book. A replay is over after its last request, and the last wait it caused."""
         book = self._book
-        book.tally.requests_ended(self._requests, self._well)
+        book.tally.add_requests(self._requests, self._requests, self._well)
         for clause, count in self._told.shadow.items():
             book.tally.add_shadow_requests(clause, count)
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)

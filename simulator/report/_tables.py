@@ -73,11 +73,16 @@ def _of_groups(groups: list[dict[str, Any]]) -> list[str]:
 
 def _of_requests(summary: Mapping[str, Any]) -> list[str]:
     """Say what came of the requests, each of one or more attempts; nobody tries again in a log."""
-    ended, well = (summary["totals"].get(name, 0) for name in ("requests", "succeeded"))
+    totals = summary["totals"]
+    began, pending = (totals.get(name, 0) for name in ("requests", "requests_pending"))
+    ended = began - pending
     if not ended or "replay" in summary:
         return []
-    things, share = counted_text(ended, "request"), share_text(well, ended)
-    return [f"Of {things}, retries included, {share} ended well."]
+    things, share = counted_text(ended, "request"), share_text(totals["succeeded"], ended)
+    ends = f"Of {things} that ended, retries included, {share} succeeded"
+    if not pending:
+        return [f"{ends}."]
+    return [f"{ends}; {count_text(pending)} had not ended at the end of the run."]
 
 
 def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[dict[str, str]]:

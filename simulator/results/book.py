@@ -139,13 +139,20 @@ class RunBook:
         return [*names, "tokens"] if looked_inside else names
 
     def _sums(self) -> list[Violation]:
-        """Hold the tally against the number of rows: offered = admitted + refused + pending."""
+        """Hold the tally's sums together: of attempts with the rows, of requests.
+
+        offered = admitted + refused + pending; requests = succeeded + failed + pending, each of
+        them at least 0.
+        """
         if not self._checkers:
             return []
         totals = self.tally.totals()
         parts = totals.admitted + totals.refused + totals.pending
         if totals.offered != parts or (not self.header.warm_up_ns and parts != self._sink.rows):
             return [Violation("sum", f"{self._sink.rows} rows, offered {totals.offered} ≠ {parts}")]
+        ended = totals.succeeded + totals.failed
+        if not totals.succeeded <= ended <= totals.requests:
+            return [Violation("sum", f"{totals.requests} requests began, {ended} ended")]
         return []
 
     def _summary(self, violations: list[Violation], *, looked_inside: bool) -> dict[str, Any]:

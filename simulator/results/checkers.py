@@ -3,7 +3,7 @@
 Each takes the rows chunk by chunk, keeps what it needs for the active counters only, and collects
 `Violation`s; it decides nothing and knows nothing of the limiter's state. A run that violates one
 is wrong, whatever it says. That the sums agree (offered = admitted + refused + pending) is checked
-where they are made, in `simulator.results.book`.
+where they are made (and that of requests), in `simulator.results.book`.
 
 - `OrderChecker`: rows come in order of (t_ns, client).
 - `RowChecker`: outcome, rule, wait and latency of each row fit together.

@@ -7,6 +7,9 @@ clause, and every total is a sum. Rows before the warm-up's end are left out her
 - offered: attempts that reached the service; offered = admitted + refused + pending.
 - pending: delayed by a throttle, and not released before the run's end. In the totals they stand
   apart; by clause and in metrics, which know no end, they are among the admitted.
+- requests: those that began, each of one or more attempts; requests = succeeded + failed +
+  requests_pending. Pending is what had not ended before the run's end: it waits for its turn, for
+  its next attempt or for its answer.
 - refused: by a throttle or a block, whoever was told; `blocked` are those of blocks.
 - blocked time of a clause: how long its counters let nobody in, from a blocked request to the
   instant it was told to wait for, overlaps counted once, cut at the run's end.
@@ -37,7 +40,7 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of attempts, and of requests that ended (each of one or more attempts)."""
+    """Counts of attempts, and of requests (each of one or more attempts)."""
 
     offered: int = 0
     admitted: int = 0
@@ -47,6 +50,8 @@ class Totals:
     pending: int = 0
     requests: int = 0
     succeeded: int = 0
+    failed: int = 0
+    requests_pending: int = 0
 
     @property
     def refused_share(self) -> float:
@@ -87,6 +92,7 @@ class Tally:
         "_kinds",
         "_pending",
         "_requests",
+        "_requests_ended",
         "_shadow",
         "_statuses",
         "_touched",
@@ -110,6 +116,7 @@ class Tally:
         self._touched = {clause: (_Seen(), _Seen()) for clause in self._clauses}
         self._digest = TDigest()
         self._requests = 0
+        self._requests_ended = 0
         self._well = 0
         self._kinds: Sequence[Counters] = []
         self._verdicts: Sequence[tuple[Outcome, str | None]] = []
@@ -148,15 +155,20 @@ class Tally:
         """Count requests that a clause in shadow would have refused, all after the warm-up."""
         self._shadow[clause] = self._shadow.get(clause, 0) + count
 
-    def request_ended(self, began_ns: int, *, well: bool) -> None:
-        """Count a request that ended, and whether it ended well."""
-        if began_ns >= self._warm_up_ns:
-            self._requests += 1
+    def request_began(self, began_ns: int) -> None:
+        """Count a request that began."""
+        self._requests += began_ns >= self._warm_up_ns
+
+    def request_ended(self, began_ns: int, ended_ns: int, *, well: bool) -> None:
+        """Count a request that ended, and whether it ended well; after the run's end is pending."""
+        if began_ns >= self._warm_up_ns and ended_ns < self._end_ns:
+            self._requests_ended += 1
             self._well += well
 
-    def requests_ended(self, count: int, well: int) -> None:
-        """Count requests that ended, all after the warm-up."""
-        self._requests += count
+    def add_requests(self, began: int, ended: int, well: int) -> None:
+        """Count requests, all after the warm-up and, those that ended, before the run's end."""
+        self._requests += began
+        self._requests_ended += ended
         self._well += well
 
     def totals(self) -> Totals:
@@ -175,6 +187,8 @@ class Tally:
             pending=self._pending,
             requests=self._requests,
             succeeded=self._well,
+            failed=self._requests_ended - self._well,
+            requests_pending=self._requests - self._requests_ended,
         )
 
     def statuses(self) -> dict[str, int]:

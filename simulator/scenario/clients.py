@@ -9,13 +9,18 @@ What a client does, step by step (the backends play exactly this):
   `concurrency` c at most c are under way; later ones wait in order of arrival until one ends.
 - A *request* is one or more *attempts*. What is asked (entry of the mix, body, key, address) is
   drawn once; all its attempts are equal. It ends well with the first 2xx answer; it ends badly with
-  an answer that is not retried, after the last attempt, or at its deadline.
+  an answer that is not retried or is the last attempt's, or at its deadline, where it would ask
+  again only then or later. An attempt that is under way at the deadline is still waited for.
 - An attempt begins when the pacing allows. An admitted attempt is answered after `service` (plus
   what a proxy's destination or a reactor takes; plus the delay that a limit imposes); one that is
   refused is answered at once. The next attempt begins after the retry's delay, counted from the
   answer.
-- No attempt begins at or after `stop`, the request's deadline, or the run's end; what is under way
-  then still ends.
+- Nothing begins at or after the group's `stop` or the run's end. An attempt that is under way then
+  is still answered. A request that would ask again, or give up, only then or later stays as it is:
+  its loop or place is not free again, and it counts as pending, as does what is answered at the
+  run's end or later. So what a run plays before an instant is what every longer run plays then.
+- At one instant the service's own events come first, then clients in order of number; of one
+  client, answers and deadlines first, then attempts by attempt number and request number.
 """
 
 from __future__ import annotations
@@ -131,7 +136,8 @@ class TokenBucketPacing:
     """A bucket of `burst` tokens, full at the client's start, refilled continuously at `rate`.
 
     Every attempt, retries included, takes one token; it begins at the earliest instant at which
-    there is one. Waiting attempts take their tokens in the order in which they came.
+    there is one. Waiting attempts take their tokens in the order in which they came; one that waits
+    until its request's deadline leaves the line and takes none.
     """
 
     kind: Literal["token-bucket"] = "token-bucket"
@@ -204,7 +210,8 @@ class Ask:
     - `/proxy…`: a body of `size` bytes to `proxy`.
     - `POST /account-updater/jobs`: creates a job and, at its answer, uploads a batch file of `size`
       bytes to it (a PUT without key: LIM-IP counts it); with `split` a volume above the service's
-      file limit becomes several files, one job each, begun together (ACC-SPLIT).
+      file limit becomes several files, one job each, begun together (ACC-SPLIT); the client waits
+      for the last one. The upload begins at the job's answer, as a request of its own.
     Anything else has no body, or a small one.
     """
 
@@ -275,8 +282,11 @@ class ClientGroup:
     deadline_ns: Annotated[
         int | None,
         Duration(1),
-        "no attempt begins this long after the request began; a later answer is no success",
+        "a request that is not being answered this long after it began ends badly then; a later "
+        "answer is no success",
     ] = None
     service: Annotated[Draw, "time the service takes to answer an admitted request"] = _NO_TIME
     start_ns: Annotated[int, "when the clients begin, since the run's start"] = 0
-    stop_ns: Annotated[int | None, "when they stop, since the run's start"] = None
+    stop_ns: Annotated[
+        int | None, "when they stop, since the run's start; unfinished requests stay pending"
+    ] = None

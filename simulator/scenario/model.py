@@ -168,7 +168,9 @@ class Reactor:
     """A reactor (seed 8.9).
 
     How many instances stay hot and what a cold start takes are choices of the profile (D-HOT):
-    `[choices.outside]` has `hot_concurrency`, `cold_start`, `keep_hot`, `instances_cap`.
+    `[choices.outside]` has `hot_concurrency`, `cold_start`, `keep_hot`, `instances_cap`. An
+    invocation that waited for an instance goes on after all else that the service does at that
+    instant; it is in time where it was given one by then.
     """
 
     name: NAME

@@ -53,7 +53,7 @@ def look_ahead(sim: RawSim) -> None:
         request = request_row(sim, asking)
         client = client_row(sim, request[at.R_CLIENT])
         prefetch(combo_row(sim, request[at.R_COMBO]))
-        prefetch(moved(sim.ended, request[at.R_COMBO] * 2))
+        prefetch(moved(sim.ended, request[at.R_COMBO] * at.ENDED_WIDTH))
         prefetch(moved(sim.streams, client[at.C_SERVICE] * STREAM_WIDTH))
         prefetch(moved(sim.streams, client[at.C_THINK] * STREAM_WIDTH))
     asking = near_row(sim, first + _COMBOS)[at.N_ASKING]

@@ -83,7 +83,7 @@ def _nothing() -> Sim:
         heap=ints(2),
         combos=np.zeros((1, at.COMBO_WIDTH), dtype=np.int32),
         combo_table=small,
-        ended=ints(2),
+        ended=ints(at.ENDED_WIDTH),
         rows=ints(1),
         late=ints(3),
     )
@@ -327,7 +327,8 @@ class _Writer:
         self._hand_on()
         assert not self._held, "every row is answered before the end"
         sim, tally = self._run.sim, self._book.tally
-        tally.requests_ended(*sim.ended[: len(self._subjects)].sum(axis=0).tolist())
+        counts = sim.ended[: len(self._subjects)].sum(axis=0).tolist()
+        tally.add_requests(counts[at.Q_BEGAN], counts[at.Q_ENDED], counts[at.Q_WELL])
         for clause, count in self._run.limiter.shadow_requests().items():
             tally.add_shadow_requests(clause, count)
 

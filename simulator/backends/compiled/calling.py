@@ -228,17 +228,17 @@ def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
 
 
 @inlined
-def time_over(sim: RawSim, call: Int, serial: Int, now_ns: Int) -> None:
+def time_over(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
     """Wake a call that waited for an instance as long as it may, unless something has."""
-    if call_row(sim, call)[at.V_TIMER] == serial:
+    if call_row(sim, call)[at.V_TIMER] == made:
         _wake(sim, call, now_ns)
 
 
 @inlined
-def woken_by_bell(sim: RawSim, call: Int, serial: Int, now_ns: Int) -> None:
+def woken_by_bell(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
     """Wake a call that has got an instance, unless its time was over at this very instant."""
     row = call_row(sim, call)
-    if row[at.V_BELL] == serial and row[at.V_TIMER] >= 0:
+    if row[at.V_BELL] == made and row[at.V_TIMER] >= 0:
         _wake(sim, call, now_ns)
 
 

@@ -32,6 +32,7 @@ _LINE_BYTES: Final = 64
     COMBO_COUNT,
     ROWS,
     WARM_UP,
+    END,
     STARTED,
     ROWS_BEFORE,
     LATE_COUNT,
@@ -54,8 +55,8 @@ _LINE_BYTES: Final = 64
     KEEP_HOT,
     INSTANCES,
     TIMEOUT_STATUS,
-) = range(30)
-CLOCK_WIDTH: Final = 30
+) = range(31)
+CLOCK_WIDTH: Final = 31
 
 # A group's row.
 (
@@ -135,7 +136,8 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_ACTIVE,
     C_AT,
     C_BEHIND,
-) = range(33)
+    C_TIMER_NUMBER,
+) = range(34)
 CLIENT_WIDTH: Final = 40
 
 # An entry of a mix: numbers of the proxy that its key and its host name, −1 = none; what is behind
@@ -220,7 +222,9 @@ OF_SERVICE: Final = -1
     TIME_OVER,
     RUNG,
     WOKEN,
-) = range(12)
+    DEADLINE,
+    LATE_TURN,
+) = range(14)
 LAST_BEGINNING: Final = ARRIVE
 
 # An event that is near: its instant, its number, the request that is about to ask (`ahead`).
@@ -231,6 +235,10 @@ NEAR_ROOM: Final = 64
 # A combo's row: who asks for what, its lane, what is behind it and how many files its job has.
 O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS = range(7)
 COMBO_WIDTH: Final = 8
+
+# What is counted of a combo's requests.
+Q_BEGAN, Q_ENDED, Q_WELL = range(3)
+ENDED_WIDTH: Final = 4
 
 # An output row: one cache line, of which so many words are written.
 W_T, W_COMBO, W_ATTEMPT, W_VERDICT, W_WAIT, W_LATENCY, W_STATUS = range(7)
@@ -250,9 +258,10 @@ class Sim(NamedTuple):
 
     draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
     from. pieces (n, 3): of varying rates. kinds: numbers of the limiter. keys, addresses: numbers
-    by place. links, near, wheel, heap: the order of events (`ordering`). ended (combos, 2):
-    requests, and those that went well. rows (COLUMNS, rows): a row's words lie together. late (n,
-    3): number, latency and status of rows that were answered after they were handed on.
+    by place. links, near, wheel, heap: the order of events (`ordering`). ended (combos,
+    ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
+    row's words lie together. late (n, 3): number, latency and status of rows that were answered
+    after they were handed on.
     """
 
     clock: Ints

@@ -31,6 +31,8 @@ from simulator.backends.compiled.requests import (
     begin,
     begin_part,
     fire,
+    give_up,
+    leave_line,
     put,
     think,
     turn,
@@ -135,33 +137,40 @@ def _short_of(sim: RawSim) -> Int:
 
 
 @inlined
-def _happen(sim: RawSim, now_ns: Int, kind: Int, what: Int, serial: Int) -> Int:
-    """Let an event happen; return the request that makes an attempt for it, −1 = none."""
+def _happen(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> Int:
+    """Let an event happen; return the request that makes an attempt for it, −1 = none.
+
+    made: the number under which the event was made.
+    """
     if kind == at.RETRY:
         return what
     if kind <= at.LAST_BEGINNING:
         asking = _arrive(sim, what) if kind == at.ARRIVE else what
         return begin(sim, asking, now_ns) if asking >= 0 else asking
     if kind == at.TIMER:
-        return fire(sim, what, now_ns)
+        return fire(sim, what, made, now_ns)
     if kind == at.UPLOAD:
         return upload(sim, what, now_ns)
     if kind == at.ANSWER:
         answer(sim, what, now_ns)
     elif kind == at.ANSWER_LATE:
         answer_late(sim, what, now_ns)
+    elif kind == at.DEADLINE:
+        give_up(sim, what, now_ns)
+    elif kind == at.LATE_TURN:
+        leave_line(sim, what, now_ns)
     else:
-        _serve(sim, now_ns, kind, what, serial)
+        _serve(sim, now_ns, kind, what, made)
     return np.int64(at.NONE)
 
 
 @called
-def _serve(sim: RawSim, now_ns: Int, kind: Int, what: Int, serial: Int) -> None:
+def _serve(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> None:
     """Let the service do its own business."""
     if kind == at.TIME_OVER:
-        time_over(sim, what, serial, now_ns)
+        time_over(sim, what, made, now_ns)
     elif kind == at.RUNG:
-        woken_by_bell(sim, what, serial, now_ns)
+        woken_by_bell(sim, what, made, now_ns)
     else:
         go_on(sim, what, now_ns)
 
@@ -188,10 +197,10 @@ def play(words: Ints, core: Core, loops: int) -> int:
             if clock[at.NEAR_WANTED]:
                 look_ahead(sim)
             event = event_row(sim, number)
-            what, serial = event[at.E_WHAT], event[at.E_SERIAL]
+            what, made = event[at.E_WHAT], event[at.E_SEQUENCE]
             free_event(sim, number)
             kind = what & at.KIND_MASK
-            asking = _happen(sim, clock[at.NOW], kind, what >> at.KIND_BITS, serial)
+            asking = _happen(sim, clock[at.NOW], kind, what >> at.KIND_BITS, made)
         now_ns = clock[at.NOW]
         if asking >= HAS_TURN:
             asking -= HAS_TURN

@@ -42,6 +42,7 @@ def arm(sim: RawSim, number: Int, now_ns: Int) -> None:
     due_ns = max(client[at.C_DUE], now_ns)
     if due_ns != client[at.C_TIMER]:
         client[at.C_TIMER] = due_ns
+        client[at.C_TIMER_NUMBER] = sim.clock[at.SEQUENCE]
         first = request_row(sim, client[at.C_LINE_HEAD])
         order = number << 16 | first[at.R_ATTEMPT]
         schedule(sim, due_ns, order, first[at.R_SERIAL], at.TIMER, number)

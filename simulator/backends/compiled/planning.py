@@ -350,6 +350,7 @@ class Plan:
         room = 1 << (2 * places + 63).bit_length()
         clock = [0] * at.CLOCK_WIDTH
         clock[at.FREE_REQUEST] = len(loops)
+        clock[at.END] = self._scenario.duration_ns
         clock[at.SHIFT], clock[at.TUNE_AT] = ALL_NEAR, FIRST_TUNING
         clock_of(self._profile, clock)
         outside = self._outside
@@ -380,7 +381,7 @@ class Plan:
             heap=aligned((room, 2)),
             combos=aligned((_FIRST_ROOM, at.COMBO_WIDTH), np.int32),
             combo_table=np.full(2 * _FIRST_ROOM, -1, dtype=np.int32),
-            ended=np.zeros((_FIRST_ROOM, 2), dtype=np.int64),
+            ended=np.zeros((_FIRST_ROOM, at.ENDED_WIDTH), dtype=np.int64),
             rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
             late=np.zeros((_FIRST_ROOM, 3), dtype=np.int64),
         )

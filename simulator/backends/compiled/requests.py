@@ -45,6 +45,8 @@ __all__ = [
     "begin",
     "begin_part",
     "fire",
+    "give_up",
+    "leave_line",
     "put",
     "think",
     "turn",
@@ -54,6 +56,8 @@ __all__ = [
 HAS_TURN: Final = 1 << 40
 """Added to a request whose turn it is already."""
 
+_NEVER: Final = np.int64(1 << 62)
+
 _retry_after_ns = inlined(retrying.retry_after_ns)
 
 
@@ -62,7 +66,7 @@ def begin(sim: RawSim, asking: Int, now_ns: Int) -> Int:
     """Begin a request: say what it asks; return it, or none where its parts are to begin first."""
     request = request_row(sim, asking)
     combo = asked(sim, request[at.R_CLIENT])
-    _fresh(request, combo, now_ns)
+    _fresh(sim, request, combo, now_ns)
     parts = np.int64(combo_row(sim, combo)[at.O_PARTS])
     if parts <= 1:
         return asking
@@ -72,7 +76,9 @@ def begin(sim: RawSim, asking: Int, now_ns: Int) -> Int:
 
 
 @inlined
-def _fresh(request: Pointer, combo: Int, now_ns: Int) -> None:
+def _fresh(sim: RawSim, request: Pointer, combo: Int, now_ns: Int) -> None:
+    if now_ns >= sim.clock[at.WARM_UP]:
+        moved(sim.ended, combo * at.ENDED_WIDTH)[at.Q_BEGAN] += 1
     request[at.R_BEGAN] = now_ns
     request[at.R_ATTEMPT] = 1
     request[at.R_DELAY] = 0
@@ -90,7 +96,7 @@ def begin_part(sim: RawSim) -> Int:
     request = request_row(sim, asking)
     part = new_request(sim, request[at.R_CLIENT], request[at.R_SERIAL])
     request_row(sim, part)[at.R_LANE] = at.PART
-    _fresh(request_row(sim, part), request[at.R_COMBO], clock[at.NOW])
+    _fresh(sim, request_row(sim, part), request[at.R_COMBO], clock[at.NOW])
     return part
 
 
@@ -99,7 +105,7 @@ def upload(sim: RawSim, asking: Int, now_ns: Int) -> Int:
     """Begin the upload that follows a job and return it, unless it is too late for it."""
     request = request_row(sim, asking)
     if now_ns < client_row(sim, request[at.R_CLIENT])[at.C_STOP]:
-        _fresh(request, uploaded(sim, request[at.R_COMBO]), now_ns)
+        _fresh(sim, request, uploaded(sim, request[at.R_COMBO]), now_ns)
         return asking
     _leave(sim, asking, now_ns)
     return np.int64(at.NONE)
@@ -132,19 +138,50 @@ def _paced_turn(sim: RawSim, asking: Int, now_ns: Int) -> Int:
         request_row(sim, client[at.C_LINE_TAIL])[at.R_NEXT] = asking
     client[at.C_LINE_TAIL] = asking
     arm(sim, number, now_ns)
+    until_ns = _deadline_ns(sim, request)
+    if until_ns < client[at.C_STOP]:
+        order = number << 16
+        schedule(sim, until_ns, order, request[at.R_SERIAL], at.LATE_TURN, asking)
     return np.int64(at.NONE)
 
 
 @called
-def fire(sim: RawSim, number: Int, now_ns: Int) -> Int:
-    """Return the first in a client's line if its turn has come, above `HAS_TURN`."""
+def leave_line(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """End a request that has waited in its client's line until its deadline, if it still waits."""
+    request = request_row(sim, asking)
+    if request[at.R_BEGAN] < 0 or now_ns != _deadline_ns(sim, request):
+        return
+    number = request[at.R_CLIENT]
     client = client_row(sim, number)
-    if now_ns != client[at.C_TIMER]:
+    before, waiting = np.int64(at.NONE), client[at.C_LINE_HEAD]
+    while waiting >= 0 and waiting != asking:
+        before, waiting = waiting, request_row(sim, waiting)[at.R_NEXT]
+    if waiting < 0:
+        return
+    following = request[at.R_NEXT]
+    if following < 0:
+        client[at.C_LINE_TAIL] = before
+    if before >= 0:
+        request_row(sim, before)[at.R_NEXT] = following
+    else:
+        client[at.C_LINE_HEAD] = following
+        client[at.C_TIMER] = client[at.C_TIMER_NUMBER] = -1
+        if following >= 0:
+            arm(sim, number, now_ns)
+    _end(sim, asking, now_ns, 0)
+
+
+@called
+def fire(sim: RawSim, number: Int, made: Int, now_ns: Int) -> Int:
+    """Return the first in a client's line if its turn has come, above `HAS_TURN`.
+
+    made: the timer's number; only the last one that was set counts.
+    """
+    client = client_row(sim, number)
+    if made != client[at.C_TIMER_NUMBER]:
         return np.int64(at.NONE)
+    client[at.C_TIMER_NUMBER] = -1
     client[at.C_TIMER] = -1
-    if client[at.C_DUE] > now_ns:
-        arm(sim, number, now_ns)
-        return np.int64(at.NONE)
     asking = client[at.C_LINE_HEAD]
     client[at.C_LINE_HEAD] = request_row(sim, asking)[at.R_NEXT]
     began(sim, client, now_ns)
@@ -157,20 +194,17 @@ def fire(sim: RawSim, number: Int, now_ns: Int) -> Int:
 
 @called
 def _in_time(sim: RawSim, asking: Int, now_ns: Int) -> Int:
-    """Return a request, unless it is too late for an attempt, which is its end."""
-    if now_ns < _stop_ns(sim, request_row(sim, asking)):
+    """Return a request, unless its client has stopped: then it stays pending."""
+    if now_ns < client_row(sim, request_row(sim, asking)[at.R_CLIENT])[at.C_STOP]:
         return asking
-    _end(sim, asking, now_ns, 0)
     return np.int64(at.NONE)
 
 
 @inlined
-def _stop_ns(sim: RawSim, request: Pointer) -> Int:
-    client = client_row(sim, request[at.R_CLIENT])
-    deadline_ns = group_row(sim, client)[at.G_DEADLINE]
-    if deadline_ns < 0:
-        return client[at.C_STOP]
-    return min(client[at.C_STOP], request[at.R_BEGAN] + deadline_ns)
+def _deadline_ns(sim: RawSim, request: Pointer) -> Int:
+    """Return the instant at which a request may ask no more."""
+    deadline_ns = group_row(sim, client_row(sim, request[at.R_CLIENT]))[at.G_DEADLINE]
+    return _NEVER if deadline_ns < 0 else request[at.R_BEGAN] + deadline_ns
 
 
 # --- attempts and answers ------------------------------------------------------------------------
@@ -244,7 +278,7 @@ def answer_late(sim: RawSim, asking: Int, now_ns: Int) -> None:
 
 @called
 def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) -> None:
-    """Try again later, or give up."""
+    """Try again later, or give up; where neither comes before the stop, stay pending."""
     request = request_row(sim, asking)
     number = request[at.R_CLIENT]
     client = client_row(sim, number)
@@ -258,8 +292,14 @@ def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) ->
     if group[at.G_HONOURS] and how == at.LIMITED:
         delay_ns = max(delay_ns, _retry_after_ns(wait_ns))
     at_ns = now_ns + delay_ns
-    if at_ns >= _stop_ns(sim, request):
-        _end(sim, asking, now_ns, 0)
+    until_ns = _deadline_ns(sim, request)
+    if at_ns >= until_ns:
+        if until_ns <= now_ns:
+            _end(sim, asking, now_ns, 0)
+        elif until_ns < client[at.C_STOP]:
+            schedule(sim, until_ns, number << 16, request[at.R_SERIAL], at.DEADLINE, asking)
+        return
+    if at_ns >= client[at.C_STOP]:
         return
     request[at.R_ATTEMPT] = attempt + 1
     order = number << 16 | (attempt + 1)
@@ -275,26 +315,32 @@ def _end_well(sim: RawSim, asking: Int, answered_ns: Int) -> None:
     in_time = deadline_ns < 0 or answered_ns - request[at.R_BEGAN] < deadline_ns
     combo = combo_row(sim, request[at.R_COMBO])
     if combo[at.O_PARTS] and combo[at.O_BEHIND] < 0:
-        _count(sim, request, 1 if in_time else 0)
+        _count(sim, request, answered_ns, 1 if in_time else 0)
         serial = request[at.R_SERIAL]
         schedule(sim, answered_ns, number << 16 | 1, serial, at.UPLOAD, asking)
     else:
         _end(sim, asking, answered_ns, 1 if in_time else 0)
 
 
+@called
+def give_up(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """End a request at its deadline, which its next attempt would have come after."""
+    _end(sim, asking, now_ns, 0)
+
+
 @inlined
-def _count(sim: RawSim, request: Pointer, well: Int) -> None:
-    """Count a request that ended."""
-    if request[at.R_BEGAN] >= sim.clock[at.WARM_UP]:
-        ended = moved(sim.ended, request[at.R_COMBO] * 2)
-        ended[0] += 1
-        ended[1] += well
+def _count(sim: RawSim, request: Pointer, ended_ns: Int, well: Int) -> None:
+    """Count a request that ended, if it did so before the run's end."""
+    if request[at.R_BEGAN] >= sim.clock[at.WARM_UP] and ended_ns < sim.clock[at.END]:
+        ended = moved(sim.ended, request[at.R_COMBO] * at.ENDED_WIDTH)
+        ended[at.Q_ENDED] += 1
+        ended[at.Q_WELL] += well
 
 
 @inlined
 def _end(sim: RawSim, asking: Int, now_ns: Int, well: Int) -> None:
     """End a request."""
-    _count(sim, request_row(sim, asking), well)
+    _count(sim, request_row(sim, asking), now_ns, well)
     _leave(sim, asking, now_ns)
 
 

@@ -86,5 +86,7 @@ def new_request(sim: RawSim, client: Int, serial: Int) -> Int:
 @inlined
 def forget_request(sim: RawSim, number: Int) -> None:
     """Give a request's place back."""
-    request_row(sim, number)[at.R_NEXT] = sim.clock[at.FREE_REQUEST]
+    request = request_row(sim, number)
+    request[at.R_NEXT] = sim.clock[at.FREE_REQUEST]
+    request[at.R_BEGAN] = at.NONE
     sim.clock[at.FREE_REQUEST] = number

@@ -96,10 +96,10 @@ def _group(draw: st.DrawFn, on: set[str], place: int, apps: int) -> list[str]:
     ):
         if feature in on:
             lines.append(f"{name} = {draw(st.sampled_from(values))}")
+    if draw(st.integers(0, 2)) == 0:
+        lines.append(f'deadline = "{draw(st.sampled_from(["400ms", "1500ms", "3s"]))}"')
     if draw(st.integers(0, 3)) == 0:
-        lines.append('deadline = "1500ms"')
-    if draw(st.integers(0, 3)) == 0:
-        lines += ['start = "1s"', 'stop = "6s"']
+        lines += ['start = "1s"', f'stop = "{draw(st.sampled_from(["2500ms", "6s"]))}"']
     return lines
 
 
@@ -126,10 +126,13 @@ _RETRIES = (
     '{ kind = "exponential", base = "100ms", cap = "1s", attempts = 4 }',
     '{ kind = "full-jitter", base = "90ms", cap = "2s", attempts = 4, honour_retry_after = false }',
     '{ kind = "decorrelated-jitter", base = "100ms", cap = "2s", attempts = 3 }',
+    '{ kind = "fixed", delay = "3s", attempts = 3 }',
 )
 _PACINGS = (
     '{ kind = "token-bucket", rate = "3/1s", burst = 2 }',
+    '{ kind = "token-bucket", rate = "1/1s" }',
     '{ kind = "aimd", start = "5/1s", maximum = "9/1s", increase = 0.5 }',
+    '{ kind = "aimd", start = "1/1s", minimum = "1/3s", maximum = "2/1s", decrease_percent = 80 }',
 )
 
 
@@ -165,7 +168,8 @@ def outside_scenarios(draw: st.DrawFn) -> str:
         lines.append(draw(st.sampled_from(_OUTSIDE_LOOPS)))
         for name, values in (
             ("pacing", _PACINGS),
-            ("deadline", ('"20s"', '"27s"')),
+            ("deadline", ('"1500ms"', '"20s"', '"27s"')),
+            ("stop", ('"33s"', '"50s"')),
             ("service", (*_DRAWS, '{ kind = "constant", value = "1s" }')),
         ):
             if draw(st.integers(0, 2)) == 0:

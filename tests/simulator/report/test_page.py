@@ -198,7 +198,9 @@ def test_a_scenario_shows_its_question_the_runs_answer_and_the_files_own(tmp_pat
     said = run[0].replace("\u202f", "")
     assert f"{totals['refused']} of {totals['offered']} attempts" in said
     assert "Refused by group: browsers" in said
-    assert f"Of {totals['requests']} requests, retries included, " in said
+    ended = totals["requests"] - totals["requests_pending"]
+    assert f"Of {ended} requests that ended, retries included, " in said
+    assert f"; {totals['requests_pending']} had not ended at the end of the run." in said
     assert recorded[0].endswith(scenario.answer)
 
 

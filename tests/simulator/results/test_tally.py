@@ -80,7 +80,8 @@ def _summary(rows: list[Row], warm_up_ns: int, chunk_rows: int) -> dict[str, Any
         verdict = book.recorder.verdicts.number(*row.verdict)
         wait_ns = 0 if row.verdict[1] is None else row.wait_ns
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns, row.status)
-        book.tally.request_ended(row.began_ns, well=row.well)
+        book.tally.request_began(row.began_ns)
+        book.tally.request_ended(row.began_ns, t_ns, well=row.well)
     return book.close().summary
 
 
@@ -103,8 +104,13 @@ def test_however_rows_come_in_chunks_all_of_them_are_counted(
     assert totals["admitted"] == outcomes.count("admitted") + outcomes.count("delayed") - pending
     assert totals["blocked"] == outcomes.count("blocked")
     assert totals["refused"] == outcomes.count("refused") + outcomes.count("blocked")
-    ended = [row.well for row in rows if row.began_ns >= warm_up_ns]
-    assert (totals["requests"], totals["succeeded"]) == (len(ended), sum(ended))
+    began = [
+        (at, row) for at, row in zip(instants, rows, strict=True) if row.began_ns >= warm_up_ns
+    ]
+    ended = [row.well for at, row in began if at < END_NS]
+    assert (totals["requests"], totals["succeeded"]) == (len(began), sum(ended))
+    assert totals["failed"] == len(ended) - sum(ended)
+    assert totals["requests_pending"] == len(began) - len(ended)
     for line in summary["clauses"]:
         turned = [
             (at, row)

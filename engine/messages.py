@@ -33,6 +33,7 @@ Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
 Outcome: TypeAlias = Literal["admitted", "delayed", "refused", "blocked"]
 """`refused` by a throttle, `blocked` by a block rule; `delayed` is admitted after `wait_ns`."""
 
+_BLANKS: Final = " \t"
 PROBLEM_TYPE: Final = "application/problem+json"
 
 
@@ -50,8 +51,9 @@ class Request:
     `path` may carry a query (`/tokens?size=10`). `key` is the API key's text, `proxy_key` the
     proxy key's, `host` the Host header where it may name a custom hostname. `body` is a JSON
     value as Python holds it, raw `bytes`, or a `BodyStream`. Header names are matched without
-    regard to case. With `bytes` the `Content-Type` header is checked, with a JSON value it is
-    taken for granted. `operation` names what it turned out to ask for; the service sets it.
+    regard to case; blanks at the ends of a key or hostname are no part of it (D-FIELD-VALUE). With
+    `bytes` the `Content-Type` header is checked, with a JSON value it is taken for granted.
+    `operation` names what it turned out to ask for; the service sets it.
     Raises `InputError` for a field that is no text.
     """
 
@@ -72,12 +74,12 @@ class Request:
         _check_texts(method, path, ip, key, host, proxy_key)
         self.method = method
         self.path = path
-        self.key = key
+        self.key = key if key is None else key.strip(_BLANKS)
         self.ip = ip
         self.headers = headers
         self.body = body
-        self.host = host
-        self.proxy_key = proxy_key
+        self.host = host if host is None else host.strip(_BLANKS)
+        self.proxy_key = proxy_key if proxy_key is None else proxy_key.strip(_BLANKS)
         self.operation: str | None = None
 
     def __repr__(self) -> str:

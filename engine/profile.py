@@ -261,6 +261,9 @@ class HttpProfile(_Section):
     proxy_body_limit_bytes: int = _choice(
         10_000_000, "D-SIZE", "largest body of a proxy without transform", minimum=1
     )
+    target_limit: int = _choice(
+        16_384, "D-SIZE", "characters of path and query; 414 above", minimum=256
+    )
     ipv6_prefix_bits: Literal[128, 64] = _choice(
         128, "D-IP", "IPv6 clients are told apart by this prefix", readings=(64,)
     )
@@ -346,6 +349,9 @@ class OutsideProfile(_Section):
 
     destination_timeout_ns: int = _choice(
         25 * SECOND_NS, "D-PROXY-TIMEOUT", "a destination may take this long", minimum=1
+    )
+    answer_limit_bytes: int = _choice(
+        10_000_000, "D-SIZE", "largest answer of a destination; 502 above", minimum=1
     )
     reactor_timeout_ns: int = _choice(
         30 * SECOND_NS,

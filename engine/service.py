@@ -2,7 +2,7 @@
 
 `Engine.submit` is that path (D-ORDER):
 
-    identify the key → limits → 404, 405 → 401 → 413, 415, unparsable 400 → the operation
+    identify the key → limits → 414, 404, 405 → 401 → 413, 415, unparsable 400 → the operation
 
 and the operation (`engine.resources`) goes on: walk → 403 → 400 → look-up → quota → write. The
 first step that fails answers alone. `handle` drives the path by hand under a manual clock, the
@@ -240,7 +240,7 @@ class Engine(Operator):
                 now_ns += decision.wait_ns
                 wall_ns += decision.wait_ns
                 self.expire()  # what its time has come for meanwhile
-            # 3.1 What is asked: 404, 405. 3.2 Who may ask at all: 401.
+            # 3.1 What is asked: 414, 404, 405. 3.2 Who may ask at all: 401.
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.
             sent: Any = request.body
@@ -275,6 +275,9 @@ class Engine(Operator):
     ) -> tuple[Operation, Context]:
         """Return what is asked, and the context of whoever asks it."""
         path, query = request.path, ""
+        limit = self.profile.http.target_limit
+        if len(path) > limit:
+            raise Problem(414, f"The target must hold at most {limit} characters.", clause="D-SIZE")
         if "?" in path:
             path, _, query = path.partition("?")
         if who.proxies[1] is not None:

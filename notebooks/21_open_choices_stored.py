@@ -344,6 +344,10 @@ walk.through(
         "retry_after": refused_with("Retry-After"),
         "body_limit_bytes": (large, [1000]),
         "proxy_body_limit_bytes": (large_through, [1000]),
+        "target_limit": (
+            lambda **profile: Desk(**profile).ask("GET", "/" + "x" * 300, key=None).status,
+            [256],
+        ),
         "ipv6_prefix_bits": neighbours,
     },
 )

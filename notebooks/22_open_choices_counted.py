@@ -190,6 +190,16 @@ def proxied(**profile: Any) -> str:
     return f"{task.result.status} after {task.ended_ns / NS:g} s"
 
 
+def answered_with(size: int) -> Any:
+    def case(**profile: Any) -> int:
+        desk = OutsideDesk(**profile)
+        task = desk.at(0, "POST", "/proxy", b"x" * size, key=None, proxy_key=desk.proxy())
+        desk.run()
+        return int(task.result.status)
+
+    return case
+
+
 def code_of(size: int) -> Any:
     def case(**profile: Any) -> int:
         desk = OutsideDesk(**profile)
@@ -213,6 +223,7 @@ walk.through(
     "outside",
     {
         "destination_timeout_ns": (proxied, [10 * NS]),
+        "answer_limit_bytes": (answered_with(2000), [1000]),
         "reactor_timeout_ns": (invoked(20), [10 * NS]),
         "reactor_timeout_status": invoked(31),
         "reactor_code_limit": (code_of(2000), [1000]),
@@ -275,11 +286,12 @@ walk.through(
 
 # %% [markdown]
 # ## None is missing
-# The list comes from the profile itself. With the three sections of the notebook before, these are
+# The list comes from the profile itself. With the four sections of the notebook before, these are
 # all that it has.
 
 # %%
-before, here = {"tokens", "dedup", "http"}, {"limits", "outside", "account_updater"}
+before = {"tokens", "dedup", "identity", "http"}
+here = {"limits", "outside", "account_updater"}
 known = list(choices())
 mine = [choice for choice in known if choice.section in here]
 print(len(mine), "choices,", len(walk.rows), "values tried;", len(known), "choices in all")

@@ -47,7 +47,7 @@ class OutsideDesk(Desk):
             clock=self.clock,
             seed=1,
             entropy=random.Random(1).randbytes,
-            destination=lambda _call: (self.takes_ns, CallAnswer(200, {}, b"")),
+            destination=lambda call: (self.takes_ns, CallAnswer(200, {}, call.body)),
             service_ns=lambda _code, _args: self.takes_ns,
         )
         table = LimitTable(rules=())

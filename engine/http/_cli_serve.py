@@ -191,7 +191,7 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
             limits=limits,
             world=SystemWorld(
                 destinations=destinations,
-                answer_limit_bytes=profile.http.proxy_body_limit_bytes,
+                answer_limit_bytes=profile.outside.answer_limit_bytes,
                 runtime=runtime,
             ),
             store=store,

@@ -45,7 +45,6 @@ Pages: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger("tollgate")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_TARGET_LIMIT: Final = 16_384
 _TWICE: Final = b"\0"
 """The key of a request that sends two: no key's text holds a control character."""
 
@@ -65,7 +64,6 @@ _JSON_LINES: Final = (
     b"\r\ncache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
 )
 _EMPTY: Final = frozenset({204, 304})
-_TOO_LONG: Final = Problem(414, f"The target must hold at most {_TARGET_LIMIT} characters.")
 _FAILED: Final = Problem(500, "The service has failed; the request id finds this in its log.")
 _CLOSE: Final = (b"connection", b"close")
 
@@ -115,16 +113,13 @@ class Application:
         exchange = None if extensions is None else extensions.get(EXCHANGE)
         try:
             request, body, request_id = self._read(scope, receive, exchange)
-            if len(request.path) > _TARGET_LIMIT:
-                response = _TOO_LONG.response()
-            else:
-                try:
-                    response = await self._submit(request)
-                except Disconnected:
-                    raise
-                except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
-                    _log_failure(error, request_id)
-                    response = _FAILED.response()
+            try:
+                response = await self._submit(request)
+            except Disconnected:
+                raise
+            except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
+                _log_failure(error, request_id)
+                response = _FAILED.response()
             latency_ns = time.perf_counter_ns() - started_ns
             operation = request.operation or self._operation(request)
             metrics.count(operation, response.status, response.decision, latency_ns)

@@ -120,7 +120,7 @@ class Body:
     async def read(self, limit_bytes: int) -> bytes | None:
         """Return the whole body, None as soon as it is known to exceed the limit.
 
-        Raises `Problem` 408 for a sender that is too slow, 503 where the server holds too much
+        Raises `Problem` 400 for a sender that is too slow, 503 where the server holds too much
         already, `Disconnected` for a sender that has gone.
         """
         if self.size_bytes is not None:
@@ -136,7 +136,7 @@ class Body:
             if not self.is_late or self._task is None:
                 raise
             self._task.uncancel()
-            raise Problem(408, "The body came too slowly.") from None
+            raise Problem(400, "The body came too slowly.", clause="D-STATUSES") from None
         finally:
             del self._watch.reading[self]
 

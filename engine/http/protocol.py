@@ -3,8 +3,15 @@
 uvicorn waits for ever for a request's head, reads heads without end, and answers broken ones in
 plain text. Here each of these ends with a problem (RFC 9457) and a closed connection:
 
-- a head that takes longer than 10 s (408), or holds more than 64 kB or 100 fields (431);
-- what is no HTTP (400), and more connections than the process can hold (503).
+- a head that takes longer than 10 s (400), or holds more than 64 kB or 100 fields (431);
+- what is no HTTP (400), a missing or second Host, a transfer coding that is not `chunked` (400),
+  and more connections than the process can hold (503).
+
+The header fields are those of the head, without the blanks at the ends of their values (RFC 9110,
+5.5): a trailer after a chunked body changes nothing (D-FIELD-VALUE).
+
+408 is the answer to a slow destination alone (ERR-408, D-STATUSES). A connection on which nothing
+has come for 10 s is closed without a word.
 
 None of these is a request that the engine sees: no key was looked up, no operation is known, and it
 counts in no limit, LIM-IP included (D-COUNTED counts requests). Each ends its connection, so that
@@ -55,7 +62,6 @@ _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD"
 _STAND_IN: Final = b"PROPFIND"
 _PHRASES: Final = {
     400: b"Bad Request",
-    408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
 }
@@ -241,8 +247,10 @@ class HttpProtocol(HttpToolsProtocol):
         elif not self._since_s:
             self._tick_idle(now_s)
         elif self._in_head:
-            if waited_s > _HEAD_S:
-                self._end(408, "The head of the request came too slowly.")
+            if waited_s > _HEAD_S and not self.is_receiving:
+                self._direct.close()  # nothing was asked, so nothing is answered
+            elif waited_s > _HEAD_S:
+                self._end(400, "The head of the request came too slowly.")
         elif waited_s > _TAIL_S and self._is_answered:
             self.transport.close()
 
@@ -311,6 +319,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._since_s = self.loop.time()
         self._idle_since_s = 0.0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; what comes after the body is no part of it."""
+        if self._in_head:
+            HttpToolsProtocol.on_header(self, name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Take a whole head: refuse what is too much, else start to answer."""
         self._in_head = False
@@ -318,6 +331,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_bytes + self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
         ):
             self._end(431, "The head of the request holds too much.")
+            return
+        fault = _fault(self.headers, self.parser.get_http_version())
+        if fault is not None:
+            self._end(400, fault)
             return
         HttpToolsProtocol.on_headers_complete(self)
         self.scope["extensions"] = {EXCHANGE: Exchange(self, self.cycle)}  # type: ignore[dict-item] # reason: an object of ours, no dictionary
@@ -380,6 +397,19 @@ class HttpProtocol(HttpToolsProtocol):
         later = b"retry-after: 1\r\n" if status == 503 else b""
         self._direct.write(head % (status, _PHRASES[status], len(body), later) + body)
         self.linger()
+
+
+def _fault(headers: list[tuple[bytes, bytes]], version: str) -> str | None:
+    """Return what makes a head ambiguous: another server might read another request in it."""
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts != 1 and (hosts or version != "1.0"):
+        return "The head of the request must hold one Host."
+    if b"transfer-encoding" in names:
+        codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"] or version == "1.0":
+            return "The transfer coding of a request must be chunked, and nothing else."
+    return None
 
 
 def _size(headers: list[tuple[bytes, bytes]]) -> int:

@@ -32,6 +32,10 @@ _OF_A_CONNECTION: Final = frozenset(
     }
 )
 _OURS_TO_ANSWER: Final = frozenset({"ratelimit", "ratelimit-policy"})
+_DECODED_TIMES: Final = 8
+"""No honest path is encoded more often."""
+
+_UNSEEN: Final = "".join(map(chr, range(33)))
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~-._"
 _QUERY_SAFE: Final = _PATH_SAFE + "?[]|"
 
@@ -64,16 +68,30 @@ def _passed(headers: Mapping[str, str], also: set[str] | frozenset[str]) -> dict
     return {name: value for name, value in headers.items() if name.lower() not in dropped}
 
 
+def _may_climb(path: str) -> bool:
+    """Return whether a server may read a segment `..` in the path."""
+    for _ in range(_DECODED_TIMES):
+        segments = path.replace("\\", "/").split("/")
+        if any(segment.partition(";")[0].strip(_UNSEEN) == ".." for segment in segments):
+            return True
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        path = decoded
+    return True
+
+
 def destination_of(base: str, path: str, query: str) -> str:
     """Return the address to call: `path` and `query` appended to those of `base` (D-PROXY).
 
-    Raises `Problem` 400 for a path with a segment `..`, however it is written.
+    Raises `Problem` 400 for a path with a segment `..`, however it is written: servers differ in
+    how often they decode a path, and some drop what follows a `;`.
 
     >>> destination_of("https://api.example.com/v1/?a=1", "users/7", "b=2&b=3")
     'https://api.example.com/v1/users/7?a=1&b=2&b=3'
     """
-    if ".." in unquote(path).replace("\\", "/").split("/"):
-        raise Problem(400, "The path must not leave the proxy's destination.")
+    if _may_climb(path):
+        raise Problem(400, "The path must not leave the proxy's destination.", clause="D-PROXY")
     parts = urlsplit(base)
     if path:
         whole = parts.path.rstrip("/") + "/" + quote(path, safe=_PATH_SAFE, errors="replace")

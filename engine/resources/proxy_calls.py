@@ -139,9 +139,10 @@ async def _invoke(context: Context) -> Response:
 
 
 async def _destination(context: Context, call: Call) -> CallAnswer:
-    timeout_ns = context.services.profile.outside.destination_timeout_ns
+    outside = context.services.profile.outside
+    timeout_ns = outside.destination_timeout_ns
     try:
-        return await context.services.world.call_destination(call, timeout_ns)
+        answer = await context.services.world.call_destination(call, timeout_ns)
     except DestinationTimeout:
         raise Problem(
             408,
@@ -149,7 +150,14 @@ async def _destination(context: Context, call: Call) -> CallAnswer:
             clause="PRX-TIMEOUT",
         ) from None
     except DestinationUnreachable:
-        raise Problem(502, "The destination cannot be reached or may not be called.") from None
+        raise _bad_gateway("cannot be reached or may not be called") from None
+    if len(answer.body) > outside.answer_limit_bytes:
+        raise _bad_gateway("answers too much")
+    return answer
+
+
+def _bad_gateway(what: str) -> Problem:
+    return Problem(502, f"The destination {what}.", clause="D-STATUSES")
 
 
 OPERATIONS = (

@@ -270,7 +270,7 @@ class _Builder:
         if "{id}" in operation.path:
             found.add(404)
         if operation.body != "none":
-            found |= {408, 413}
+            found.add(413)
         if operation.body in MEDIA_TYPES or operation.name == "upload_batch_file":
             found.add(415)
         if operation.name in {"tokenize", "create_token", "detokenize", "invoke_reactor"}:
@@ -297,10 +297,10 @@ _OF_STATUS: Final = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-_BEFORE_THE_ENGINE: Final = (414, 431, 500, 503)
+_BEFORE_THE_ENGINE: Final = (431, 500, 503)
 _MEANINGS: Final = {
-    408: "The head or the body came too slowly, or the destination took too long (PRX-TIMEOUT).",
-    414: "The target is too long. Counts in no limit.",
+    408: "The destination took too long (PRX-TIMEOUT).",
+    414: "The target is too long.",
     431: "The head holds too much. Counts in no limit.",
     503: "Too many connections, or too many large bodies at once.",
 }

@@ -134,6 +134,7 @@ def served(
         f"""{more}
 [[tenants]]
 name = "acme"
+host_suffixes = [".example"]
 quotas = {{ "Tokenize Limit" = {quota}, "Detokenize Limit" = {quota} }}
 
 [[applications]]

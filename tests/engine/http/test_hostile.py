@@ -79,6 +79,64 @@ def test_what_is_no_http_is_400(live: Live, sent: bytes) -> None:
     _is_served(live)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "POST /tokenize HTTP/1.1\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
+        "POST /tokenize HTTP/1.0\r\nHost: a\r\nhost: a\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: a" + 2 * "\r\nTransfer-Encoding: chunked" + "\r\n",
+        "POST /tokenize HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n",
+    ],
+)
+def test_a_head_that_two_servers_may_read_differently_is_400(live: Live, head: str) -> None:
+    fields = f"SVC-API-KEY: {KEY}\r\nContent-Type: application/json\r\n\r\n"
+    with _connect(live) as connection:
+        connection.sendall(f'{head}{fields}5\r\n["a"]\r\n0\r\n\r\n'.encode())
+        _problem(_everything(connection), 400)
+    _is_served(live)
+
+
+def test_http_1_0_needs_no_host(live: Live) -> None:
+    with _connect(live) as connection:
+        connection.sendall(f"GET /nothing HTTP/1.0\r\nSVC-API-KEY: {KEY}\r\n\r\n".encode())
+        assert _everything(connection).startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize(
+    "trailer", [f"SVC-API-KEY: {KEY}", "X-Request-Id: trailer", "Host: y", "Content-Type: a/b"]
+)
+def test_a_trailer_changes_nothing(live: Live, trailer: str) -> None:
+    """D-FIELD-VALUE: neither who asks, nor which address or media type the request has."""
+    head = "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    body = '5\r\n["a"]\r\n0\r\n'
+    for key, status in ((f"SVC-API-KEY: {KEY}\r\n", b"200"), ("", b"401")):
+        fields = f"Content-Type: application/json\r\nConnection: close\r\n{key}\r\n"
+        with _connect(live) as connection:
+            connection.sendall(f"{head}{fields}{body}{trailer}\r\n\r\n".encode())
+            answer = _everything(connection)
+        assert answer.startswith(b"HTTP/1.1 " + status), answer[:200]
+        assert b"trailer" not in answer
+
+
+@pytest.mark.parametrize("blanks", [("", " "), ("  ", "\t "), ("\t", "")])
+def test_blanks_at_the_ends_of_a_value_are_no_part_of_it(
+    live: Live, blanks: tuple[str, str]
+) -> None:
+    # RFC 9110, 5.5
+    value = KEY.join(blanks)
+    with _connect(live) as connection:
+        head = f"GET /nothing HTTP/1.1\r\nHost: x \r\nSVC-API-KEY:{value}\r\n"
+        connection.sendall(f"{head}X-Request-Id: abc \r\nConnection: close\r\n\r\n".encode())
+        answer = _everything(connection)
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"x-request-id: abc\r\n" in answer
+    assert b"ratelimit: " in answer.lower()
+
+
 def test_a_chunk_that_is_none_ends_the_request(live: Live) -> None:
     with _connect(live) as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
@@ -313,7 +371,7 @@ def test_slow_senders_are_given_up_and_others_served_meanwhile(live: Live) -> No
         "head": (b"GET /tokens HTTP/1.1\r\nX: ", b"x"),
         "body": (HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
         "chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-        "unread": (b"POST /tokenize HTTP/1.1\r\nContent-Length: 60000\r\n\r\n", b" "),
+        "unread": (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n", b" "),
     }
     threads = [threading.Thread(target=send, args=(n, *p)) for n, p in senders.items()]
     for thread in threads:
@@ -321,11 +379,13 @@ def test_slow_senders_are_given_up_and_others_served_meanwhile(live: Live) -> No
     while any(thread.is_alive() for thread in threads):
         _is_served(live)
         time.sleep(0.2)
+    assert answers["silent"][0] == b"", "a connection without a byte is closed silently"
+    _problem(answers["head"][0], 400)
     for name in ("silent", "head"):
-        _problem(answers[name][0], 408)
         assert answers[name][1] > 9, name
     for name in ("body", "chunks"):
-        _problem(answers[name][0], 408)
+        _problem(answers[name][0], 400)
+        assert b"\r\nconnection: close\r\n" in answers[name][0]
         assert answers[name][1] > 19, name
     assert answers["unread"][0].startswith(b"HTTP/1.1 401")
     assert answers["unread"][1] < 16

@@ -148,6 +148,7 @@ def test_a_body_that_is_too_large_is_413_and_ends_the_connection(
 def test_a_target_that_is_too_long_is_414(live: Live, full: dict[str, Any]) -> None:
     answer = live.ask("GET", "/tokens?type=" + "x" * 20_000)
     assert answer.status_code == 414
+    assert answer.headers["ratelimit"], "it counts as any request"
     check_answer(full, "list_tokens", answer)
 
 

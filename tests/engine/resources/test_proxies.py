@@ -145,6 +145,46 @@ def test_each_operation_asks_for_its_right(outside: Outside, method: str, right:
     assert outside.ask(method, path, body, key=outside.key_with(right)).ok
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "..",
+        "a/../b",
+        "..;/b",
+        "a/..;jsessionid=1/b",
+        "%2e%2e/b",
+        ".%2E;x/b",
+        "%252e%252e/b",
+        "a%252f..%252fb",
+        "%25%32%65%25%32%65/b",
+        "..%5cb",
+        "..%3bx/b",
+        "..%00/b",
+        "%2525252525252525252e",
+    ],
+)
+def test_no_path_climbs_out_however_often_it_is_decoded(outside: Outside, path: str) -> None:
+    """D-PROXY: servers decode a path once or twice, and some drop what follows a semicolon."""
+    proxy = outside.proxy()
+    answer = outside.ask("GET", f"/proxy/{path}", key=None, proxy_key=proxy["key"])
+    assert (answer.status, answer.body["clause"]) == (400, "D-PROXY")
+    assert outside.calls == []
+
+
+@pytest.mark.parametrize("path", ["a..b", "...", "a;..", "a%20b", "a%2520b", ".%2e.", "%41"])
+def test_other_dots_and_codes_pass(outside: Outside, path: str) -> None:
+    proxy = outside.proxy()
+    assert outside.ask("GET", f"/proxy/{path}", key=None, proxy_key=proxy["key"]).ok
+    assert outside.calls[-1].url == f"https://api.example.com/v1/{path}"
+
+
+def test_an_answer_that_is_too_large_is_502() -> None:
+    """D-SIZE: outside.answer_limit_bytes, in every world."""
+    for size, status in ((1000, 200), (1001, 502)):
+        outside = Outside(outside={"answer_limit_bytes": 1000})
+        assert outside.through(outside.proxy(), b"x" * size).status == status
+
+
 # --- which proxy, and who may -------------------------------------------------------------------
 
 

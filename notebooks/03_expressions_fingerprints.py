@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Expressions and fingerprints
-# How a token says which part of it is meant, and how two tokens can be told equal without
-# showing what they hold.
+# Choose the part of a token that is fingerprinted or searched for, and compare two tokens without
+# seeing what they hold.
 #
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 
@@ -52,13 +52,28 @@ assert records[0]["fingerprint_expression"] == "{{ data.number }}"
 assert records[0]["fingerprint"] == records[1]["fingerprint"] != records[2]["fingerprint"]
 
 # %% [markdown]
-# A fingerprint is a keyed hash: another tenant's fingerprint of the same card is another one, so
-# nobody can compare across tenants or try all numbers.
+# A fingerprint is a hash under a key of the tenant (our choice, D-FINGERPRINT). Another tenant's
+# fingerprint of the same card differs, so fingerprints cannot be compared across tenants, and
+# whoever has fingerprints alone cannot compute which number belongs to them.
 
 # %%
 stranger = desk.engine.create_tenant("Other")
 theirs = desk.tokenize(CARD, key=desk.key("token:create", tenant=stranger))
 assert theirs["fingerprint"] != records[0]["fingerprint"]
+
+# %% [markdown]
+# It does not protect against a caller of the same tenant who may create tokens: they can tokenize
+# candidates and compare. What protects is `token:create` itself (grant it with care) and the rate
+# limits, which decide how many candidates can be tried.
+
+# %%
+guesser = desk.key("token:create")
+candidates = ["5555555555554444", "4242424242424242"]
+guesses = [{"type": "card", "data": {"number": number}} for number in candidates]
+answers = desk.tokenize(guesses, key=guesser)
+matches = [one["fingerprint"] == records[0]["fingerprint"] for one in answers]
+print(dict(zip(candidates, matches, strict=True)))
+assert matches == [False, True]
 
 # %% [markdown]
 # ## A supplied expression wins

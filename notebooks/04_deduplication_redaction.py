@@ -46,8 +46,8 @@ assert answer["c"]["_extras"] == {"deduplicated": True}
 # %% [markdown]
 # ## Redaction
 # A deduplicated record shows `data` and `metadata` only to a key that holds `token:read` in the
-# token's container: somebody who may only create must not learn by guessing what others know
-# about a value (REC-DEDUP-REDACT, AUTH-READ).
+# token's container (REC-DEDUP-REDACT, AUTH-READ). Before you run it: what can a key that may only
+# create still learn about a card that somebody else has stored?
 
 
 # %%
@@ -68,10 +68,16 @@ assert third["data"] == first["data"]
 
 # %% [markdown]
 # The record is the *stored* token's: the mask says 12/2030 and the note is the first one's. What
-# a duplicate brings is dropped (a profile with `update_existing` would merge it).
+# a duplicate brings is dropped (our choice, D-DEDUP-RECORD; `update_existing` would merge it).
+#
+# So the rule hides `data` and `metadata`, and leaves the rest. The creator sent 1/2031 and learns
+# from `mask` that the stored card expires in 12/2030, and from `created_at` and `created_by` when
+# and by whom it was stored. Where that is too much, `dedup.redact` has a narrower reading, and
+# `card_view = "data"` shows no mask.
 
 # %%
 assert second["mask"]["expiration_month"] == 12
+assert (second["created_at"], second["created_by"]) == (first["created_at"], first["created_by"])
 assert third["metadata"] == {"o": "1"}
 
 # %% [markdown]

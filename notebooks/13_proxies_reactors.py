@@ -127,8 +127,8 @@ assert medians[1] < medians[0] / 2
 
 # %% [markdown]
 # ## A slow destination
-# What that does to a shop where one call in ten hangs: callers who are told 408 ask again, and then
-# meet the proxy's own limit (LIM-PROXY-KEY).
+# A shop where one call in ten hangs. Callers who are told 408 ask again. The proxy's own limit
+# (LIM-PROXY-KEY) refuses requests too; is that what the retries of 408 meet?
 
 # %%
 slow = load("slow-destination")
@@ -140,4 +140,11 @@ tills = timeouts[timeouts["path"] == "/proxy/charge"]
 assert len(tills) > 0
 assert set(tills["latency_ns"]) == {25_000_000_000}
 assert proxied.clauses["refused"]["LIM-PROXY-KEY"] > 0
+rows = proxied.requests.sort_values(["client", "t_ns"])
+rows["told"] = rows.groupby("client")["status"].shift()
+after_408 = rows[(rows["attempt"] > 1) & (rows["told"] == 408)]
+met = int((after_408["status"] == 429).sum())
+print(f"{len(after_408)} retries of a 408, {met} of them refused")
+assert len(after_408) > 100
+assert met / len(after_408) < 0.05, "hardly any of them"
 proxied.plots.timeline(bins=60)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The account updater at month end
-# Batch jobs are few and large, and the limit for them is the tightest of all: ten requests in ten
-# seconds. Who polls for results uses up what new jobs need.
+# Batch jobs are few and large, and the limit for them is ten requests in ten seconds, shared by
+# uploads and polls. Who polls for results uses up what new jobs need.
 #
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 

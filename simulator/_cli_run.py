@@ -19,6 +19,7 @@ __all__ = [
     "add_columns",
     "console",
     "count_of",
+    "precision_of",
     "print_head",
     "repeated_command",
     "run",
@@ -30,6 +31,8 @@ _PIPE_COLUMNS: Final = 140
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `run`."""
+    from simulator._cli_studies import add_budget
+
     parser.description = "Play a scenario, and say which limits bound, when, and whom."
     parser.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
@@ -39,11 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("engine", "limits", "compiled"),
         default="engine",
         help="engine: every request runs whole (default); limits: limit decisions alone; "
-        "compiled: the decisions of limits, many times as fast",
+        "compiled: the decisions of limits, many times as fast (capacity and sweep take it)",
     )
     parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
     parser.add_argument(
-        "--replications", type=count_of, default=1, metavar="N", help="runs, with seeds N, N + 1 …"
+        "--replications", type=count_of, metavar="N", help="runs, with seeds N, N + 1 … (1)"
+    )
+    parser.add_argument(
+        "--precision",
+        type=precision_of,
+        metavar="X",
+        help="replicate until every share is known to ± X, such as 0.005; looks after "
+        "--replications runs (5) and then again and again",
+    )
+    add_budget(parser, "runs that --precision may take (1000)")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="of replications: exit with 1 too for a threshold that is not decided",
     )
     parser.add_argument("--warm-up", metavar="D", help="leave out the first D (1m30s) of results")
     parser.add_argument(
@@ -75,6 +91,19 @@ def seed_of(text: str) -> int:
     return int(text)
 
 
+def precision_of(text: str) -> float:
+    """Return a precision of a command line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 0.5:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be above 0 and below 0.5, half the width of a share's interval"
+        )
+    return value
+
+
 def count_of(text: str) -> int:
     """Return a count of a command line."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
@@ -89,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
     from simulator.results.choosing import choose_columns
-    from simulator.running import resolve, run_once
+    from simulator.running import budget_of, resolve, run_once
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
@@ -97,7 +126,10 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
     columns = choose_columns(args.columns)
     check_out(out, force=args.force)
-    if args.replications > 1:
+    if args.precision is None:
+        most_time_ns = None if args.most_time is None else parse_duration_ns(args.most_time)
+        budget_of(None, args.replications, args.most_replications, most_time_ns)
+    if args.precision is not None or (args.replications or 1) > 1:
         from simulator._cli_studies import run_replications
 
         return run_replications(args, scenario, seed, warm_up_ns, out)
@@ -141,11 +173,14 @@ def repeated_command(args: argparse.Namespace) -> list[str]:
         ("--warm-up", args.warm_up),
         ("--out", args.out),
         ("--columns", args.columns),
+        ("--replications", args.replications),
+        ("--precision", args.precision),
+        ("--most-replications", args.most_replications),
+        ("--most-time", args.most_time),
     ):
         if value is not None:
             words += [flag, str(value)]
-    if args.replications > 1:
-        words += ["--replications", str(args.replications)]
+    words += ["--strict"] if args.strict else []
     words += [] if args.check else ["--no-check"]
     return [*words, "--force"]
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from simulator.replicating import Interval
+    from simulator.intervals import Interval
+    from simulator.replicating import Precision, Replication
     from simulator.scenario import Scenario
-    from simulator.searching import Trial
+    from simulator.searching import Capacity, Trial
 
 __all__ = [
+    "add_budget",
     "add_capacity",
     "add_compare",
     "add_coverage",
@@ -44,16 +47,29 @@ def run_replications(
     from simulator._cli_run import console, print_head, repeated_command
     from simulator.report import REPORT_FILE
     from simulator.results.choosing import choose_columns
-    from simulator.running import run_replicated
+    from simulator.running import PRECISION, budget_of, run_replicated
 
-    count = args.replications
+    precision = PRECISION.read("--precision", args.precision)
+    most_time_ns = _most_time_ns(args)
+    budget = budget_of(precision, args.replications, args.most_replications, most_time_ns)
     command = repeated_command(args)
     if not args.quiet:
         print_head(scenario, seed, args.fidelity, warm_up_ns)
-        print(f"replications {count}, seeds {seed} to {seed + count - 1}")
+        if precision is None:
+            print(
+                f"replications {args.replications}, seeds {seed} to {seed + args.replications - 1}"
+            )
+        else:
+            most_time = "" if args.most_time is None else f" and {args.most_time}"
+            print(
+                f"replications until every share is known to ± {precision:g}, "
+                f"at most {budget.most_replications}{most_time}, seeds from {seed}"
+            )
     result = run_replicated(
         scenario,
-        count,
+        args.replications,
+        precision=precision,
+        budget=budget,
         fidelity=args.fidelity,
         seed=seed,
         warm_up_ns=warm_up_ns,
@@ -61,27 +77,78 @@ def run_replications(
         out=out,
         columns=choose_columns(args.columns),
         force=args.force,
-        told=None if args.quiet else _teller(count),
+        told=None if args.quiet or precision is not None else _teller(args.replications),
+        told_of_precision=None if args.quiet else _tell_precision,
         command=command,
     )
     found = result.summary["replications"]
+    count = len(found["runs"])
     if args.quiet:
         print(out / REPORT_FILE)
     else:
-        screen = console()
-        screen.print(f"seed {seed} alone:")
-        screen.print(result)
+        console().print(f"seed {seed} alone:")
+        console().print(result)
         _print_intervals(found["intervals"], count)
         faults = found["faults"]
         print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
+        _print_precision(found.get("precision"), count)
         for line in found["thresholds"]:
-            word = "holds" if line["holds"] else "does not hold"
-            value = "no value" if line["value"] is None else f"mean {line['value']:g}"
-            print(f"threshold: {line['that']} {word} ({value})")
+            print(f"threshold: {line['that']} {_judgement(line, count)}")
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
-    broken = found["faults"] or any(not line["holds"] for line in found["thresholds"])
-    return 1 if broken else 0
+    return _code_of(found, is_strict=args.strict)
+
+
+def _most_time_ns(args: argparse.Namespace) -> int | None:
+    from engine.files import parse_duration_ns
+
+    return None if args.most_time is None else parse_duration_ns(args.most_time)
+
+
+def _code_of(found: Mapping[str, Any], *, is_strict: bool) -> int:
+    """Return the exit code of replications."""
+    verdicts = [line["verdict"] for line in found["thresholds"]]
+    missed = not found.get("precision", {"reached": True})["reached"]
+    open_ = is_strict and (missed or "not decided" in verdicts)
+    return 1 if found["faults"] or "broken" in verdicts or open_ else 0
+
+
+def _judgement(line: Mapping[str, Any], count: int) -> str:
+    """Return what became of a threshold, in words."""
+    name = line["subject"]
+    low, high = (_shown(name, line[end]) for end in ("low", "high"))
+    spread = f"mean {_shown(name, line['mean'])}, from {low} to {high}, {line['method']}"
+    if line["runs"] == 0:
+        return f"{line['verdict']} (no value)"
+    if line["verdict"] != "not decided":
+        return f"{line['verdict']} ({spread})"
+    return f"not decided after {count} runs{_would_do(line['needed'])} ({spread})"
+
+
+def _would_do(needed: int | None) -> str:
+    return "; no number of runs is known to do" if needed is None else f"; about {needed} would do"
+
+
+def _print_precision(found: Mapping[str, Any] | None, count: int) -> None:
+    if found is None:
+        return
+    if found["reached"]:
+        print(f"precision: every share is known to ± {found['asked']:g} after {count} runs")
+    else:
+        print(
+            f"precision: ± {found['asked']:g} is not reached after {count} runs"
+            f"{_would_do(found['needed'])}"
+        )
+
+
+def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
+    """Say on standard error how far replications are."""
+    from simulator.intervals import interval_of
+
+    if not found.reached:
+        shares = [run.line["refused_share"] for run in runs]
+        spread = _spread(interval_of(shares, "refused_share"))
+        print(f"refused_share {spread}{_would_do(found.needed)}", file=sys.stderr, flush=True)
 
 
 def _teller(count: int) -> Callable[[int], None] | None:
@@ -96,7 +163,7 @@ def _teller(count: int) -> Callable[[int], None] | None:
     return tell
 
 
-def _print_intervals(spread: Mapping[str, Mapping[str, float | None]], count: int) -> None:
+def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
     from rich.table import Table
 
     from simulator._cli_run import console
@@ -111,9 +178,11 @@ def _print_intervals(spread: Mapping[str, Mapping[str, float | None]], count: in
     table.add_column("metric", no_wrap=True)
     for name in ("mean", "low", "high"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("method", no_wrap=True)
     for name, each in spread.items():
         if name in _SHOWN or "{" in name:
-            table.add_row(name, *(_shown(name, each[end]) for end in ("mean", "low", "high")))
+            ends = (_shown(name, each[end]) for end in ("mean", "low", "high"))
+            table.add_row(name, *ends, each["method"])
     console().print(table, markup=False)
 
 
@@ -121,7 +190,7 @@ def _shown(metric: str, value: float | None) -> str:
     """Return a metric's value as a person reads it; durations in seconds."""
     from simulator.scenario import METRICS
 
-    if value is None or math.isnan(value):
+    if value is None or not math.isfinite(value):
         return "–"
     base = METRICS.get(metric.partition("{")[0])
     if base is not None and base.is_duration:
@@ -156,59 +225,141 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fidelity",
         choices=("engine", "limits", "compiled"),
-        default="limits",
-        help="compiled: the decisions of limits (default), and many times as fast",
+        default="compiled",
+        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
     )
     parser.add_argument(
-        "--replications", type=count_of, default=5, metavar="N", help="runs a value at first (5)"
+        "--replications", type=count_of, default=5, metavar="N", help="runs of a pilot (5)"
+    )
+    add_budget(parser, "runs that deciding one value may take (1000)")
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        default=0.01,
+        metavar="SHARE",
+        help="how near to the border to go, as a share of the value (0.01)",
     )
     parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 too where a side is not decided"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the answer alone")
 
 
+def add_budget(parser: argparse.ArgumentParser, most: str) -> None:
+    """Add the flags that say when replications end."""
+    from simulator._cli_run import count_of
+
+    parser.add_argument("--most-replications", type=count_of, metavar="N", help=most)
+    parser.add_argument("--most-time", metavar="D", help="end after D (1m30s), whatever is known")
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a share from 0 to 1, such as 0.01")
+    return value
+
+
 def run_capacity(args: argparse.Namespace) -> int:
-    """Run the command: 0 when some value surely keeps the condition, else 1."""
+    """Run the command: 0 when some value is shown to keep the condition, else 1."""
     from simulator.running import resolve
-    from simulator.searching import capacity
+    from simulator.searching import CapacityInterrupted, capacity
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
-        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a value at first")
+        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
 
     def tell(trial: Trial) -> None:
-        print(f"{args.vary} = {trial.value}: {trial.verdict} ({_spread(trial.interval)})")
+        print(f"{args.vary} = {trial.value}: {_trial_words(trial)}", flush=True)
 
-    found = capacity(
-        scenario,
-        vary=args.vary,
-        between=(args.between[0], args.between[1]),
-        keep=args.keep,
-        fidelity=args.fidelity,
-        replications=args.replications,
-        seed=seed,
-        told=None if args.quiet else tell,
+    try:
+        found = capacity(
+            scenario,
+            vary=args.vary,
+            between=(args.between[0], args.between[1]),
+            keep=args.keep,
+            fidelity=args.fidelity,
+            replications=args.replications,
+            most_replications=args.most_replications,
+            most_time=args.most_time,
+            seed=seed,
+            tolerance=args.tolerance,
+            told=None if args.quiet else tell,
+        )
+    except CapacityInterrupted as interrupted:
+        _print_capacity(interrupted.found, args)
+        raise
+    _print_capacity(found, args)
+    return 1 if found.keeps is None or (args.strict and not found.is_decided) else 0
+
+
+def _trial_words(trial: Trial) -> str:
+    if trial.is_pilot:
+        needed = "" if trial.needed is None else f"; about {trial.needed} runs would decide"
+        return f"pilot, {_spread(trial.interval)}{needed}"
+    if trial.verdict == "not decided":
+        return f"not decided, {_spread(trial.interval)}{_would_do(trial.needed)}"
+    return f"{trial.verdict} ({_spread(trial.interval)}, {_method(trial.interval)})"
+
+
+def _method(interval: Interval) -> str:
+    if interval.method == "exact":
+        return "exact: nothing is drawn at random"
+    return f"{interval.method}, {interval.confidence:.4g} confidence"
+
+
+def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
+    """Print the answer, or as much of it as is known."""
+    of_pilots = [trial for trial in found.trials if trial.is_pilot]
+    if found.keeps is not None:
+        print(f"{found.condition} is kept up to {found.path} = {found.keeps}")
+    elif "keeps" in found.undecided or found.unfinished:
+        print(f"{found.condition} is not shown to be kept anywhere")
+    else:
+        print(f"{found.condition} is kept nowhere from {args.between[0]} up")
+    if found.breaks is not None:
+        print(f"it is broken from {found.path} = {found.breaks} on")
+    elif "breaks" in found.undecided or found.unfinished:
+        print("it is not shown to be broken anywhere")
+    else:
+        print(f"it is nowhere seen to break, up to {args.between[1]}")
+    if found.estimate is not None and of_pilots:
+        print(f"between them nothing is decided; the pilots' means cross at about {found.estimate}")
+    for side in found.undecided:
+        print(f"not decided: {_undecided(found, side)}")
+    if found.unfinished:
+        print(f"the search is not finished: {found.unfinished}")
+    print(f"{found.runs} runs")
+
+
+def _undecided(found: Capacity, side: str) -> str:
+    """Return what would decide a side: the fewest runs that a trial or a pilot there asked for."""
+    wanted = "kept" if side == "keeps" else "broken"
+    asked = [(t.needed, t.value) for t in found.trials if t.needed is not None]
+    if not asked:
+        return f"no number of runs is known that would show where it is {wanted}"
+    needed, value = min(asked)
+    return (
+        f"where it is {wanted}; about {needed} runs would decide {found.path} = {value}, "
+        f"take --most-replications {2 * needed}"
     )
-    surely = "surely" if args.replications > 1 else "in its one run"
-    if found.keeps is None:
-        print(f"{found.condition} {surely} holds nowhere from {args.between[0]} up")
-    else:
-        print(f"{found.condition} {surely} holds up to {args.vary} = {found.keeps}")
-    if found.breaks is None:
-        print(f"it is nowhere sure to break, up to {args.between[1]}")
-    else:
-        print(f"it {surely} does not hold at {args.vary} = {found.breaks}")
-    return 0 if found.keeps is not None else 1
 
 
 def _spread(interval: Interval) -> str:
     """Return an interval in words."""
-    if interval.values == 0:
+    if interval.runs == 0:
         return "no value"
-    if interval.values == 1:
-        return f"{interval.mean:g}, 1 run"
-    low, high = interval.low, interval.high
-    return f"{interval.mean:g}, from {low:g} to {high:g}, {interval.values} runs"
+    runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
+    if interval.method == "exact":
+        return f"{interval.mean:g}"
+    low, high = (f"{end:.4g}" if math.isfinite(end) else "–" for end in interval[1:3])
+    return f"{interval.mean:.4g}, from {low} to {high}, {runs}"
 
 
 # --- compare ---
@@ -216,9 +367,21 @@ def _spread(interval: Interval) -> str:
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `compare`."""
+    from simulator._cli_run import precision_of
+
     parser.description = "Say what differs between two runs, and how surely."
     parser.add_argument("a", metavar="DIR_A", help="a run's folder")
     parser.add_argument("b", metavar="DIR_B", help="another run's folder")
+    parser.add_argument(
+        "--precision",
+        type=precision_of,
+        metavar="X",
+        help="replicate both, each in its fidelity, until every share's difference is known to ± X",
+    )
+    add_budget(parser, "pairs of runs that --precision may take (1000)")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 too where the precision is not reached"
+    )
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
 
 
@@ -229,25 +392,43 @@ def run_compare(args: argparse.Namespace) -> int:
     from simulator._cli_run import console
     from simulator.comparing import compare
 
-    found = compare(args.a, args.b)
+    def tell(pairs: int, reached: Precision) -> None:
+        if not reached.reached:
+            print(f"{pairs} pairs{_would_do(reached.needed)}", file=sys.stderr, flush=True)
+
+    found = compare(
+        args.a,
+        args.b,
+        precision=args.precision,
+        most_replications=args.most_replications,
+        most_time=args.most_time,
+        told=tell,
+    )
+    missed = args.strict and found.precision is not None and not found.precision.reached
     shown = [d for d in found.differences if d.a != d.b or d.is_sure]
     if args.json:
         frame = found.frame.reset_index()
         print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
-        return 1 if shown or not found.same_rows else 0
+        return 1 if shown or not found.same_rows or missed else 0
     print(f"A = {found.names[0]}, B = {found.names[1]}, {found.said}")
+    if found.precision is not None:
+        _print_precision(dataclasses.asdict(found.precision), found.pairs)
     if not shown:
         print("no metric differs" + ("" if found.same_rows else "; some rows do"))
-        return 0 if found.same_rows else 1
+        return 0 if found.same_rows and not missed else 1
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("metric", no_wrap=True)
     for name in ("A", "B", "B − A", "from", "to"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("sure", no_wrap=True)
+    table.add_column("method", no_wrap=True)
     for d in shown:
         values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
         table.add_row(
-            d.metric, *(_shown(d.metric, value) for value in values), "yes" if d.is_sure else ""
+            d.metric,
+            *(_shown(d.metric, value) for value in values),
+            "yes" if d.is_sure else "",
+            d.change.method,
         )
     console().print(table)
     return 1
@@ -265,8 +446,6 @@ def add_coverage(parser: argparse.ArgumentParser) -> None:
 
 def run_coverage(args: argparse.Namespace) -> int:
     """Run the command: 0 when everything fired or says why it cannot, else 1."""
-    import dataclasses
-
     from rich.table import Table
 
     from simulator._cli_run import console

@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-__all__ = ["Progress", "in_notebook", "progress_bar"]
+__all__ = ["Progress", "in_notebook", "progress_bar", "tell_line"]
 
 Progress: TypeAlias = Callable[[int], None]
 """Told the simulated instant, in ns, now and then."""
 
 _TELL_EVERY_S: Final = 5.0
+
+
+def tell_line(text: str) -> None:
+    """Say on standard error what takes long, where silence would look like a hang."""
+    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a terminal shows
 
 
 def in_notebook() -> bool:

@@ -1,62 +1,56 @@
 """Replications: the same scenario under several seeds, and what can be said of its metrics then.
 
-Replication r plays seed + r. What is kept of each is a line of metrics; intervals are Student's t
-over the lines, at 95 %, so they assume nothing about a run's inside. Runs are spread over the
-local cores where that pays.
+Replication r plays seed + r. What is kept of each is a line of metrics; `simulator.intervals` says
+what the lines tell. Compiled runs share this process, on threads, for compiled code releases the
+lock; runs in Python are spread over processes where that pays.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from engine.errors import InputError
 from simulator.backends import Fidelity, simulate
+from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
+from simulator.progress import tell_line
 from simulator.results import Result
 from simulator.results.measuring import measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Scenario, dump, loads
-from simulator.spawning import process_pool
+from simulator.spawning import cores, end_pool, process_pool
 
 __all__ = [
-    "CONFIDENCE",
+    "MOST_REPLICATIONS",
     "NONE_IS_0",
-    "Interval",
+    "Budget",
+    "Precision",
     "Replication",
     "Replicator",
-    "interval_of",
     "intervals",
     "line_of",
+    "next_count",
+    "reached_by",
+    "replicate_to",
     "replication_of",
     "replicator",
 ]
 
-CONFIDENCE: Final = 0.95
+MOST_REPLICATIONS: Final = 1_000
+"""Runs that a precision may take unless told."""
 NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
 """Beginnings of the metrics that a run keeps only where there is some: one that lacks it had 0."""
 _WORTH_S: Final = 6.0
 """Work that is shorter than this is done before other processes have started."""
-
-
-class Interval(NamedTuple):
-    """A mean, and what it lies between with `CONFIDENCE`; both ends are NaN for a single value.
-
-    values: how many values it is made of.
-    """
-
-    mean: float
-    low: float
-    high: float
-    values: int
+_FIRST: Final = 5
+"""Runs before the first look at a precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +63,26 @@ class Replication:
     line: dict[str, float]
 
 
-def interval_of(values: Sequence[float]) -> Interval:
-    """Return Student's t interval of the mean of `values`; NaN values are left out.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What replications may take: runs, and seconds where they are bounded."""
 
-    >>> interval_of([1.0, 2.0, 3.0]).mean
-    2.0
+    most_replications: int = MOST_REPLICATIONS
+    most_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How narrow the shares' intervals were asked to be, and what came of it.
+
+    looks: how often the intervals were looked at. needed: about how many runs would do where these
+    did not; None where they did, or where no number is known.
     """
-    known = [value for value in values if not math.isnan(value)]
-    count = len(known)
-    nan = float("nan")
-    if count == 0:
-        return Interval(nan, nan, nan, 0)
-    mean = math.fsum(known) / count
-    if count == 1:
-        return Interval(mean, nan, nan, 1)
-    deviation = float(np.std(known, ddof=1))
-    if deviation == 0.0 or max(known) == min(known):
-        return Interval(mean, mean, mean, count)
-    from scipy import stats  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)) * deviation / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half, count)
+    asked: float
+    reached: bool
+    looks: int
+    needed: int | None = None
 
 
 def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
@@ -110,23 +103,39 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
             if clause["blocked_ns"]:
                 line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
     for threshold in scenario.thresholds if scenario is not None else ():
-        line[subject_of(threshold.that)] = measure_condition(result, threshold.that)
+        subject = subject_of(threshold.that)
+        if subject not in line:
+            line[subject] = measure_condition(result, threshold.that)
     return line
 
 
-def intervals(replications: Sequence[Replication]) -> dict[str, Interval]:
-    """Return metric → interval over replications; one that a replication lacks counts as 0."""
+def intervals(
+    replications: Sequence[Replication], *, exact: bool = False, error: float = 1 - CONFIDENCE
+) -> dict[str, Interval]:
+    """Return metric → interval over replications; one that a replication lacks counts as 0.
+
+    exact: the scenario draws nothing at random. error: how often an interval of a metric without
+    bounds may miss; those of shares may be looked at as often as one likes.
+    """
     names = dict.fromkeys(name for each in replications for name in each.line)
     return {
-        name: interval_of([each.line.get(name, 0.0) for each in replications]) for name in names
+        name: interval_of(
+            [each.line.get(name, 0.0) for each in replications],
+            name,
+            exact=exact,
+            error=1 - CONFIDENCE if is_share(name) else error,
+        )
+        for name in names
     }
 
 
 class Replicator:
-    """Plays scenarios under many seeds, on all local cores where that pays."""
+    """Plays scenarios under many seeds, on all cores where that pays."""
 
-    def __init__(self, executor: Callable[[], ProcessPoolExecutor]) -> None:
-        self._executor = executor
+    def __init__(self, processes: Callable[[], Executor], threads: Callable[[], Executor]) -> None:
+        self._processes = processes
+        self._threads = threads
+        self.stopped = threading.Event()
 
     def play(
         self,
@@ -141,47 +150,162 @@ class Replicator:
         """Return one replication a seed, in order. `told` hears how many are done."""
         if not seeds:
             raise InputError("replications = 0 must be at least 1")
+        done: list[Replication] = []
+
+        def take(replication: Replication) -> None:
+            done.append(replication)
+            if told is not None:
+                told(len(done))
+
+        if fidelity == "compiled":
+            self._compiled(scenario, seeds, warm_up_ns, check, take)
+            return done
         text = dump(scenario, absolute=True)
         jobs = [(text, seed, fidelity, warm_up_ns, check) for seed in seeds]
-        if fidelity == "compiled":
-            from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-            # Once and here: workers that find nothing compiled would all compile the same.
-            warm_up(lambda line: print(f"simulator: {line}", file=sys.stderr, flush=True))  # noqa: T201 # reason: a minute of silence would look like a hang
         began_s = time.perf_counter()
-        done = [_play_one(*jobs[0])]
-        if told is not None:
-            told(1)
+        take(_play_one(*jobs[0]))
         work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
             # A worker that dies takes its pool with it; what is missing is then played here.
             with suppress(BrokenProcessPool):
-                for replication in self._executor().map(_play_one, *zip(*jobs[1:], strict=True)):
-                    done.append(replication)
-                    if told is not None:
-                        told(len(done))
+                for replication in self._processes().map(_play_one, *zip(*jobs[1:], strict=True)):
+                    take(replication)
         for job in jobs[len(done) :]:
-            done.append(_play_one(*job))
-            if told is not None:
-                told(len(done))
+            take(_play_one(*job))
         return done
+
+    def _compiled(
+        self,
+        scenario: Scenario,
+        seeds: Sequence[int],
+        warm_up_ns: int | None,
+        check: bool,  # noqa: FBT001 # reason: one of a run's flags
+        take: Callable[[Replication], None],
+    ) -> None:
+        from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        warm_up(tell_line)
+
+        def go_on(_now_ns: int) -> None:
+            if self.stopped.is_set():
+                raise _StoppedError
+
+        def play(seed: int) -> Replication:
+            result = simulate(
+                scenario,
+                seed=seed,
+                fidelity="compiled",
+                warm_up_ns=warm_up_ns,
+                check=check,
+                progress=go_on,
+            )
+            return replication_of(result, scenario)
+
+        if len(seeds) == 1:
+            take(play(seeds[0]))
+            return
+        waiting: list[Future[Replication]] = [self._threads().submit(play, seed) for seed in seeds]
+        for future in waiting:
+            take(future.result())
+
+
+class _StoppedError(Exception):
+    """Nobody waits for this run any more."""
 
 
 @contextmanager
 def replicator() -> Iterator[Replicator]:
-    """Hand over a replicator; the processes that it may have started end with the block."""
-    started: list[ProcessPoolExecutor] = []
+    """Hand over a replicator; what it may have started ends with the block, at once if it fails."""
+    pools: list[Executor] = []
 
-    def executor() -> ProcessPoolExecutor:
-        if not started:
-            started.append(process_pool())
-        return started[0]
+    def processes() -> Executor:
+        for pool in pools:
+            if not isinstance(pool, ThreadPoolExecutor):
+                return pool
+        pools.append(process_pool())
+        return pools[-1]
 
+    def threads() -> Executor:
+        for pool in pools:
+            if isinstance(pool, ThreadPoolExecutor):
+                return pool
+        pools.append(ThreadPoolExecutor(cores(), thread_name_prefix="replication"))
+        return pools[-1]
+
+    found = Replicator(processes, threads)
     try:
-        yield Replicator(executor)
+        yield found
     finally:
-        for each in started:
-            each.shutdown(cancel_futures=True)
+        found.stopped.set()
+        for pool in pools:
+            if isinstance(pool, ThreadPoolExecutor):
+                pool.shutdown(cancel_futures=True)
+            else:
+                end_pool(pool)  # type: ignore[arg-type] # reason: the other kind of pool
+
+
+def replicate_to(  # noqa: PLR0913 # reason: what a run is told
+    precision: float,
+    player: Replicator,
+    scenario: Scenario,
+    seed: int,
+    *,
+    fidelity: Fidelity,
+    warm_up_ns: int | None = None,
+    check: bool = True,
+    first: int | None = None,
+    budget: Budget | None = None,
+    exact: bool = False,
+    told: Callable[[Sequence[Replication], Precision], None] | None = None,
+) -> tuple[list[Replication], Precision]:
+    """Replicate until no share's interval is wider than ± `precision`, or the budget is spent.
+
+    told: hears the runs so far and what they make of the precision, look by look.
+    """
+    budget = budget or Budget()
+    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
+    runs: list[Replication] = []
+    looks = 0
+    count = min(first or _FIRST, budget.most_replications)
+    while True:
+        seeds = range(seed + len(runs), seed + count)
+        runs += player.play(scenario, seeds, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
+        looks += 1
+        shares = {
+            name: [run.line.get(name, 0.0) for run in runs]
+            for name in runs[0].line
+            if is_share(name)
+        }
+        found = reached_by(shares, precision, looks, exact=exact)
+        if told is not None:
+            told(runs, found)
+        if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
+            return runs, found
+        count = next_count(count, found.needed, budget)
+
+
+def next_count(count: int, needed: int | None, budget: Budget) -> int:
+    """Return after how many runs to look again: about when it may be enough."""
+    aim = 2 * count if needed is None else min(2 * count, needed)
+    return min(budget.most_replications, max(aim, count + max(2, count // 8)))
+
+
+def reached_by(
+    shares: Mapping[str, Sequence[float]],
+    precision: float,
+    looks: int,
+    *,
+    exact: bool = False,
+    difference: bool = False,
+) -> Precision:
+    """Return what these shares' values make of a precision; shares without any value are let be."""
+    needed: list[int | None] = []
+    for name, values in shares.items():
+        found = interval_of(values, name, exact=exact, difference=difference)
+        if found.runs and found.half_width > precision:
+            needed.append(runs_for_precision(values, name, precision, difference=difference))
+    most = None if None in needed else max((n for n in needed if n is not None), default=None)
+    return Precision(precision, not needed, looks, most)
 
 
 def _play_one(

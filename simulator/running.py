@@ -5,9 +5,10 @@ What it is not: how a scenario is played (`simulator.backends`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -18,25 +19,46 @@ from simulator.arguments import (
     FOLDER,
     Rule,
     instance,
+    is_number,
     one_of,
     optional,
     takes,
     whole,
 )
 from simulator.backends import FIDELITIES, SEED, Fidelity, seed_in_force, simulate
+from simulator.intervals import (
+    CONFIDENCE,
+    Interval,
+    Verdict,
+    judged,
+    runs_for_verdict,
+    spent,
+)
 from simulator.progress import Progress, in_notebook, progress_bar
-from simulator.replicating import CONFIDENCE, Replication, intervals, replication_of, replicator
+from simulator.replicating import (
+    MOST_REPLICATIONS,
+    Budget,
+    Precision,
+    Replication,
+    intervals,
+    replicate_to,
+    replication_of,
+    replicator,
+)
 from simulator.results import Result, check_out, out_folder
 from simulator.results.choosing import COLUMNS, columns_to_keep, refuse_missing
 from simulator.results.measuring import columns_of, measure_condition, subject_of
 from simulator.scenario import Scenario, dump, load, loads
+from simulator.scenario.chance import draws_at_random
 
 __all__ = [
+    "MOST_TIME",
+    "PRECISION",
     "SCENARIO",
     "ScenarioLike",
     "ThresholdLine",
+    "budget_of",
     "judge",
-    "judge_lines",
     "resolve",
     "run",
     "run_once",
@@ -52,6 +74,14 @@ _SCENARIO_FILE: Final = instance(
 SCENARIO: Final = Rule(
     _SCENARIO_FILE.words, lambda value: _is_toml(value) or _SCENARIO_FILE.holds(value)
 )
+PRECISION: Final = optional(
+    Rule(
+        "above 0 and below 0.5, half the width of a share's interval, such as 0.005",
+        lambda value: is_number(value) and 0 < value < 0.5,
+        float,
+    )
+)
+MOST_TIME: Final = optional(DURATION, "no bound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +111,10 @@ def _is_toml(given: object) -> bool:
     fidelity=one_of(FIDELITIES),
     seed=SEED,
     warm_up=optional(DURATION, "the scenario's"),
-    replications=whole(1),
+    replications=optional(whole(1)),
+    precision=PRECISION,
+    most_replications=optional(whole(1)),
+    most_time=MOST_TIME,
     check=FLAG,
     out=optional(FOLDER, "rows in memory"),
     columns=COLUMNS,
@@ -94,7 +127,10 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     fidelity: Fidelity = "engine",
     seed: int | None = None,
     warm_up: str | int | None = None,
-    replications: int = 1,
+    replications: int | None = None,
+    precision: float | None = None,
+    most_replications: int | None = None,
+    most_time: str | int | None = None,
     check: bool = True,
     out: str | Path | None = None,
     columns: str | Sequence[str] | None = None,
@@ -109,6 +145,9 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     seed: the scenario's unless given. warm_up: ns, or a text such as `"1m"`; results leave it out.
     replications: runs, under seeds that count up; rows are the first one's, and
         `Result.replications` has the intervals of the metrics over all of them.
+    precision: replicate until the interval of every refused share, and of every other share that a
+        threshold is about, is at most ± this wide; at most `most_replications` (1000) and
+        `most_time`, in ns or a text such as `"5m"`. replications: then the runs before it looks.
     check: run the invariant checkers. out: a folder for the rows, the summary and the report;
         without it the rows stay in memory. force: replace what an earlier run left there.
     columns: those of the rows that the folder's file keeps, as names or a text with commas; all
@@ -123,6 +162,7 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
     (True, ())
     """
     assert not isinstance(warm_up, str), "a text was read already"
+    assert not isinstance(most_time, str), "a text was read already"
     if force and out is None:
         raise InputError("force = True must go with out, a folder; without one nothing is replaced")
     found = resolve(scenario)
@@ -131,6 +171,8 @@ def run(  # noqa: PLR0913 # reason: what a command has as flags
         return run_replicated(
             found,
             replications,
+            precision=precision,
+            budget=budget_of(precision, replications, most_replications, most_time),
             fidelity=fidelity,
             seed=seed,
             warm_up_ns=warm_up,
@@ -191,11 +233,36 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
     return result
 
 
+def budget_of(
+    precision: float | None,
+    replications: int | None,
+    most_replications: int | None,
+    most_time_ns: int | None,
+) -> Budget:
+    """Return what replications may take. Raises `InputError` for bounds that contradict."""
+    if precision is None:
+        for name, value in (("most_replications", most_replications), ("most_time", most_time_ns)):
+            if value is not None:
+                raise InputError(f"{name} = {value} must go with precision; leave it out")
+    if most_time_ns is not None and most_time_ns <= 0:
+        raise InputError(f"most_time = {most_time_ns} ns must be above 0; take more")
+    most = max(MOST_REPLICATIONS, replications or 1)
+    if most_replications is not None:
+        most = most_replications
+    if most < (replications or 1):
+        raise InputError(
+            f"most_replications = {most} must be at least replications, {replications}; take more"
+        )
+    return Budget(most, None if most_time_ns is None else most_time_ns / 1e9)
+
+
 def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     scenario: Scenario,
-    replications: int,
+    replications: int | None,
     *,
     fidelity: Fidelity,
+    precision: float | None = None,
+    budget: Budget | None = None,
     seed: int | None = None,
     warm_up_ns: int | None = None,
     check: bool = True,
@@ -204,13 +271,16 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     force: bool = False,
     progress: Progress | None = None,
     told: Callable[[int], None] | None = None,
+    told_of_precision: Callable[[Sequence[Replication], Precision], None] | None = None,
     command: Sequence[str] | None = None,
 ) -> Result:
     """Play a scenario under several seeds; the rows and files are those of the first.
 
     told: hears how many of the runs after the first are done. command: what repeats this run.
     """
-    if replications > 1 and columns is not None:
+    several = precision is not None or (replications or 1) > 1
+    flags: Any = {"fidelity": fidelity, "warm_up_ns": warm_up_ns, "check": check}
+    if several and columns is not None:
         raise InputError(
             f"columns = {','.join(columns)} must be left out with replications; intervals are of"
             " metrics that need every column"
@@ -218,42 +288,52 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     if out is not None:
         check_out(out, force=force)
     seed = seed_in_force(scenario, seed)
+    exact = not draws_at_random(scenario)
     others: list[Replication] = []
-    if replications > 1:
-        with replicator() as player:
-            others = player.play(
+    reached: Precision | None = None
+    with replicator() as player:
+        if precision is not None:
+            found, reached = replicate_to(
+                precision,
+                player,
                 scenario,
-                range(seed + 1, seed + replications),
-                fidelity=fidelity,
-                warm_up_ns=warm_up_ns,
-                check=check,
-                told=told,
+                seed,
+                first=replications,
+                budget=budget,
+                exact=exact,
+                told=told_of_precision,
+                **flags,
             )
+            others = found[1:]
+        elif several:
+            seeds = range(seed + 1, seed + (replications or 1))
+            others = player.play(scenario, seeds, told=told, **flags)
 
     def extra(result: Result) -> dict[str, Any]:
-        found: dict[str, Any] = {} if command is None else {"command": list(command)}
-        if others:
+        added: dict[str, Any] = {} if command is None else {"command": list(command)}
+        if several:
             runs = [replication_of(result, scenario), *others]
-            found["replications"] = _replications(scenario, runs)
-        return found
+            added["replications"] = _replications(scenario, runs, reached, exact=exact)
+        return added
 
     return run_once(
         scenario,
-        fidelity=fidelity,
         seed=seed,
-        warm_up_ns=warm_up_ns,
-        check=check,
         out=out,
         columns=columns,
         force=force,
         progress=progress,
         extra=extra,
+        **flags,
     )
 
 
-def _replications(scenario: Scenario, runs: Sequence[Replication]) -> dict[str, Any]:
-    spread = intervals(runs)
-    means = {name: each.mean for name, each in spread.items()}
+def _replications(
+    scenario: Scenario, runs: Sequence[Replication], reached: Precision | None, *, exact: bool
+) -> dict[str, Any]:
+    """Return what a summary says of replications: each run's line, intervals, thresholds."""
+    error = 1 - CONFIDENCE if reached is None else spent(reached.looks)
+    spread = intervals(runs, exact=exact, error=error)
     return {
         "confidence": CONFIDENCE,
         "faults": sum(each.faults for each in runs),
@@ -266,12 +346,36 @@ def _replications(scenario: Scenario, runs: Sequence[Replication]) -> dict[str, 
             }
             for each in runs
         ],
-        "intervals": {
-            name: {"mean": _plain(i.mean), "low": _plain(i.low), "high": _plain(i.high)}
-            for name, i in spread.items()
-        },
-        "thresholds": _judged(judge_lines(scenario, means)),
+        "intervals": {name: _interval_plain(each) for name, each in spread.items()},
+        "thresholds": _judged_by_intervals(scenario, runs, spread),
+        **({} if reached is None else {"precision": asdict(reached)}),
     }
+
+
+def _interval_plain(interval: Interval) -> dict[str, Any]:
+    found = interval._asdict()
+    return found | {name: _plain(found[name]) for name in ("mean", "low", "high")}
+
+
+def _judged_by_intervals(
+    scenario: Scenario, runs: Sequence[Replication], spread: Mapping[str, Interval]
+) -> list[dict[str, Any]]:
+    """Return a line a threshold: the interval of what it is about, and its verdict.
+
+    needed: about how many runs would decide one that is not decided; None where none is known.
+    """
+    lines = []
+    for threshold in scenario.thresholds:
+        name = subject_of(threshold.that)
+        verdict: Verdict = judged(threshold.that, spread[name])
+        needed = None
+        if verdict == "not decided":
+            needed = runs_for_verdict([run.line[name] for run in runs], threshold.that)
+        lines.append(
+            {"that": str(threshold.that), "subject": name, "verdict": verdict, "needed": needed}
+            | _interval_plain(spread[name])
+        )
+    return lines
 
 
 def _judged(lines: Sequence[ThresholdLine]) -> list[dict[str, Any]]:
@@ -279,26 +383,14 @@ def _judged(lines: Sequence[ThresholdLine]) -> list[dict[str, Any]]:
 
 
 def judge(scenario: Scenario, result: Result) -> list[ThresholdLine]:
-    """Return what became of the scenario's thresholds in a run."""
-    values = {
-        subject_of(threshold.that): measure_condition(result, threshold.that)
-        for threshold in scenario.thresholds
-    }
-    return judge_lines(scenario, values)
-
-
-def judge_lines(scenario: Scenario, values: Mapping[str, float]) -> list[ThresholdLine]:
-    """Return what becomes of the thresholds where what they are about has these values."""
-    return [
-        ThresholdLine(
-            str(threshold.that),
-            values[subject_of(threshold.that)],
-            threshold.that.holds(values[subject_of(threshold.that)]),
-        )
-        for threshold in scenario.thresholds
-    ]
+    """Return what became of the scenario's thresholds in this one run."""
+    lines = []
+    for threshold in scenario.thresholds:
+        value = measure_condition(result, threshold.that)
+        lines.append(ThresholdLine(str(threshold.that), value, threshold.that.holds(value)))
+    return lines
 
 
 def _plain(value: float) -> float | None:
-    """Return a value as JSON has it: NaN is null."""
-    return None if value != value else value  # noqa: PLR0124 # reason: NaN alone differs from itself
+    """Return a value as JSON has it: NaN and the infinite are null."""
+    return value if math.isfinite(value) else None

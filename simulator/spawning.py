@@ -1,22 +1,68 @@
 """Processes that end with the one that started them, however that one came to its end.
 
-A pool's own processes wait for work for ever where whoever would hand it out was killed.
+They never load the program that started them: a script without a main guard, or one that came
+through a pipe, can start them too. A pool's own processes wait for work for ever where whoever
+would hand it out was killed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
-from threading import Thread
+from multiprocessing.context import SpawnContext, SpawnProcess
+from threading import Lock, Thread
+from types import ModuleType
+from typing import Any, ClassVar
 
-__all__ = ["process_pool"]
+__all__ = ["cores", "end_pool", "process_pool"]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def process_pool(count: int | None = None) -> ProcessPoolExecutor:
     """Return a pool of fresh processes, as many as there are cores unless told."""
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
+    return ProcessPoolExecutor(count or cores(), mp_context=_Context(), initializer=_begin)
+
+
+def end_pool(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes at once; what is under way is lost."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+class _Process(SpawnProcess):
+    """A fresh process that is told of no main module, so that it loads none."""
+
+    _starting: ClassVar[Lock] = Lock()
+
+    def start(self) -> None:
+        """Start it. What it is sent of this process names an empty main module meanwhile."""
+        with self._starting:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process: ClassVar[Any] = _Process
+
+    def get_context(self, method: str | None = None) -> Any:  # noqa: ANN401 # reason: multiprocessing's own signature
+        """Return this context, so that a pool does not fall back to another one."""
+        return self if method is None else get_context(method)
 
 
 def _begin() -> None:

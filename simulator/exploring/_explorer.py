@@ -7,7 +7,6 @@ show them. What a knob does is what `with_value` does, so a picture is a run lik
 from __future__ import annotations
 
 import html
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -19,6 +18,7 @@ from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.backends import simulate
 from simulator.backends.compiled import cannot_play, warm_up
 from simulator.exploring._picture import picture
+from simulator.progress import tell_line
 from simulator.results import Result
 from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Scenario, limits_of, profile_of, with_value
@@ -63,7 +63,7 @@ class Explorer:
     def __init__(self, scenario: Scenario) -> None:
         if reason := cannot_play(scenario):
             raise InputError(f"explore is compiled, limits alone, and {reason}; use run")
-        warm_up(_tell)
+        warm_up(tell_line)
         self.scenario = scenario
         self.algorithm: Algorithm = profile_of(scenario).limits.algorithm
         base = self.play()
@@ -175,7 +175,3 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
         control.observe(follow, names="value")
     pictures = widgets.VBox([drawn, widgets.HTML(value=explorer.static)])
     return widgets.HBox([widgets.VBox([*sliders.values(), algorithm]), pictures])
-
-
-def _tell(text: str) -> None:
-    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: silence would look like a hang

@@ -7,7 +7,6 @@ from block to block.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from engine.limits import LimitTable
 from engine.limits.compiled import Columns, CompiledLimiter
 from engine.profile import Profile
+from simulator.progress import tell_line
 from simulator.replaying._arrivals import Arrivals
 from simulator.replaying._deciding import Decisions, Progress, Told, limit_subject
 
@@ -30,7 +30,7 @@ def decide_at_once(
     block_rows: int,
 ) -> Iterator[Decisions]:
     """Put every arrival to the limits, in order. Raises `InputError` as `CompiledLimiter` does."""
-    limiter = CompiledLimiter({"Default": limits}, profile.limits, tell=_tell)
+    limiter = CompiledLimiter({"Default": limits}, profile.limits, tell=tell_line)
     columns = _numbers(arrivals, limiter)
     told = Told()
     numbers: dict[int, int] = {0: 0}
@@ -63,7 +63,3 @@ def _numbers(arrivals: Arrivals, limiter: CompiledLimiter) -> np.ndarray[Any, np
     number, one_of_each = parties.kinds()
     kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
     return np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
-
-
-def _tell(text: str) -> None:
-    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: silence would look like a hang

@@ -31,6 +31,7 @@ __all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
 
 SUMMARY_FILE: Final = "summary.json"
 RESOLVED_FILE: Final = "scenario.resolved.toml"
+_INTERVAL_COLUMNS: Final = ["mean", "low", "high", "runs", "method", "confidence"]
 _BATCH_ROWS: Final = 1 << 17
 
 
@@ -131,11 +132,14 @@ class Result:
 
     @property
     def replications(self) -> pd.DataFrame:
-        """A line a metric: mean, and the interval over replications; empty for a single run."""
+        """A line a metric: mean, its interval over replications, and how that is made.
+
+        Empty for a single run.
+        """
         import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
         found = self.summary.get("replications", {}).get("intervals", {})
-        return pd.DataFrame.from_dict(found, orient="index", columns=["mean", "low", "high"])
+        return pd.DataFrame.from_dict(found, orient="index", columns=_INTERVAL_COLUMNS)
 
     @takes(by=BY, bin=optional(DURATION), where=optional(WHERE))
     def metrics(

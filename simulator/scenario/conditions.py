@@ -29,25 +29,38 @@ __all__ = [
 
 
 class Metric(NamedTuple):
-    """A metric of a run: the column of `simulator.results.metrics` that has it, and what it is."""
+    """A metric of a run: the column of `simulator.results.metrics` that has it, and what it is.
+
+    least, most: its range. is_normal: whether it adds up so many independent parts that Student's t
+    covers its mean; the others may be skewed.
+    """
 
     column: str
     meaning: str
     is_duration: bool = False
+    least: float = 0.0
+    most: float = math.inf
+    is_normal: bool = False
 
 
 _PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
 
 METRICS: Final[dict[str, Metric]] = {
-    "offered": Metric("offered", "attempts"),
-    "admitted": Metric("admitted", "attempts let in, at once or after a delay"),
+    "offered": Metric("offered", "attempts", is_normal=True),
+    "admitted": Metric("admitted", "attempts let in, at once or after a delay", is_normal=True),
     "delayed": Metric("delayed", "attempts let in after a delay, among the admitted"),
     "refused": Metric("refused", "attempts refused, by a rate or by a block"),
     "blocked": Metric("blocked", "attempts refused by a block, among the refused"),
-    "refused_share": Metric("refused_share", "refused / offered"),
-    "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
-    "attempts_per_success": Metric("attempts_per_success", "offered attempts a good answer"),
-    "fairness": Metric("fairness", "Jain's index of what each client had admitted; 1 = even"),
+    "refused_share": Metric("refused_share", "refused / offered", most=1.0),
+    "goodput_per_s": Metric(
+        "goodput_per_s", "attempts a second answered without an error", is_normal=True
+    ),
+    "attempts_per_success": Metric(
+        "attempts_per_success", "offered attempts a good answer", least=1.0
+    ),
+    "fairness": Metric(
+        "fairness", "Jain's index of what each client had admitted; 1 = even", most=1.0
+    ),
     "blocked_time": Metric("blocked_ns", "time for which blocked counters let nobody in", True),
     "first_refusal": Metric(
         "first_refusal_ns", "time of the first refusal, since the warm-up", True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -15,6 +14,7 @@ import pandas as pd
 from engine.errors import InputError
 from simulator.arguments import FOLDER, FUNCTION, TEXT, one_of, optional, takes, whole
 from simulator.backends import FIDELITIES, SEED, Fidelity, seed_in_force
+from simulator.progress import tell_line
 from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
@@ -95,7 +95,7 @@ def _play(  # reason: the parts of a sweep under way
     if left[0].fidelity == "compiled":
         from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        warm_up(_tell)  # here, so that workers find it compiled
+        warm_up(tell_line)  # here, so that workers find it compiled
     with closing(workers_of(scheduler, workers)) as hands:
         play = partial(_play_into, folder.absolute()) if hands.here else play_task
         for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
@@ -160,7 +160,3 @@ def _spec(  # reason: all that makes a sweep this one
         "seed": seed,
         "fidelity": fidelity,
     }
-
-
-def _tell(text: str) -> None:
-    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: silence would look like a hang

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -23,6 +22,7 @@ from simulator.backends.compiled.layout import Sim, linked, longer
 from simulator.backends.compiled.loop import JIT, play
 from simulator.backends.compiled.planning import Plan
 from simulator.backends.compiled.planning_outside import is_job, proxy_of, upload_subject
+from simulator.progress import tell_line
 from simulator.results import RunBook
 from simulator.results.recorder import CHUNK_ROWS
 from simulator.results.rows import Subject
@@ -343,7 +343,7 @@ def simulate_compiled(  # reason: what a run is told
     progress: Callable[[int], None] | None = None,
 ) -> None:
     """Play a scenario and write every row to `book`."""
-    warm_up(_tell)
+    warm_up(tell_line)
     from_ns = book.header.warm_up_ns
     run = CompiledRun(scenario, population, tables, profile, seed, from_ns=from_ns)
     write_rows(run, book, population, progress)
@@ -365,7 +365,3 @@ def write_rows(
     writer.finish()
     if progress is not None:
         progress(duration_ns)
-
-
-def _tell(text: str) -> None:
-    print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: a minute of silence would look like a hang

@@ -147,7 +147,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
             SIM.run,
             (
                 "run: missing a required argument: 'scenario'; its parameters are scenario,"
-                " fidelity, seed, warm_up, replications, check, out, columns, force, progress"
+                " fidelity, seed, warm_up, replications, precision, most_replications, most_time,"
+                " check, out, columns, force, progress"
             ),
         ),
         (

@@ -24,6 +24,7 @@ __all__ = [
     "Job",
     "JobResult",
     "JobStatus",
+    "KeptAnswer",
     "Key",
     "LogEntry",
     "Proxy",
@@ -150,6 +151,22 @@ class Intent:
     until_ns: int
     sealed_data: bytes = field(repr=False)
     mask: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """The answer to a POST with an `Idempotency-Key`, kept until `until_ns` (D-IDEMPOTENCY).
+
+    id and body_hash are keyed hashes: of who asked, where and with which key, and of the body.
+    """
+
+    id: str
+    tenant_id: str
+    body_hash: bytes = field(repr=False)
+    status: int
+    sealed_answer: bytes = field(repr=False)
+    created_at_ns: int
+    until_ns: int
 
 
 class LogEntry(Struct, frozen=True, gc=False):

@@ -264,6 +264,15 @@ class HttpProfile(_Section):
     target_limit: int = _choice(
         16_384, "D-SIZE", "characters of path and query; 414 above", minimum=256
     )
+    idempotency: Literal["keep", "ignore"] = _choice(
+        "keep",
+        "D-IDEMPOTENCY",
+        "Idempotency-Key on POSTs that create: the first answer comes again",
+        readings=("ignore",),
+    )
+    idempotency_kept_ns: int = _choice(
+        24 * 3_600 * SECOND_NS, "D-IDEMPOTENCY", "first answers are kept so long", minimum=1
+    )
     ipv6_prefix_bits: Literal[128, 64] = _choice(
         128, "D-IP", "IPv6 clients are told apart by this prefix", readings=(64,)
     )

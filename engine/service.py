@@ -34,6 +34,7 @@ from engine.resources.authentication import unauthenticated
 from engine.resources.bodies import PARSED, header_value, read_body, receive
 from engine.resources.context import Context
 from engine.resources.fields import rate_fields
+from engine.resources.idempotency import asks_once, first_answer, once
 from engine.resources.identification import Identification, Identifier
 from engine.resources.operation import Operation
 from engine.resources.operator import Operator, check_tables
@@ -302,9 +303,15 @@ class Engine(Operator):
         run = operation.run
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
+        store = self.services.store
+        if context.request.headers is not None and asks_once(operation, context):
+            with store.transaction(write=False):
+                kept = first_answer(context)
+            if kept is not None:
+                return kept
+            run = partial(once, operation)
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
-        store = self.services.store
         store.begin()  # by hand: a block would cost every request four calls more
         try:
             response = run(context)

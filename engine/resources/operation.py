@@ -71,5 +71,10 @@ class Operation:
     reads_body: bool = False
     success_status: int = 200
 
+    @property
+    def creates(self) -> bool:
+        """Whether it is a POST that creates, which may ask to create once (D-IDEMPOTENCY)."""
+        return self.method == "POST" and (self.permission or "").endswith(":create")
+
     def __post_init__(self) -> None:
         assert (self.run is None) != (self.run_async is None), "one way to answer"

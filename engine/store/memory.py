@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
-from engine.model import Intent, Job, JobResult, Key, LogEntry, Proxy, Tenant, Token
+from engine.model import Intent, Job, JobResult, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.catalogue import Catalogue
 from engine.store.catalogue import Key as Place
@@ -55,6 +55,10 @@ def _page(
             return []
         place = (at_ns, record_id)
     return shelf.page(unions, accepts, after=place, size=size)
+
+
+_UNASKED = frozenset({Intent, Job, JobResult, KeptAnswer})
+"""Records that no request looks up to know who asks."""
 
 
 class MemoryStore:
@@ -188,9 +192,9 @@ class MemoryStore:
 
     def _set(self, kind: type, record_id: str, new: Document | None) -> Document | None:
         """Put `new`, or nothing, in the place of a record, which is returned."""
-        if isinstance(new, Intent):
+        if isinstance(new, Intent | KeptAnswer):
             heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
-        elif kind is not Intent and kind is not Job and kind is not JobResult:
+        elif kind not in _UNASKED:
             self._version += 1  # before the change, so that nobody takes the new for the old
         return self._documents.swap(kind, record_id, new)
 
@@ -315,7 +319,7 @@ class MemoryStore:
 
     # retention
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest cvc or intent deadline."""
+        """Return the earliest deadline of a cvc, an intent or a kept answer."""
         deadlines = self._deadlines
         with self._lock:
             while deadlines:
@@ -347,15 +351,23 @@ class MemoryStore:
                 old = self._tokens[tenant_id].swap(without_cvc(token))
                 undo.append((self._swap_token, old))
             else:
-                undo.append((self._set, Intent, record_id, self._set(Intent, record_id, None)))
+                kind = type(self._due(record_id))
+                undo.append((self._set, kind, record_id, self._set(kind, record_id, None)))
         return erased
 
     def _is_due_at(self, until_ns: int, tenant_id: str, record_id: str) -> bool:
         if tenant_id:
             token = self._tokens[tenant_id].records.get(record_id)
             return token is not None and token.cvc_until_ns == until_ns
-        intent = self._documents.get(Intent, record_id)
-        return isinstance(intent, Intent) and intent.until_ns == until_ns
+        record = self._due(record_id)
+        return record is not None and record.until_ns == until_ns
+
+    def _due(self, record_id: str) -> Intent | KeptAnswer | None:
+        """Return the record of an id that has a deadline; no two kinds share an id."""
+        found = self._documents.get(Intent, record_id)
+        if found is None:
+            found = self._documents.get(KeptAnswer, record_id)
+        return cast("Intent | KeptAnswer | None", found)
 
     # secrets
     def secret(self, name: str) -> bytes | None:

@@ -23,6 +23,7 @@ from engine.model import (
     Intent,
     Job,
     JobResult,
+    KeptAnswer,
     Key,
     LogEntry,
     Proxy,
@@ -35,11 +36,32 @@ from engine.store.retention import WithoutCvc, bare
 __all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter", "cursor", "cursor_place"]
 
 Document: TypeAlias = (
-    Tenant | Application | Key | EncryptionKey | Reactor | Proxy | Job | JobResult | Intent
+    Tenant
+    | Application
+    | Key
+    | EncryptionKey
+    | Reactor
+    | Proxy
+    | Job
+    | JobResult
+    | Intent
+    | KeptAnswer
 )
 """Records kept whole, looked up by id, and few enough to be listed by tenant."""
 
-D = TypeVar("D", Tenant, Application, Key, EncryptionKey, Reactor, Proxy, Job, JobResult, Intent)
+D = TypeVar(
+    "D",
+    Tenant,
+    Application,
+    Key,
+    EncryptionKey,
+    Reactor,
+    Proxy,
+    Job,
+    JobResult,
+    Intent,
+    KeptAnswer,
+)
 
 Cursor: TypeAlias = str
 """The last record of a page: its id, or better what `cursor` gives; the next page starts after.
@@ -176,8 +198,8 @@ class Store(Protocol):
         """Return a number that has moved when a document has changed since; None in doubt.
 
         Equal numbers say that the documents are as they were, those that are never looked up by
-        every request (intents, jobs and their results) apart. May be called outside of a
-        transaction too: it is asked in every request.
+        every request (intents, jobs and their results, kept answers) apart. May be called outside
+        of a transaction too: it is asked in every request.
         """
         ...
 
@@ -237,7 +259,7 @@ class Store(Protocol):
 
     # retention
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest cvc or intent deadline, None when there is none. O(1) or O(log n).
+        """Return the earliest deadline of a cvc, an intent or a kept answer. O(1) or O(log n).
 
         May be called outside of a transaction too.
         """
@@ -251,7 +273,7 @@ class Store(Protocol):
         ...
 
     def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
-        """Erase every cvc and intent whose deadline is at or before `now_ns`; returns how many.
+        """Erase every cvc, intent and kept answer due by `now_ns`; returns how many.
 
         without_cvc: what a token is then; it may be asked only where an expression names the cvc.
         """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from engine.errors import wrong_type
-from engine.model import Intent, Key, LogEntry, Proxy, Tenant, Token
+from engine.model import Intent, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
 from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter
 from engine.store.retention import WithoutCvc, bare
@@ -121,7 +121,7 @@ class SqliteStore:
     def put(self, record: Document) -> None:
         """Insert or replace the record."""
         self._check_writes()
-        if isinstance(record, Intent):
+        if isinstance(record, Intent | KeptAnswer):
             self._knows_deadline = False
         self._documents.put(record)
 
@@ -133,7 +133,7 @@ class SqliteStore:
     def delete(self, kind: type[D], record_id: str) -> bool:
         """Remove the record, overwriting what it held."""
         self._check_writes()
-        if kind is Intent:
+        if kind in {Intent, KeptAnswer}:
             self._knows_deadline = False
         return self._documents.delete(kind, record_id)
 
@@ -233,7 +233,7 @@ class SqliteStore:
 
     # retention
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest cvc or intent deadline, of this process's or another's writing."""
+        """Return the earliest deadline, of this process's or another's writing."""
         with self._session.lock:
             if not self._session.is_open:
                 if self._knows_deadline and self._session.newest() == self._version:
@@ -241,7 +241,7 @@ class SqliteStore:
                 with self._reading:
                     return self.next_deadline_ns()
             if not self._knows_deadline:
-                found = (self._tokens.next_cvc_ns(), self._documents.next_intent_ns())
+                found = (self._tokens.next_cvc_ns(), self._documents.next_due_ns())
                 self._deadline_ns = min((at for at in found if at is not None), default=None)
                 self._knows_deadline = True
             return self._deadline_ns

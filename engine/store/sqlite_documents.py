@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from engine.model import Application, EncryptionKey, Key, Proxy, Reactor, Tenant
+from engine.model import (
+    Application,
+    EncryptionKey,
+    Intent,
+    KeptAnswer,
+    Key,
+    Proxy,
+    Reactor,
+    Tenant,
+)
 from engine.store.protocol import Cursor, D, Document, cursor_place
 from engine.store.sqlite_file import Session
 from engine.store.sqlite_rows import DOCUMENTS
@@ -20,6 +29,9 @@ from engine.store.sqlite_slots import Slots
 __all__ = ["DocumentTables"]
 
 _KEPT: Final = frozenset({Tenant, Application, Key, EncryptionKey, Reactor, Proxy})
+_DUE: Final = (Intent, KeptAnswer)
+"""What goes at an instant of its own, its `until_ns`."""
+
 _KEPT_LIMIT: Final = 250_000
 
 
@@ -128,17 +140,27 @@ class DocumentTables:
         )
         return [rows.unpack(row) for row in found]
 
-    def next_intent_ns(self) -> int | None:
-        """Return the earliest deadline of an intent."""
-        at_ns: int | None = self._session.one("SELECT min(until_ns) FROM intents")[0]
-        return at_ns
+    def next_due_ns(self) -> int | None:
+        """Return the earliest deadline of a record that has one."""
+        found = [
+            self._session.one(f"SELECT min(until_ns) FROM {DOCUMENTS[kind].table}")[0]
+            for kind in _DUE
+        ]
+        return min((at_ns for at_ns in found if at_ns is not None), default=None)
 
     def expire(self, now_ns: int) -> int:
-        """Erase every intent whose deadline is at or before `now_ns` (QUO-INTENT)."""
-        due = self._session.all("SELECT sealed_data FROM intents WHERE until_ns <= ?", (now_ns,))
-        self._slots.erase([slot for (slot,) in due])
-        self._session.run("DELETE FROM intents WHERE until_ns <= ?", (now_ns,))
-        return len(due)
+        """Erase every record whose deadline is at or before `now_ns` (QUO-INTENT)."""
+        erased = 0
+        for kind in _DUE:
+            rows = DOCUMENTS[kind]
+            (sealed,) = rows.sealed_names
+            due = self._session.all(
+                f"SELECT {sealed} FROM {rows.table} WHERE until_ns <= ?", (now_ns,)
+            )
+            self._slots.erase([slot for (slot,) in due])
+            self._session.run(f"DELETE FROM {rows.table} WHERE until_ns <= ?", (now_ns,))
+            erased += len(due)
+        return erased
 
     def _page(
         self, kind: type, tenant_id: str, after: Cursor | None, size: int | None

@@ -22,6 +22,7 @@ from engine.model import (
     Intent,
     Job,
     JobResult,
+    KeptAnswer,
     Key,
     LogEntry,
     Proxy,
@@ -165,6 +166,7 @@ DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
     Job: Rows(Job, "jobs"),
     JobResult: Rows(JobResult, "job_results"),
     Intent: Rows(Intent, "intents", mask=_MAPPING),
+    KeptAnswer: Rows(KeptAnswer, "kept_answers"),
 }
 TOKENS: Final = Rows(
     Token,

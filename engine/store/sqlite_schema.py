@@ -17,7 +17,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 4
+VERSION: Final = 5
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -73,6 +73,12 @@ CREATE TABLE intents (
 );
 CREATE INDEX intents_listed ON intents (tenant_id, created_at_ns, id);
 CREATE INDEX intents_due ON intents (until_ns);
+CREATE TABLE kept_answers (
+    id TEXT PRIMARY KEY, tenant_id TEXT, body_hash BLOB, status INTEGER,
+    sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER
+);
+CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id);
+CREATE INDEX kept_answers_due ON kept_answers (until_ns);
 -- Rows of tokens are appended; what is looked up at random stands in the indices.
 CREATE TABLE tokens (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant_id TEXT NOT NULL, type TEXT,
@@ -133,6 +139,15 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     3: (
         "ALTER TABLE tenants ADD COLUMN host_suffixes TEXT",
         "PRAGMA user_version = 4",
+    ),
+    4: (
+        """CREATE TABLE kept_answers (
+            id TEXT PRIMARY KEY, tenant_id TEXT, body_hash BLOB, status INTEGER,
+            sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER
+        )""",
+        "CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id)",
+        "CREATE INDEX kept_answers_due ON kept_answers (until_ns)",
+        "PRAGMA user_version = 5",
     ),
 }
 """What makes a store of an older version one of the next, in one transaction."""

@@ -19,6 +19,7 @@ from engine.messages import PROBLEM_TYPE, problem_title
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS, Operation
 from engine.resources.bodies import MEDIA_TYPES
+from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.pages import LIMIT_SIZE
 
 __all__ = ["KINDS", "document"]
@@ -139,7 +140,11 @@ class _Builder:
             "x-tier": operation.tier,
             "security": self._security(),
         }
-        parameters = [*self._path_parameters(), *self._query_parameters()]
+        parameters = [
+            *self._path_parameters(),
+            *self._query_parameters(),
+            *self._header_parameters(),
+        ]
         if parameters:
             found["parameters"] = parameters
         body = self._request_body()
@@ -163,6 +168,19 @@ class _Builder:
                 continue
             schema: Schema = {"type": "string", "minLength": 1}
             yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+    def _header_parameters(self) -> Iterator[dict[str, Any]]:
+        if self._kind == "full" and self._operation.creates and self._keeps_answers:
+            yield {
+                "name": IDEMPOTENCY_KEY,
+                "in": "header",
+                "description": "Create once, however often this request is sent (D-IDEMPOTENCY).",
+                "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_FORM}$"},
+            }
+
+    @property
+    def _keeps_answers(self) -> bool:
+        return self._profile.http.idempotency == "keep"
 
     def _query_parameters(self) -> Iterator[dict[str, Any]]:
         operation = self._operation
@@ -273,6 +291,8 @@ class _Builder:
             found.add(413)
         if operation.body in MEDIA_TYPES or operation.name == "upload_batch_file":
             found.add(415)
+        if operation.creates and self._keeps_answers:
+            found.add(422)
         if operation.name in {"tokenize", "create_token", "detokenize", "invoke_reactor"}:
             found.add(profile.tokens.limit_status)
         if operation.name in {"invoke_reactor", "invoke_proxy"}:
@@ -301,6 +321,7 @@ _BEFORE_THE_ENGINE: Final = (431, 500, 503)
 _MEANINGS: Final = {
     408: "The destination took too long (PRX-TIMEOUT).",
     414: "The target is too long.",
+    422: "The Idempotency-Key came with another body before, or the quota is exceeded.",
     431: "The head holds too much. Counts in no limit.",
     503: "Too many connections, or too many large bodies at once.",
 }

@@ -4,8 +4,9 @@
 
 They say how a card number gets its check digit and what an expression looks like, and they leave
 out what may be refused though it is well formed, because it depends on what no generator has: a
-payload encrypted under a key of the tenant, a token intent that has not expired, the type of the
-stored token that is patched, and more tokens than the default Tokenize Limit of a tenant.
+payload encrypted under a key of the tenant, an `Idempotency-Key` that came with no other body, a
+token intent that has not expired, the type of the stored token that is patched, and more tokens
+than the default Tokenize Limit of a tenant.
 
 What it is not: a check. schemathesis brings its own; this module finds no fault with any answer.
 """
@@ -19,6 +20,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from engine.model import DEFAULT_QUOTAS
+from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.tokens.masks import is_luhn_valid
 
 __all__ = ["load"]
@@ -32,6 +34,14 @@ _DERIVED: Final = ("search_indexes", "fingerprint_expression")
 def _card_numbers(draw: st.DrawFn) -> str:
     start = draw(st.text("0123456789", min_size=11, max_size=18))
     return next(start + digit for digit in "0123456789" if is_luhn_valid(start + digit))
+
+
+def _without_idempotency_keys(_context: object, document: dict[str, Any]) -> None:
+    """Take the header out of a document: one that came with another body is refused (422)."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            parameters = operation.get("parameters", [])
+            parameters[:] = [each for each in parameters if each["name"] != IDEMPOTENCY_KEY]
 
 
 def _is_sealed(body: object) -> bool:
@@ -72,6 +82,7 @@ def load() -> None:
     schemathesis.openapi.format("card-number", _card_numbers())
     schemathesis.openapi.format("jwe-compact", st.just("a.b.c.d.e"))
     schemathesis.openapi.format("data-expression", st.just("{{ data }}"))
+    schemathesis.hook("before_load_schema")(_without_idempotency_keys)
     schemathesis.hook("filter_case")(_can_be_judged)
 
 

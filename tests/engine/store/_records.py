@@ -12,6 +12,7 @@ from engine.model import (
     Intent,
     Job,
     JobResult,
+    KeptAnswer,
     Key,
     LogEntry,
     Proxy,
@@ -75,6 +76,19 @@ def intent(number: int, until_ns: int, **changes: Any) -> Intent:
         "sealed_data": sealed(number, "intent"),
     }
     return Intent(**values | changes)
+
+
+def kept_answer(number: int, until_ns: int, **changes: Any) -> KeptAnswer:
+    values: dict[str, Any] = {
+        "id": f"answer {number}",
+        "tenant_id": TENANT,
+        "body_hash": b"body %d" % number,
+        "status": 201,
+        "sealed_answer": sealed(number, "answer"),
+        "created_at_ns": 1_000,
+        "until_ns": until_ns,
+    }
+    return KeptAnswer(**values | changes)
 
 
 def log(number: int, at_ns: int, **changes: Any) -> LogEntry:
@@ -181,4 +195,5 @@ def one_of_each() -> list[Any]:
         job_result(11, sealed_content=sealed(11, "file") * 5_000),
         intent(12, 99),
         intent(13, 99, mask={"number": "XXXX"}),
+        kept_answer(20, 70),
     ]

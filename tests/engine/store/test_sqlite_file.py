@@ -14,6 +14,7 @@ import pytest
 from engine.errors import StoreError
 from engine.model import Intent, Tenant
 from engine.store import LogFilter, SqliteStore, TokenFilter
+from engine.store.sqlite_schema import VERSION
 from tests.engine.store._queries import files, rows
 from tests.engine.store._records import (
     TENANT,
@@ -92,7 +93,7 @@ def foreign(path: Path) -> None:
 def newer(path: Path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
 
 
 def garbage(path: Path) -> None:
@@ -105,7 +106,10 @@ def torn(path: Path) -> None:
 
 
 MUST_BE_OURS = "must be a Tollgate store; it is a database of another program, choose another path"
-MUST_BE_4 = "must have schema version 4; it has 5, open it with the Tollgate that wrote it"
+MUST_BE_OLDER = (
+    f"must have schema version {VERSION}; it has {VERSION + 1}, "
+    "open it with the Tollgate that wrote it"
+)
 MUST_BE_WHOLE = "must be a whole Tollgate store that can be written: "
 MUST_BE_FILE = "must be a file that can be made and written: "
 
@@ -114,7 +118,7 @@ MUST_BE_FILE = "must be a file that can be made and written: "
     ("spoil", "rule"),
     [
         (foreign, MUST_BE_OURS),
-        (newer, MUST_BE_4),
+        (newer, MUST_BE_OLDER),
         (garbage, MUST_BE_WHOLE + "file is not a database"),
         (torn, MUST_BE_WHOLE + "database disk image is malformed"),
         (Path.mkdir, MUST_BE_FILE + "unable to open database file"),

@@ -100,6 +100,7 @@ def first_version(path: Path) -> None:
             UPDATE jobs SET sealed_result =
                 (SELECT sealed_content FROM job_results WHERE job_results.id = jobs.id);
             DROP TABLE job_results;
+            DROP TABLE kept_answers;
             DROP TABLE work;
             ALTER TABLE tenants DROP COLUMN host_suffixes;
             CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);

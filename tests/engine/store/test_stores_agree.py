@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from engine.errors import StoreError
-from engine.model import Application, Intent, Job, JobResult, Key, Proxy, Tenant, Token
+from engine.model import Application, Intent, Job, JobResult, KeptAnswer, Key, Proxy, Tenant, Token
 from engine.store import LogFilter, MemoryStore, SqliteStore, Store, TokenFilter, cursor
 from tests.engine.store._records import (
     OTHER_TENANT,
@@ -20,6 +20,7 @@ from tests.engine.store._records import (
     intent,
     job,
     job_result,
+    kept_answer,
     key,
     log,
     proxy,
@@ -64,13 +65,14 @@ FILTERS = st.builds(
 )
 DOCUMENTS = st.one_of(
     st.builds(intent, NUMBERS, INSTANTS, tenant_id=TENANTS),
+    st.builds(kept_answer, NUMBERS, INSTANTS, tenant_id=TENANTS),
     st.builds(key, NUMBERS, tenant_id=TENANTS, created_at_ns=INSTANTS, text_hash=HASHES),
     st.builds(proxy, NUMBERS, key_hash=HASHES, host=st.none() | st.sampled_from(["a.b", "c.d"])),
     st.builds(job, NUMBERS, ends_at_ns=st.none() | INSTANTS),
     st.builds(job_result, NUMBERS, sealed_content=NUMBERS.map(sealed)),
     st.builds(tenant, NUMBERS, created_at_ns=INSTANTS),
 )
-KINDS: Any = st.sampled_from([Tenant, Application, Key, Proxy, Job, JobResult, Intent])
+KINDS: Any = st.sampled_from([Tenant, Application, Key, Proxy, Job, JobResult, Intent, KeptAnswer])
 LOG_FILTERS = st.builds(
     LogFilter,
     entity_type=st.none() | TYPES,

@@ -3,6 +3,7 @@
     TollgateError
     ├── InputError        something that a person wrote is wrong: a file, an argument, a flag
     ├── StoreError        the store cannot hold or give back what was asked
+    │   └── StoreBusy     another program holds its file; trying again may help
     ├── VaultError        a ciphertext or a wrapped key does not open
     └── OutsideError      the outside world did not answer
         ├── DestinationTimeout
@@ -23,6 +24,7 @@ __all__ = [
     "DestinationUnreachable",
     "InputError",
     "OutsideError",
+    "StoreBusy",
     "StoreError",
     "TollgateError",
     "VaultError",
@@ -46,6 +48,10 @@ class InputError(TollgateError, ValueError):
 
 class StoreError(TollgateError):
     """The store cannot hold or give back what was asked."""
+
+
+class StoreBusy(StoreError):
+    """Another program holds the store's file; nothing has happened, and trying again may help."""
 
 
 class VaultError(TollgateError):

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
-from engine.errors import InputError, check_text, wrong_type
+from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
 from engine.identity import check_region
 from engine.limits import Headroom, Limiter, LimitTable, Subject
@@ -41,6 +41,7 @@ from engine.resources.operator import Operator, check_tables
 from engine.resources.proxy_names import proxy_path, refused_hosts
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
+from engine.resources.work import when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
@@ -55,6 +56,12 @@ ASKING_IP: Final = "192.0.2.1"
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
+_NOTE_NS: Final = 10 * 1_000_000_000
+"""So often the store is told the time while something in it has a deadline."""
+
+_ERASED_AT_ONCE: Final = 256
+"""So many expired records go in one transaction: some milliseconds of it."""
+
 _LARGE_BYTES: Final = 16_384
 """A body of more is read and answered apart (D-BODY-COST): it may cost a tenth of a second."""
 
@@ -151,11 +158,17 @@ class Engine(Operator):
         self._without_cvc = partial(without_cvc, keys_of=vault.of, rules=rules)
         self._identifier = Identifier(self.services)
         self._settles = self.profile.limits.counted_statuses == "success"
+        self._waits = not world.is_real_time
+        self._erases_apart = False
+        # What reads only goes on where nothing can be written; who reads plaintext is logged.
+        logged = self.profile.tokens.plaintext_reads
+        self._reading = frozenset(each.name for each in OPERATIONS if each.reads and not logged)
         self.router = Router(OPERATIONS)
         self._lock = threading.Lock()
         self._clock = world.clock
         self._is_due = store.is_due
-        self._next_log_sweep_ns = world.clock.wall_ns + _LOG_SWEEP_NS
+        self._next_log_sweep_ns = self._steady_ns + _LOG_SWEEP_NS
+        self._next_note_ns = 0
         self._recover()
 
     @property
@@ -223,7 +236,7 @@ class Engine(Operator):
             if given is None and header_value(request, name) is not None:
                 raise InputError(f"headers hold {name}; give its value as {argument}= instead")
 
-    async def submit(self, request: Request) -> Response:  # noqa: C901 # reason: the whole path
+    async def submit(self, request: Request) -> Response:  # noqa: C901, PLR0912 # reason: the whole path
         """Answer one request: the path, top to bottom."""
         # 1. Who asks: the key, and the proxy that a proxy key or a custom hostname names.
         who, subject = self._identifier.identify(request)
@@ -252,14 +265,20 @@ class Engine(Operator):
                 context.body = read_body(operation, context, sent)
                 response = await operation.run_async(context)
             elif type(sent) is bytes and len(sent) > _LARGE_BYTES:  # others go on meanwhile
-                work = partial(self._answer, operation, context, sent)
+                work = partial(self._answer, operation, context, sent, wait=True)
                 response = await self.services.world.apart(work, who.caller)
             else:
-                response = self._answer(operation, context, sent)
+                try:
+                    response = self._answer(operation, context, sent, wait=self._waits)
+                except StoreBusy:
+                    answer = partial(self._answer, operation, context, sent, wait=False)
+                    response = await when_free(self.services, answer)
         except _Options as options:
             response = Response(204, headers={"Allow": options.allowed})
         except Problem as problem:
             response = problem.response()
+        except StoreBusy:
+            response = _LOCKED.response()
         except BaseException:  # a caller who went away, a store that fails: no success either
             self._settle(decision, 500)
             raise
@@ -298,8 +317,13 @@ class Engine(Operator):
         context.proxies = who.proxies
         return operation, context
 
-    def _answer(self, operation: Operation, context: Context, sent: Json | bytes) -> Response:
-        """Read the body, judge it, and run the operation in one transaction."""
+    def _answer(
+        self, operation: Operation, context: Context, sent: Json | bytes, *, wait: bool
+    ) -> Response:
+        """Read the body, judge it, and run the operation in one transaction.
+
+        wait: for other programs that have the store locked; else `StoreBusy` is raised.
+        """
         run = operation.run
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
@@ -312,7 +336,8 @@ class Engine(Operator):
             run = partial(once, operation)
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
-        store.begin()  # by hand: a block would cost every request four calls more
+        # By hand: a block would cost every request four calls more.
+        store.begin(write=operation.name not in self._reading, wait=wait)
         try:
             response = run(context)
         except BaseException:
@@ -327,8 +352,10 @@ class Engine(Operator):
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
         try:
             now_ns, wall_ns = clock.now_ns, clock.wall_ns
-            if wall_ns >= self._next_log_sweep_ns or self._is_due(wall_ns):
-                self._expire(wall_ns)
+            if not self._erases_apart and (
+                wall_ns >= self._next_log_sweep_ns or self._is_due(wall_ns)
+            ):
+                self._expire()
             decision, headroom = self.limiter.judge(now_ns, subject)
         finally:
             self._lock.release()
@@ -341,27 +368,60 @@ class Engine(Operator):
                 self.limiter.settle(decision, status)
 
     def expire(self) -> None:
-        """Erase what its time has come for (QUO-CVC, QUO-INTENT, QUO-LOG).
+        """Delete what has expired (QUO-CVC, QUO-INTENT, QUO-LOG).
 
-        Called first in every request, and by a server's timer.
+        Called first in every request, unless a timer calls `erase`.
         """
         with self._lock:
-            self._expire(self.services.world.clock.wall_ns)
+            self._expire()
 
-    def _expire(self, wall_ns: int) -> None:
-        store = self.services.store
-        if store.is_due(wall_ns):
+    def erase(self) -> bool:
+        """Delete what has expired, and overwrite what is left of it, beside the requests.
+
+        For a server's timer, in a thread of its own: from the first call on no request does it.
+        What has expired is not read from its deadline on, whether it is still there or not. Each
+        step is short and lets requests in between. Returns False while another program keeps what
+        was deleted from being overwritten.
+        """
+        # A search could find an index over an expired cvc, where the profile allows one.
+        self._erases_apart = self.profile.tokens.cvc_derive == "reject"
+        self._expire()
+        return self.services.store.scrub()
+
+    @property
+    def _steady_ns(self) -> int:
+        clock = self.services.world.clock
+        return clock.wall_ns + clock.lead_ns
+
+    def _expire(self) -> None:
+        store, steady_ns = self.services.store, self._steady_ns
+        while store.is_due(steady_ns):
             with store.transaction():
-                store.expire(wall_ns, self._without_cvc)
-        if wall_ns >= self._next_log_sweep_ns:
-            self._next_log_sweep_ns = wall_ns + _LOG_SWEEP_NS
+                store.expire(steady_ns, self._without_cvc, size=_ERASED_AT_ONCE)
+                store.put_latest_ns(steady_ns)
+        if self._erases_apart and steady_ns >= self._next_note_ns:
+            self._next_note_ns = steady_ns + _NOTE_NS
+            if store.next_deadline_ns() is not None:
+                with store.transaction():
+                    store.put_latest_ns(steady_ns)
+        if steady_ns >= self._next_log_sweep_ns:
+            self._next_log_sweep_ns = steady_ns + _LOG_SWEEP_NS
             self._identifier.forget_subjects()
+            self._expire_logs()
+            self._recover()
+
+    def _expire_logs(self) -> None:
+        store = self.services.store
+        wall_ns = self.services.world.clock.wall_ns
+        left = 0
+        while left == 0:
+            left = _ERASED_AT_ONCE
             with store.transaction():
                 for tenant in store.tenants():
                     retention_ns = tenant.quotas["Log Retention"]
                     assert isinstance(retention_ns, int)
-                    store.expire_logs(tenant.id, wall_ns - retention_ns + 1)
-            self._recover()
+                    before_ns = wall_ns - retention_ns + 1
+                    left -= store.expire_logs(tenant.id, before_ns, size=left)
 
     def _recover(self) -> None:
         """Mark what a process that is gone never finished as failed, in its tenant's log.
@@ -402,6 +462,11 @@ class _Options(Exception):
 
 def _is_master_key(value: object) -> bool:
     return isinstance(value, bytes) and len(value) == _MASTER_KEY_BYTES
+
+
+_LOCKED: Final = Problem(
+    503, "Another program has the store locked; try again.", headers={"Retry-After": "1"}
+)
 
 
 def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, LimitTable]:

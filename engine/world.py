@@ -64,7 +64,12 @@ class Clock(Protocol):
 
     @property
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch; moves with `now_ns`, never backwards."""
+        """Nanoseconds since the Unix epoch; follows the wall clock wherever it is set."""
+        ...
+
+    @property
+    def lead_ns(self) -> int:
+        """What added to `wall_ns` never goes back: the time by which what is kept expires."""
         ...
 
 
@@ -79,6 +84,7 @@ class ManualClock:
     """
 
     __slots__ = ("_now_ns", "_wall_start_ns")
+    lead_ns = 0
 
     def __init__(self, start_ns: int | str = 0, *, wall_start_ns: int = EPOCH_2026_NS) -> None:
         self._now_ns = as_ns("start_ns", start_ns)
@@ -142,6 +148,9 @@ class Runtime(Protocol):
 
 class World(Protocol):
     """What the engine may ask of the world around it."""
+
+    is_real_time: bool
+    """Whether other requests go on while one sleeps, so that nobody may be held up."""
 
     @property
     def clock(self) -> Clock:
@@ -229,6 +238,7 @@ class ModelWorld:
     """
 
     __slots__ = ("clock", "destination", "entropy", "is_seeded", "random", "runtime", "service_ns")
+    is_real_time = False
 
     def __init__(
         self,

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from engine.limits import LimitTable
     from engine.profile import Profile
     from engine.service import Engine
+    from engine.store import SqliteStore
 
 __all__ = ["add_openapi_arguments", "add_serve_arguments", "openapi", "serve"]
 
 _log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
 _DEMO_KEYS: Final = 8
+_LOCK_TIMEOUT_S: Final = 2.0
 _VARIABLE: Final = "TOLLGATE_MASTER_KEY"
 
 
@@ -171,20 +173,18 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
     from engine.http.destinations import Destinations
     from engine.http.system import SystemWorld
     from engine.service import Engine
-    from engine.store import MemoryStore, SqliteStore
+    from engine.store import MemoryStore
 
     profile = _profile(args)
     path = args.store or (None if config.store == "memory" else config.store)
     master_key = _master_key(config, path)
-    if path is not None:
-        _claim(path)
     if demo_url:
         destinations = Destinations([demo_url], ["127.0.0.1"])
     else:
         destinations = Destinations(config.allowed_destinations, config.private_destinations)
     runtime = None if config.reactor_runtime is None else load_runtime(config.reactor_runtime)
     limits = _limits(args, config)
-    store = MemoryStore() if path is None else SqliteStore(path)
+    store = MemoryStore() if path is None else _open_store(path)
     try:
         engine = Engine(
             profile=profile,
@@ -224,28 +224,48 @@ def _master_key(config: ServeConfig, path: str | None) -> bytes:
     return found
 
 
-def _claim(path: str) -> None:
-    """Be the one server of a store, until this process ends.
+def _open_store(path: str) -> SqliteStore:
+    """Return the store of this server, the only one that the file has.
 
-    A second one would count anew, and every caller would have each rate twice.
+    Nothing waits for its locks in the thread that answers, and a timer scrubs it.
+    """
+    from engine.store import SqliteStore
+
+    if Path(path).is_file():  # asked first: a store that is being served is not even opened
+        _claim(path)
+        return SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
+    store = SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
+    try:
+        _claim(path)
+    except InputError:
+        store.close()
+        raise
+    return store
+
+
+def _claim(path: str) -> None:
+    """Be the one server of a file, whatever it is called, until this process ends.
+
+    A second one would count anew, and every caller would have each rate twice. The file itself is
+    locked, by the kind of lock that SQLite does not use, so that a symbolic or a hard link leads to
+    the same lock. It stays open: closing it would drop SQLite's own locks.
     """
     if sys.platform == "win32":
         return
     import fcntl
 
     try:
-        handle = os.open(f"{path}-serve", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(handle)
         raise InputError(
             f"store = {path} must have one server: the limits' counters live in the process, and "
             f"two of them would admit twice each rate; stop the other one first"
         ) from None
     except OSError as error:
         reason = (error.strerror or "no reason given").lower()
-        raise InputError(f"store = {path} must be a file to write: {reason}") from None
-    except ValueError:  # a NUL
-        raise InputError(f"store = {path!a} must be a file; no file can have that name") from None
+        raise InputError(f"store = {path} must be a file to read: {reason}") from None
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -3,8 +3,8 @@
 One process serves: the counters of the limits live in it (D-COUNTERS-LIFE), so that a second one
 would let every caller have each rate once more. SQLite takes one writer at a time anyway.
 
-On SIGTERM and SIGINT no connection is accepted any more, idle ones are closed, requests that have
-begun are answered, and only then the store is closed: what was answered is kept.
+On SIGTERM, SIGHUP and SIGINT no connection is accepted any more, idle ones are closed, requests
+that have begun are answered, and only then the store is closed: what was answered is kept.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ from engine.http.addresses import Network
 from engine.http.app import Application
 from engine.http.pages import PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
-from engine.http.system import SystemWorld
+from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
 from engine.resources import OPERATIONS
 from engine.service import Engine
+from engine.tokens.strict_json import check_cost
 
-__all__ = ["bind", "make_application", "serve"]
+__all__ = ["ERASED_WITHIN_S", "bind", "make_application", "serve"]
 
 _log: Final = logging.getLogger("tollgate")
 _TICK_S: Final = 0.5
+
+ERASED_WITHIN_S: Final = 5
+"""What has expired is overwritten in the store's file within this time; it is printed at start."""
+
 _STOP_S: Final = 45  # longer than a destination and two transforms of a request may take by half
 _IDLE_S: Final = 75
 _SPARE_FILES: Final = 128
@@ -81,6 +86,10 @@ async def serve(
 
     on_start: awaited once connections are accepted.
     """
+    clock, store = engine.clock, engine.services.store
+    if isinstance(clock, SystemClock):  # which may have been set back since the last process
+        with store.transaction(write=False):
+            clock.not_before(store.latest_ns())
     application = make_application(engine, trusted=trusted)
     connections = Connections(_connections_limit())
     protocol = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
@@ -99,15 +108,16 @@ async def serve(
         timeout_graceful_shutdown=_STOP_S,
     )
     server = _Server(config, on_start)
+    await _warm_up(engine)
+    stopping = asyncio.Event()
     beside = [
-        asyncio.create_task(_tick(engine, application, connections)),
-        asyncio.create_task(_warm_up(engine)),
+        asyncio.create_task(_tick(application, connections, stopping)),
+        asyncio.create_task(_erase(engine, stopping)),
     ]
     try:
         await server.serve(sockets=[bound])
     finally:
-        for task in beside:
-            task.cancel()
+        stopping.set()  # what a thread does meanwhile comes to its end
         await asyncio.gather(*beside, return_exceptions=True)
         world = engine.services.world
         if isinstance(world, SystemWorld):
@@ -136,7 +146,9 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)  # of a terminal that goes; under nohup nobody minds
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
@@ -147,31 +159,53 @@ class _Server(uvicorn.Server):
 
 
 async def _warm_up(engine: Engine) -> None:
-    """Load beside the first requests what would hold up one of them for a second."""
+    """Load what the first requests would have to wait for."""
     world = engine.services.world
     if isinstance(world, SystemWorld):
         await world.prepare()
-    await asyncio.to_thread(_load_forms)
-
-
-def _load_forms() -> None:
+    with contextlib.suppress(Problem):
+        check_cost(b"[" * 2, 1)
     for operation in OPERATIONS:
         if operation.form is not None:
             with contextlib.suppress(Problem):
                 operation.form.check(None)
 
 
-async def _tick(engine: Engine, application: Application, connections: Connections) -> None:
-    """Every half second: erase what its time has come for, give up who is too slow."""
+async def _pause(stopping: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), _TICK_S)
+
+
+async def _tick(
+    application: Application, connections: Connections, stopping: asyncio.Event
+) -> None:
+    """Every half second: give up who is too slow."""
     loop = asyncio.get_running_loop()
-    while True:
-        try:
-            engine.expire()
-        except TollgateError as error:  # a store that fails now may work in half a second
-            _log.error("erasing what its time has come for failed: %s", type(error).__name__)
+    while not stopping.is_set():
         application.watch.tick(loop.time())
         connections.tick(loop.time())
-        await asyncio.sleep(_TICK_S)
+        await _pause(stopping)
+
+
+async def _erase(engine: Engine, stopping: asyncio.Event) -> None:
+    """Every half second: delete and overwrite what has expired, in a thread, beside the requests.
+
+    Says so, once, when that cannot be done within `ERASED_WITHIN_S`.
+    """
+    loop = asyncio.get_running_loop()
+    done_s, is_said = loop.time(), False
+    while not stopping.is_set():
+        reason = "another program reads the store's file"
+        try:
+            is_done = await asyncio.to_thread(engine.erase)
+        except TollgateError as error:  # a store that fails now may work in half a second
+            is_done, reason = False, str(error)
+        if is_done:
+            done_s, is_said = loop.time(), False
+        elif not is_said and loop.time() - done_s > ERASED_WITHIN_S:
+            is_said = True
+            _log.error("what has expired is not erased within %d s: %s", ERASED_WITHIN_S, reason)
+        await _pause(stopping)
 
 
 def _connections_limit() -> int:

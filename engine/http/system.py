@@ -41,16 +41,17 @@ _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 
 
 class SystemClock:
-    """The machine's clocks: monotonic since this object was made; wall time moves with it.
+    """The machine's clocks: monotonic since this object was made, and wall time (D-CLOCK).
 
-    An operator who sets the machine's time changes no deadline and no `created_at` order (D-CLOCK).
+    `created_at` follows the wall clock where somebody sets it; deadlines do not: they are judged by
+    a time that goes on steadily from the start, and never falls behind what a store remembers.
     """
 
-    __slots__ = ("_start_ns", "_wall_start_ns")
+    __slots__ = ("_start_ns", "_steady_start_ns")
 
     def __init__(self) -> None:
         self._start_ns = time.monotonic_ns()
-        self._wall_start_ns = time.time_ns()
+        self._steady_start_ns = time.time_ns()
 
     @property
     def now_ns(self) -> int:
@@ -59,8 +60,17 @@ class SystemClock:
 
     @property
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
-        return self._wall_start_ns + time.monotonic_ns() - self._start_ns
+        """Nanoseconds since the Unix epoch, as the machine has it now."""
+        return time.time_ns()
+
+    @property
+    def lead_ns(self) -> int:
+        """How far the steady time is ahead of the wall clock, which may have been set."""
+        return self._steady_start_ns + self.now_ns - time.time_ns()
+
+    def not_before(self, steady_ns: int) -> None:
+        """Go on from an instant that an earlier process has seen, where the clock was set back."""
+        self._steady_start_ns = max(self._steady_start_ns, steady_ns - self.now_ns)
 
 
 class _SystemRandom(random.SystemRandom):
@@ -130,6 +140,8 @@ class SystemWorld:
     destinations: who may be called; nobody unless given. answer_limit_bytes: the largest answer
     of a destination that is read. runtime: runs reactor and transform code.
     """
+
+    is_real_time = True
 
     def __init__(
         self,

@@ -53,15 +53,15 @@ _ROWS_A_TRANSACTION: Final = 1_000
 _UNUSED: Final = "no file was uploaded in time"
 
 
-def _status(job: Job, wall_ns: int) -> JobStatus:
+def _status(job: Job, steady_ns: int) -> JobStatus:
     """Return what the job has come to by now; what it will come to is stored from the upload on."""
     if job.ends_at_ns is None:
-        return "failed" if wall_ns >= job.upload_until_ns else "pending"
-    return job.status if wall_ns >= job.ends_at_ns else "processing"
+        return "failed" if steady_ns >= job.upload_until_ns else "pending"
+    return job.status if steady_ns >= job.ends_at_ns else "processing"
 
 
 def _shown(job: Job, context: Context) -> dict[str, Any]:
-    status = _status(job, context.wall_ns)
+    status = _status(job, context.steady_ns)
     shown: dict[str, Any] = {
         "id": job.id,
         "tenant_id": job.tenant_id,
@@ -102,7 +102,7 @@ def _create(context: Context) -> Response:
         "pending",
         context.caller.application.id,
         context.wall_ns,
-        context.wall_ns + services.profile.account_updater.upload_valid_ns,
+        context.steady_ns + services.profile.account_updater.upload_valid_ns,
         hash_key_text(secret),
     )
     services.store.put(job)
@@ -131,7 +131,7 @@ def _get(context: Context) -> Response:
 def _result(context: Context) -> Response:
     context.require(_READ)
     job = _found(context)
-    if _status(job, context.wall_ns) != "completed":
+    if _status(job, context.steady_ns) != "completed":
         raise Problem(409, "The job is not completed.")
     return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})
 
@@ -146,7 +146,7 @@ def _awaited(context: Context) -> Job:
     sent = hash_key_text(context.query.get("secret", ""))
     if job is None or not hmac.compare_digest(sent, job.upload_hash):
         raise Problem(404, "There is nothing at this address.")
-    if context.wall_ns >= job.upload_until_ns:
+    if context.steady_ns >= job.upload_until_ns:
         raise Problem(403, "The upload address has expired.")
     if job.ends_at_ns is not None:
         raise Problem(409, "The job has its file; larger volumes take one job a file.")
@@ -185,10 +185,11 @@ async def _upload(context: Context) -> Response:
         profile = services.profile.account_updater
         sealed = services.vault.of(job.tenant_id).seal(_PLACE, job.id, content, status)
         duration_ns = profile.job_base_ns + rows * profile.job_row_ns
+        clock = services.world.clock
         changed = dataclasses.replace(
             job,
             status=status,
-            ends_at_ns=services.world.clock.wall_ns + duration_ns,
+            ends_at_ns=clock.wall_ns + clock.lead_ns + duration_ns,
         )
         services.store.put(changed)
         services.store.put(JobResult(job.id, job.tenant_id, sealed, job.created_at_ns))

@@ -67,6 +67,11 @@ class Context:
         return f"<Context of {self.request!r}>"
 
     @property
+    def steady_ns(self) -> int:
+        """The request's instant on the time that never goes back, by which deadlines are judged."""
+        return self.wall_ns + self.services.world.clock.lead_ns
+
+    @property
     def tenant(self) -> Tenant:
         """The caller's tenant."""
         return self.caller.tenant

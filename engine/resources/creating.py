@@ -86,7 +86,7 @@ class _Sources:
             if intent is None or intent.tenant_id != context.tenant.id:
                 return None
             keys = services.vault.of(intent.tenant_id)
-        if intent.until_ns <= context.wall_ns:
+        if intent.until_ns <= context.steady_ns:
             return None
         return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
 
@@ -153,7 +153,7 @@ def _write(
     retention_ns = tenant.quotas["CVC Retention"]
     assert isinstance(retention_ns, int)
     wall_ns = context.wall_ns
-    until_ns = wall_ns + retention_ns
+    until_ns = context.steady_ns + retention_ns
     creating, digests = drafts, hashes
     if decisions is not None:
         is_new = [decision is CREATE for decision in decisions]

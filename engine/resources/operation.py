@@ -76,5 +76,10 @@ class Operation:
         """Whether it is a POST that creates, which may ask to create once (D-IDEMPOTENCY)."""
         return self.method == "POST" and (self.permission or "").endswith(":create")
 
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing, the log of who reads plaintext aside (D-LOGS)."""
+        return self.run is not None and (self.method == "GET" or self.name == "search_tokens")
+
     def __post_init__(self) -> None:
         assert (self.run is None) != (self.run_async is None), "one way to answer"

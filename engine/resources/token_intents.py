@@ -45,7 +45,7 @@ def _create(context: Context) -> Response:
         draft.type,
         context.caller.application.id,
         context.wall_ns,
-        context.wall_ns + retention_ns,
+        context.steady_ns + retention_ns,
         keys.seal("/intents/", intent_id, draft.plaintext),
         draft.mask,
     )
@@ -59,7 +59,7 @@ def _found(context: Context) -> Intent:
     intent = context.services.store.get(Intent, context.params["id"])
     if intent is None or intent.tenant_id != context.tenant.id:
         raise Problem(404, "There is no such token intent.")
-    if intent.until_ns <= context.wall_ns:
+    if intent.until_ns <= context.steady_ns:
         raise Problem(404, "There is no such token intent.")
     return intent
 

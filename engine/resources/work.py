@@ -8,19 +8,58 @@ leaves the intent, which the next start logs as failed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
+from engine.errors import StoreBusy
 from engine.messages import Problem, Response
 from engine.model import LogEntry
 from engine.resources.context import Context
+from engine.resources.services import Services
 
-__all__ = ["Work"]
+__all__ = ["Work", "when_free"]
 
 _FAILED: Final = 500
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
+
+_PAUSES_MS: Final = (5, 10, 20, 40, 80, 160, 320, 640, 725)
+"""How long to wait before each further try at a store that another program has locked: 2 s."""
+
+
+async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Result:
+    """Return what the attempt does once the store is free; meanwhile others go on.
+
+    Raises `StoreBusy` when another program has it locked for longer than two seconds.
+    """
+    for pause_ms in _PAUSES_MS:
+        with contextlib.suppress(StoreBusy):
+            return attempt()
+        await services.world.sleep_ns(pause_ms * 1_000_000)
+    return attempt()
+
+
+class _Transaction:
+    """A transaction that writes; where time is real, a foreign lock holds up nobody else."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __aenter__(self) -> None:
+        store = self._services.store
+        if self._services.world.is_real_time:
+            await when_free(self._services, partial(store.begin, wait=False))
+        else:
+            store.begin()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._services.store.commit()
+        else:
+            self._services.store.rollback()
 
 
 class Work:
@@ -59,17 +98,16 @@ class Work:
         begin, finish: each inside a transaction of its own. What begin raises leaves no trace.
         wait: with no transaction open. What it or finish raises goes on, once the intent is gone.
         """
-        store = self._context.services.store
-        with store.transaction():
+        async with _Transaction(self._context.services):
             plan = begin()
             self._open()
         try:
             result = await wait(plan)
-            with store.transaction():
+            async with _Transaction(self._context.services):
                 response = finish(result)
                 self._close(response.status)
         except BaseException as error:
-            with store.transaction():
+            with self._context.services.store.transaction():
                 self._close(error.status if isinstance(error, Problem) else _FAILED)
             raise
         return response

@@ -70,11 +70,11 @@ class LogShelf(Catalogue[Numbered]):
         )
         return [entry for _, entry in found]
 
-    def expire(self, before_ns: int) -> list[Numbered]:
-        """Take out and return the entries of instants before `before_ns`."""
+    def expire(self, before_ns: int, size: int | None = None) -> list[Numbered]:
+        """Take out and return the entries of instants before `before_ns`, `size` at most."""
         if self._earliest_ns is None or self._earliest_ns >= before_ns:
             return []
-        gone = [self.remove(key[-1]) for key in self.before((before_ns,))]
+        gone = [self.remove(key[-1]) for key in self.before((before_ns,))[:size]]
         first = self.first()
         self._earliest_ns = None if first is None else first[0]
         return gone

@@ -75,6 +75,7 @@ class MemoryStore:
         self._reading = Block(self, write=False)
         self._documents = DocumentShelf()
         self._version = 0
+        self._latest_ns = 0
         self._tokens: dict[str, TokenShelf] = {}
         self._logs: dict[str, LogShelf] = {}
         self._deadlines: list[tuple[int, str, str]] = []
@@ -86,7 +87,7 @@ class MemoryStore:
         """Return the block of one transaction."""
         return self._writing if write else self._reading
 
-    def begin(self, *, write: bool = True) -> None:
+    def begin(self, *, write: bool = True, wait: bool = True) -> None:  # noqa: ARG002 # reason: no other program holds it
         """Open a transaction, when the one before it has ended."""
         self._lock.acquire()
         if self._open:
@@ -120,6 +121,10 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def scrub(self) -> bool:
+        """Return True: nothing of what was erased is left."""
+        return True
 
     def close(self) -> None:
         """Forget everything."""
@@ -307,17 +312,25 @@ class MemoryStore:
         shelf = self._logs.get(tenant_id)
         return [] if shelf is None else shelf.find(chosen, after, size)
 
-    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
+    def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
         """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
         undo = self._changes()
         shelf = self._logs.get(tenant_id)
         if shelf is None:
             return 0
-        gone = shelf.expire(before_ns)
+        gone = shelf.expire(before_ns, size)
         undo.extend((shelf.put, numbered) for numbered in gone)
         return len(gone)
 
     # retention
+    def latest_ns(self) -> int:
+        """Return the latest instant that was given."""
+        return self._latest_ns
+
+    def put_latest_ns(self, steady_ns: int) -> None:
+        """Remember an instant; there is no later process."""
+        self._latest_ns = max(self._latest_ns, steady_ns)
+
     def next_deadline_ns(self) -> int | None:
         """Return the earliest deadline of a cvc, an intent or a kept answer."""
         deadlines = self._deadlines
@@ -335,12 +348,14 @@ class MemoryStore:
         except IndexError:  # another thread has just emptied it
             return False
 
-    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
+    def expire(
+        self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
+    ) -> int:
         """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
         undo = self._changes()
         deadlines = self._deadlines
         erased = 0
-        while deadlines and deadlines[0][0] <= now_ns:
+        while deadlines and deadlines[0][0] <= now_ns and (size is None or erased < size):
             due = heapq.heappop(deadlines)
             if not self._is_due_at(*due):
                 continue

@@ -136,9 +136,10 @@ class Store(Protocol):
         """
         ...
 
-    def begin(self, *, write: bool = True) -> None:
+    def begin(self, *, write: bool = True, wait: bool = True) -> None:
         """Open a transaction by hand, where a context manager costs too much.
 
+        wait: where another program has it locked; else `StoreBusy` is raised at once.
         `commit` or `rollback` must follow from the same thread, whatever happens between.
         """
         ...
@@ -149,6 +150,13 @@ class Store(Protocol):
 
     def rollback(self) -> None:
         """Undo what the transaction did."""
+        ...
+
+    def scrub(self) -> bool:
+        """Overwrite what is left of what was erased, in whichever thread, in no transaction.
+
+        False where another program is in the way; to be called again then.
+        """
         ...
 
     def close(self) -> None:
@@ -272,15 +280,29 @@ class Store(Protocol):
         """
         ...
 
-    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
+    def expire(
+        self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
+    ) -> int:
         """Erase every cvc, intent and kept answer due by `now_ns`; returns how many.
 
+        size: about how many at most, of each kind; the rest stays due.
         without_cvc: what a token is then; it may be asked only where an expression names the cvc.
         """
         ...
 
-    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
-        """Erase a tenant's log entries older than `before_ns` (at_ns < before_ns)."""
+    def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
+        """Erase a tenant's log entries older than `before_ns` (at_ns < before_ns), `size` at most.
+
+        Returns how many.
+        """
+        ...
+
+    def latest_ns(self) -> int:
+        """Return the latest instant that `put_latest_ns` was given; 0 before."""
+        ...
+
+    def put_latest_ns(self, steady_ns: int) -> None:
+        """Remember an instant, for a later process whose clock was set back."""
         ...
 
     # the vault's own: wrapped data keys and other small secrets, by name

@@ -34,22 +34,24 @@ class SqliteStore:
 
     path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it, and an
         `-owner-…` for each store that has begun work (`engine.store.sqlite_work`).
-    timeout_s: how long another program's lock on the file is waited for. Stores of ours wait for
-        one another, in order and for as long as it takes.
+    timeout_s: how long a lock on the file is waited for, be it another program's or that of
+        another store of ours; then `StoreBusy` is raised.
+    scrubs: what is erased is overwritten before the call that commits returns, in the file and in
+        its log, unless another program reads the file just then. With False somebody calls
+        `scrub` now and then, in whichever thread.
 
-    Safe among threads and among processes. What is erased is overwritten before the call that
-    commits returns, in the file and in its log.
+    Safe among threads and among processes.
 
     Raises `StoreError` when the file is no store, of another version, damaged or not writable.
     """
 
     persistent = True
 
-    def __init__(self, path: str | Path, *, timeout_s: int = 30) -> None:
+    def __init__(self, path: str | Path, *, timeout_s: float = 30, scrubs: bool = True) -> None:
         given: object = path
         if not isinstance(given, str | Path):
             raise wrong_type("path", given, "a file's path")
-        self._session = Session(Path(path), timeout_s=timeout_s)
+        self._session = Session(Path(path), timeout_s=timeout_s, scrubs=scrubs)
         self._slots = Slots(self._session)
         self._documents = DocumentTables(self._session, self._slots)
         self._tokens = TokenTable(self._session, self._slots)
@@ -69,9 +71,9 @@ class SqliteStore:
         """Return the block of one transaction."""
         return self._writing if write else self._reading
 
-    def begin(self, *, write: bool = True) -> None:
+    def begin(self, *, write: bool = True, wait: bool = True) -> None:
         """Open a transaction, when the one before it has ended, in whichever process."""
-        self._session.begin(write=write)
+        self._session.begin(write=write, wait=wait)
         try:
             if self._session.version != self._version:
                 self._documents.refresh()
@@ -101,6 +103,10 @@ class SqliteStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def scrub(self) -> bool:
+        """Overwrite what is left of what was erased; False where another program is in the way."""
+        return self._session.scrub()
 
     def close(self) -> None:
         """Close the file; what is unfinished is abandoned from now on."""
@@ -226,10 +232,10 @@ class SqliteStore:
         self._check_reads()
         return self._logs.find(tenant_id, chosen, after, size)
 
-    def expire_logs(self, tenant_id: str, before_ns: int) -> int:
-        """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
+    def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
+        """Erase a tenant's entries older than `before_ns`, `size` at most (QUO-LOG)."""
         self._check_writes()
-        return self._logs.expire(tenant_id, before_ns)
+        return self._logs.expire(tenant_id, before_ns, size)
 
     # retention
     def next_deadline_ns(self) -> int | None:
@@ -251,11 +257,29 @@ class SqliteStore:
         deadline_ns = self.next_deadline_ns()
         return deadline_ns is not None and deadline_ns <= now_ns
 
-    def expire(self, now_ns: int, without_cvc: WithoutCvc = bare) -> int:
-        """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
+    def expire(
+        self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
+    ) -> int:
+        """Erase what has expired (QUO-CVC, QUO-INTENT)."""
         self._check_writes()
         self._knows_deadline = False
-        return self._tokens.expire(now_ns, without_cvc) + self._documents.expire(now_ns)
+        most = -1 if size is None else size
+        return self._tokens.expire(now_ns, without_cvc, most) + self._documents.expire(now_ns, most)
+
+    def latest_ns(self) -> int:
+        """Return the latest instant that was given, in whichever process."""
+        self._check_reads()
+        row = self._session.one("SELECT value FROM counters WHERE name = 'latest_ns'")
+        return 0 if row is None else row[0]
+
+    def put_latest_ns(self, steady_ns: int) -> None:
+        """Remember an instant."""
+        self._check_writes()
+        self._session.run(
+            "INSERT INTO counters VALUES ('latest_ns', ?1)"
+            " ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+            (steady_ns,),
+        )
 
     # secrets
     def secret(self, name: str) -> bytes | None:

@@ -148,17 +148,19 @@ class DocumentTables:
         ]
         return min((at_ns for at_ns in found if at_ns is not None), default=None)
 
-    def expire(self, now_ns: int) -> int:
-        """Erase every record whose deadline is at or before `now_ns` (QUO-INTENT)."""
+    def expire(self, now_ns: int, size: int) -> int:
+        """Erase the records whose deadline is at or before `now_ns`, `size` of a kind at most."""
         erased = 0
         for kind in _DUE:
             rows = DOCUMENTS[kind]
             (sealed,) = rows.sealed_names
             due = self._session.all(
-                f"SELECT {sealed} FROM {rows.table} WHERE until_ns <= ?", (now_ns,)
+                f"SELECT id, {sealed} FROM {rows.table} WHERE until_ns <= ? LIMIT ?",
+                (now_ns, size),
             )
-            self._slots.erase([slot for (slot,) in due])
-            self._session.run(f"DELETE FROM {rows.table} WHERE until_ns <= ?", (now_ns,))
+            self._slots.erase([slot for _, slot in due])
+            gone = [(record_id,) for record_id, _ in due]
+            self._session.many(f"DELETE FROM {rows.table} WHERE id = ?", gone)
             erased += len(due)
         return erased
 

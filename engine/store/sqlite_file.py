@@ -1,22 +1,28 @@
 """One SQLite file: opened, checked, locked, and spoken to.
 
-It knows transactions and nothing of records. Its ideas: writers of all processes queue at a lock
-file, so that nobody polls and no two ever meet inside SQLite; and after a transaction that erased
-something the write-ahead log is folded into the file and emptied, because it still holds what the
-pages held before.
+It knows transactions and nothing of records. Its ideas: writers of all processes take turns at a
+lock file, so that no two ever meet inside SQLite; and after a transaction that erased something the
+write-ahead log is folded into the file and emptied (`scrub`), because it still holds what the pages
+held before. A reader in another process is in the way of that for as long as it likes, so scrubbing
+never waits for one: it is tried again.
+
+A file is looked at before anything is changed: one that is refused stays as it was, its mode and
+its neighbours included.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.errors import StoreError
+from engine.errors import StoreBusy, StoreError
 from engine.store.sqlite_schema import APPLICATION_ID, SCHEMA, UPGRADES, VERSION
 
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
@@ -24,8 +30,11 @@ if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have
 
 __all__ = ["Session"]
 
-_SCRUB_TIMEOUT_MS: Final = 1_000
 _MODE: Final = 0o600
+_POLL_S: Final = 0.005
+_HEADER: Final = b"SQLite format 3\0"
+_LOG_PAGES: Final = 10_000
+"""So long may the log grow where a timer folds it; else SQLite folds it at a tenth of that."""
 _PRAGMAS: Final = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -42,43 +51,52 @@ def _failed(error: Exception) -> StoreError:
         return StoreError("a record's texts must be Unicode; one of them holds a surrogate")
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"a record must be new where it has to be: {error}")
+    if _is_busy(error):
+        return StoreBusy(f"the store file failed: {error}")
     return StoreError(f"the store file failed: {error}")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or "").lower() if isinstance(error, OSError) else str(error)
+
+
+def _is_busy(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code == sqlite3.SQLITE_BUSY or isinstance(error, BlockingIOError)
 
 
 class Session:
     """The connection of one process to one store file; one transaction after the other.
 
     path: the file; made, with mode 0600, when there is none.
-    timeout_s: how long SQLite waits for a lock that another program holds.
+    timeout_s: how long a lock that another program holds is waited for.
+    scrubs: whether a commit that erased something scrubs; else somebody calls `scrub`.
 
     Raises `StoreError` when the file is no store, newer than this program, damaged or not
     writable.
     """
 
-    def __init__(self, path: Path, *, timeout_s: int) -> None:
+    def __init__(self, path: Path, *, timeout_s: float, scrubs: bool) -> None:
         self.path = path
         self.lock = threading.RLock()
         self.is_open = False
         self.writes = False
         self.version = -1
         self._timeout_s = timeout_s
+        self._scrubs = scrubs
+        self._scrubber: sqlite3.Connection | None = None
+        self._scrubbing = threading.Lock()
         self._erased = False
-        self._to_scrub = True  # a kill may have left what the process before erased in the log
-        self._holds_file = False
-        self._lock_number = -1
+        self._erasures = 1  # a kill may have left what the process before erased in the log
+        self._scrubbed = 0
+        self._turn = _Turn()
+        self._made: list[Path] = []
         try:
-            self._lock_number = _make_files(path)
-            self._connection = sqlite3.connect(
-                path,
-                timeout=timeout_s,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=256,
-            )
+            self._open()
         except (OSError, sqlite3.Error) as error:
-            self._close_lock()
+            self._leave_no_trace()
             raise StoreError(
-                f"store = {path} must be a file that can be made and written: {error}"
+                f"store = {path} must be a file that can be made and written: {_reason(error)}"
             ) from error
         except ValueError:  # a NUL, or a surrogate that stands for no byte
             raise StoreError(
@@ -86,16 +104,24 @@ class Session:
             ) from None
         try:
             self._prepare()
+            self.identity = _identity(path)
         except BaseException:
             self.close()
+            self._leave_no_trace()
             raise
+        _OPEN[self.identity] = _OPEN.get(self.identity, 0) + 1
 
     def close(self) -> None:
         """Close the file; the session is not used afterwards."""
-        with self.lock:
+        with self._scrubbing, self.lock:
             assert not self.is_open, "a transaction is open"
+            if self._scrubber is not None:
+                self._scrubber.close()
             self._connection.close()
-            self._close_lock()
+            self._turn.close()
+            identity = getattr(self, "identity", None)
+            if identity is not None and _OPEN.get(identity):
+                _OPEN[identity] -= 1
 
     # speaking
     def run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
@@ -143,41 +169,55 @@ class Session:
         self._erased = True
 
     # transactions
-    def begin(self, *, write: bool) -> None:
-        """Open a transaction, when the one before it has ended, here and in other processes."""
-        self.lock.acquire()
-        if self.is_open:
-            self.lock.release()
-            raise AssertionError("a transaction is open in this thread; they do not nest")
-        try:
-            if write:
-                self._take_file()
-                self._connection.execute("BEGIN IMMEDIATE")
+    def begin(self, *, write: bool, wait: bool = True) -> None:
+        """Open a transaction, when the one before it has ended, here and in other processes.
+
+        wait: for other programs' locks; else raises `StoreBusy` at once.
+        """
+        until_s = 0.0
+        while True:
+            self.lock.acquire()
+            if self.is_open:
+                self.lock.release()
+                raise AssertionError("a transaction is open in this thread; they do not nest")
+            try:
+                self._begin(write=write)
+            except (OSError, sqlite3.Error) as error:
+                self._leave()
+                now_s = time.monotonic()
+                until_s = until_s or now_s + self._timeout_s
+                if not (wait and _is_busy(error) and now_s < until_s):
+                    raise _failed(error) from error
+            except BaseException:
+                self._leave()
+                raise
             else:
-                self._connection.execute("BEGIN")
-            # Asked inside, so that it says which state the transaction sees.
-            self.version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        except (OSError, sqlite3.Error) as error:
-            self._leave()
-            raise _failed(error) from error
-        except BaseException:
-            self._leave()
-            raise
-        self.is_open = True
-        self.writes = write
+                self.is_open = True
+                self.writes = write
+                return
+            time.sleep(_POLL_S)  # with no lock held: others may read meanwhile
+
+    def _begin(self, *, write: bool) -> None:
+        if write:
+            self._turn.take()
+            self._connection.execute("BEGIN IMMEDIATE")
+        else:
+            self._connection.execute("BEGIN")
+        # Asked inside, so that it says which state the transaction sees.
+        self.version = self._connection.execute("PRAGMA data_version").fetchone()[0]
 
     def commit(self) -> None:
         """Make the transaction last; when this raises it is undone."""
         assert self.is_open, "no transaction is open"
         try:
             self._connection.execute("COMMIT")
-            self._to_scrub = self._to_scrub or self._erased
-            if self._to_scrub:
-                self._scrub()
+            self._erasures += self._erased
         except sqlite3.Error as error:
             raise _failed(error) from error
         finally:
             self._leave()
+        if self._scrubs and self._scrubbed != self._erasures:
+            self.scrub()
 
     def rollback(self) -> None:
         """Undo the transaction."""
@@ -193,85 +233,178 @@ class Session:
         except sqlite3.Error as error:
             raise _failed(error) from error
         finally:
-            self._give_file()
+            self._turn.give()
             self.lock.release()
 
-    def _scrub(self) -> None:
+    # scrubbing
+    def scrub(self) -> bool:
         """Fold the write-ahead log into the file and empty it (QUO-CVC: really gone).
 
-        A reader in another process can be in the way; then the next transaction tries again.
+        Returns whether nothing that was erased is left in it. It has a connection of its own, so
+        that transactions go on meanwhile; only the last step, which is short, keeps writers out.
         """
-        self._take_file()
-        run = self._connection.execute
-        run(f"PRAGMA busy_timeout = {_SCRUB_TIMEOUT_MS}")
-        try:
-            self._to_scrub = run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] != 0
-        except sqlite3.OperationalError:
-            self._to_scrub = True  # what was committed stays so; the next transaction tries again
-        finally:
-            run(f"PRAGMA busy_timeout = {self._timeout_s * 1_000}")
-
-    # the lock file
-    def _take_file(self) -> None:
-        if sys.platform != "win32" and not self._holds_file:
-            fcntl.flock(self._lock_number, fcntl.LOCK_EX)
-            self._holds_file = True
-
-    def _give_file(self) -> None:
-        if sys.platform != "win32" and self._holds_file:
-            fcntl.flock(self._lock_number, fcntl.LOCK_UN)
-            self._holds_file = False
-
-    def _close_lock(self) -> None:
-        if self._lock_number >= 0:
-            os.close(self._lock_number)
-            self._lock_number = -1
+        with self._scrubbing:
+            erasures = self._erasures
+            if self._scrubbed == erasures:
+                return True
+            try:
+                if self._scrubber is None:
+                    self._scrubber = self._connect()
+                self._scrubber.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                last = self._scrubber.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error:
+                return False  # what was committed stays so
+            if last[0] != 0:
+                return False  # another reader or writer is in the way
+            self._scrubbed = erasures
+            return True
 
     # opening
+    def _open(self) -> None:
+        """Open the file, once it may be ours."""
+        path = self.path
+        exists = path.exists()
+        if exists and not _OPEN.get(_identity(path)):
+            _check_is_ours(path)
+        lock_path = path.with_name(f"{path.name}-lock")
+        self._made = [each for each in (path, lock_path) if not each.exists()]
+        if not exists:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+        self._turn.open(lock_path)
+        self._connection = self._connect()
+
+    def _leave_no_trace(self) -> None:
+        """Remove what was made for a file that is refused."""
+        self._turn.close()
+        for file in self._made:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+
     def _prepare(self) -> None:
-        """Check that the file is ours, or make it so when it is empty."""
-        self._take_file()
+        """Make the file a store when it is empty or older; it was looked at before."""
+        self._wait_for_turn()
         run = self._connection.execute
         try:
-            is_empty = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-            application_id = run("PRAGMA application_id").fetchone()[0]
-            version = run("PRAGMA user_version").fetchone()[0]
-            if application_id != APPLICATION_ID and not (is_empty and application_id == 0):
-                raise StoreError(
-                    f"store = {self.path} must be a Tollgate store; it is a database of another"
-                    " program, choose another path"
-                )
-            is_older = version in UPGRADES
-            if application_id == APPLICATION_ID and version != VERSION and not is_older:
-                raise StoreError(
-                    f"store = {self.path} must have schema version {VERSION}; it has {version},"
-                    " open it with the Tollgate that wrote it"
-                )
+            is_empty = _check_kind(run, self.path)
+            run(f"PRAGMA busy_timeout = {int(self._timeout_s * 1_000)}")
             for pragma in _PRAGMAS:
                 run(f"PRAGMA {pragma}").fetchall()
+            if not self._scrubs:
+                run(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
             run("BEGIN IMMEDIATE")
             for statement in SCHEMA if is_empty else ():
                 run(statement)
-            while not is_empty and version != VERSION:
+            version = run("PRAGMA user_version").fetchone()[0]
+            while version != VERSION:
                 for statement in UPGRADES[version]:
                     run(statement)
                 version = run("PRAGMA user_version").fetchone()[0]
             run("COMMIT")
-            self._scrub()
+            run("PRAGMA busy_timeout = 0")
+            if self.path.stat().st_mode & ~_MODE & 0o777:
+                self.path.chmod(_MODE)
         except sqlite3.Error as error:
-            raise StoreError(
-                f"store = {self.path} must be a whole Tollgate store that can be written: {error}"
-            ) from error
+            raise _not_whole(self.path, error) from error
         finally:
-            self._give_file()
+            self._turn.give()
+        self.scrub()
+
+    def _wait_for_turn(self) -> None:
+        until_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._turn.take()
+            except BlockingIOError as error:
+                if time.monotonic() >= until_s:
+                    raise _failed(error) from None
+                time.sleep(_POLL_S)
+            else:
+                return
 
 
-def _make_files(path: Path) -> int:
-    """Make the store file and its lock file, for this user only; return the lock's descriptor."""
+class _Turn:
+    """The lock file at which the writers of all processes take turns."""
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._is_ours = False
+
+    def open(self, path: Path) -> None:
+        """Open the lock file, made for this user only."""
+        self._number = os.open(path, os.O_CREAT | os.O_RDWR, _MODE)
+
+    def take(self) -> None:
+        """Begin a turn; raises `BlockingIOError` while somebody else has it."""
+        if sys.platform != "win32" and not self._is_ours:
+            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._is_ours = True
+
+    def give(self) -> None:
+        """End the turn, if it is ours."""
+        if sys.platform != "win32" and self._is_ours:
+            fcntl.flock(self._number, fcntl.LOCK_UN)
+            self._is_ours = False
+
+    def close(self) -> None:
+        """Close the lock file."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+
+_OPEN: Final[dict[tuple[int, int], int]] = {}
+"""How many sessions this process has on each file: such a file must not be opened and closed by
+anybody but SQLite, because the system then drops the locks that SQLite has on it."""
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what stays the same however a file is called."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _not_whole(path: Path, error: object) -> StoreError:
+    return StoreError(f"store = {path} must be a whole Tollgate store that can be written: {error}")
+
+
+def _check_is_ours(path: Path) -> None:
+    """Raise `StoreError` for a file that is no store of ours, and change nothing."""
+    with path.open("rb") as file:
+        start = file.read(len(_HEADER))
+    if start and start != _HEADER:
+        raise _not_whole(path, "file is not a database")
+    # A file with no log beside it holds everything itself, and is read without making one.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
-    except FileExistsError:
-        # Never opened here: closing any descriptor of it would drop the locks that SQLite holds.
-        if path.stat().st_mode & ~_MODE & 0o777:
-            path.chmod(_MODE)
-    return os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, _MODE)
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as reader:
+            _check_kind(reader.execute, path)
+    except sqlite3.Error as error:
+        raise _not_whole(path, error) from error
+
+
+def _check_kind(run: Callable[[str], sqlite3.Cursor], path: Path) -> bool:
+    """Return whether a database is empty; raise `StoreError` when it is not ours."""
+    is_empty: bool = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    application_id = run("PRAGMA application_id").fetchone()[0]
+    version = run("PRAGMA user_version").fetchone()[0]
+    if application_id != APPLICATION_ID and not (is_empty and application_id == 0):
+        raise StoreError(
+            f"store = {path} must be a Tollgate store; it is a database of another"
+            " program, choose another path"
+        )
+    if application_id == APPLICATION_ID and version != VERSION and version not in UPGRADES:
+        raise StoreError(
+            f"store = {path} must have schema version {VERSION}; it has {version},"
+            " open it with the Tollgate that wrote it"
+        )
+    return is_empty

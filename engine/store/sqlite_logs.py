@@ -41,10 +41,12 @@ class LogTable:
         )
         return [LOGS.unpack(row) for row in found]
 
-    def expire(self, tenant_id: str, before_ns: int) -> int:
-        """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
+    def expire(self, tenant_id: str, before_ns: int, size: int | None = None) -> int:
+        """Erase a tenant's entries older than `before_ns`, `size` at most (QUO-LOG)."""
         return self._session.run(
-            "DELETE FROM logs WHERE tenant_id = ? AND at_ns < ?", (tenant_id, before_ns)
+            "DELETE FROM logs WHERE seq IN"
+            " (SELECT seq FROM logs WHERE tenant_id = ? AND at_ns < ? LIMIT ?)",
+            (tenant_id, before_ns, -1 if size is None else size),
         ).rowcount
 
     def _place(self, tenant_id: str, after: Cursor) -> tuple[int, int] | None:

@@ -174,17 +174,21 @@ class TokenTable:
         )[0]
         return at_ns
 
-    def expire(self, now_ns: int, without_cvc: WithoutCvc) -> int:
+    def expire(self, now_ns: int, without_cvc: WithoutCvc, size: int) -> int:
         """Erase every cvc whose deadline is at or before `now_ns` (QUO-CVC).
 
         A token with an expression that may be over its cvc (D-CVC-DERIVE) is asked for as a whole,
         and every other one loses two columns.
         """
-        derived = self._session.all(f"{_SELECT} WHERE cvc_until_ns <= ? AND {_DERIVED}", (now_ns,))
+        derived = self._session.all(
+            f"{_SELECT} WHERE cvc_until_ns <= ? AND {_DERIVED} LIMIT ?", (now_ns, size)
+        )
         for row in derived:
             self.update(without_cvc(TOKENS.unpack(row)))
         due = self._session.all(
-            "SELECT seq, sealed_cvc FROM tokens WHERE cvc_until_ns <= ?", (now_ns,)
+            "SELECT seq, sealed_cvc FROM tokens"
+            f" WHERE cvc_until_ns <= ? AND NOT {_DERIVED} LIMIT ?",
+            (now_ns, size),
         )
         self._slots.erase([slot for _, slot in due if slot is not None])
         self._session.many(

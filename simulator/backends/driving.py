@@ -30,6 +30,7 @@ class SimpyClock:
     """SimPy's time as the engine's clock."""
 
     __slots__ = ("_env", "_start_time_ns")
+    lead_ns = 0
 
     def __init__(self, env: simpy.Environment, start_time_ns: int) -> None:
         self._env = env

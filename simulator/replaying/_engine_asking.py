@@ -34,6 +34,8 @@ _RIGHTS: Final[Mapping[ApplicationKind, frozenset[str]]] = {
 class _SimpyClock:
     """SimPy's time as the engine's clock; wall time runs with it from the log's first instant."""
 
+    lead_ns = 0
+
     def __init__(self, environment: simpy.Environment, start_ns: int) -> None:
         self._environment = environment
         self._start_ns = start_ns

@@ -126,7 +126,7 @@ def test_a_kill_between_commit_and_erasure_is_made_good_at_the_next_start(path: 
         "from pathlib import Path\n"
         "from engine.store import SqliteStore\n"
         "store = SqliteStore(Path(sys.argv[1]))\n"
-        "store._session._scrub = lambda: os._exit(9)\n"
+        "store._session.scrub = lambda: os._exit(9)\n"
         "store.begin(); store.expire(50); store.commit()\n"
     )
     command = [sys.executable, "-c", script, str(path)]

@@ -121,18 +121,51 @@ MUST_BE_FILE = "must be a file that can be made and written: "
         (newer, MUST_BE_OLDER),
         (garbage, MUST_BE_WHOLE + "file is not a database"),
         (torn, MUST_BE_WHOLE + "database disk image is malformed"),
-        (Path.mkdir, MUST_BE_FILE + "unable to open database file"),
+        (Path.mkdir, MUST_BE_FILE + "is a directory"),
     ],
 )
 def test_a_file_that_is_no_store_is_refused_and_left_alone(
     path: Path, spoil: Callable[[Path], None], rule: str
 ) -> None:
     spoil(path)
-    before = path.read_bytes() if path.is_file() else b""
+    for each in files(path):
+        if each != path:
+            each.unlink()  # the lock file of a store that was there before
+    path.chmod(0o755)
+    before = _state(path)
     with pytest.raises(StoreError) as refused:
         SqliteStore(path)
     assert str(refused.value) == f"store = {path} {rule}"
-    assert before == (path.read_bytes() if path.is_file() else b"")
+    assert _state(path) == before
+
+
+def _state(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file of the folder, with its mode and what it holds."""
+    return {
+        each.name: (each.stat().st_mode, each.read_bytes() if each.is_file() else b"")
+        for each in path.parent.iterdir()
+    }
+
+
+def test_a_foreign_database_with_a_log_is_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE theirs (a)")
+        for leaves_log in (True, False):
+            if not leaves_log:
+                connection.close()
+            before = _state(path)
+            with pytest.raises(StoreError, match="a database of another program"):
+                SqliteStore(path)
+            assert _state(path).keys() == before.keys()
+            assert _state(path)[path.name] == before[path.name]
+
+
+def test_a_folder_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a.db-lock").mkdir()
+    with pytest.raises(StoreError, match="must be a file that can be made and written"):
+        SqliteStore(tmp_path / "a.db")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.db-lock"]
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

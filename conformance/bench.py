@@ -244,8 +244,8 @@ class Bench:
         self.transport.learn_key(label, text)
 
     def random(self, name: str) -> random.Random:
-        """Return a source of chance of its own, fixed by seed, check and name."""
-        return random.Random(f"{self.seed}/{self.check.id}/{name}")  # noqa: S311 # reason: must repeat
+        """Return a source of chance of its own, fixed by seed, nonce, check and name."""
+        return random.Random(f"{self.seed}{self.session.nonce}/{self.check.id}/{name}")  # noqa: S311 # reason: must repeat
 
     def make(self, name: str, maker: Callable[[], str]) -> str:
         """Return a text that no seed fixes, such as an encrypted one; `judge` has the same again.

@@ -51,21 +51,32 @@ def _clean(bench: Bench, said: list[Finding]) -> list[Finding]:
 
 
 def settled(
-    findings: Iterable[Finding], checks: Mapping[str, Check], doubt: str | None
+    findings: Iterable[Finding],
+    checks: Mapping[str, Check],
+    doubt: str | None,
+    doubts: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Return the findings, where addresses are in doubt without the failures that rest on them.
+    """Return the findings without the failures that rest on what is in doubt.
 
-    A failure of a probe that used several addresses is *inconclusive* then, unless a probe of
-    LIM-IP, which has a counter for each address alone, has seen that they count apart.
+    doubt: of addresses. A failure of a probe that used several of them is *inconclusive* then,
+    unless a probe of LIM-IP, which has a counter for each address alone, has seen that they count
+    apart. doubts: role → of its keys; a failure of a check that needs them is inconclusive too.
     """
     found = list(findings)
-    seen = any(one.clause == "LIM-IP" and one.verdict is Verdict.PASS for one in found)
-    if doubt is None or seen:
-        return found
+    if any(one.clause == "LIM-IP" and one.verdict is Verdict.PASS for one in found):
+        doubt = None
+
+    def why(one: Finding) -> str | None:
+        check = checks.get(one.check)
+        if one.verdict is not Verdict.FAIL or check is None:
+            return None
+        of_keys = [says for role, says in (doubts or {}).items() if role in check.roles]
+        return next(iter(of_keys), doubt if check.sources > 1 else None)
+
     return [
-        dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=f"{one.says}; but {doubt}")
-        if one.verdict is Verdict.FAIL and one.check in checks and checks[one.check].sources > 1
-        else one
+        one
+        if (says := why(one)) is None
+        else dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=f"{one.says}; but {says}")
         for one in found
     ]
 

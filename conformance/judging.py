@@ -227,7 +227,12 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
     return Report(
         results=assemble(
             select(list(head["select"])),
-            settled(findings, all_checks(), head["preflight"]["doubt"]),
+            settled(
+                findings,
+                all_checks(),
+                head["preflight"]["doubt"],
+                head["preflight"].get("doubts", {}),
+            ),
             expected=target.expected_failures,
             unseen=head["unseen"],
         ),
@@ -258,10 +263,13 @@ def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     nowhere = _HistoryTransport({}, 0, Redactor.of(target))
     session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
     session.made = past.made
+    session.nonce = head.get("nonce", "")
     session.known = set(head["known"])
     session.pacer = _NoPacer(target, limits)
     session.deadline_ns = 1 << 62
     session.latency_ns = head["latency_ns"]
+    session.doubts = head["preflight"].get("doubts", {})
+    session.is_misshapen = head["preflight"].get("misshapen") is not None
     return session
 
 

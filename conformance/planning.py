@@ -150,7 +150,8 @@ def make_plan(
             continue
         why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
-            leave_out(plan, check, Verdict.SKIPPED, why)
+            verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
+            leave_out(plan, check, verdict, why)
         else:
             (probes if check.is_probe else plain).append(check)
     _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))

@@ -2,7 +2,8 @@
 
 Without it a run against a dead target, with a wrong key, or against a server that says 429, 200 or
 HTML to everything would be silently green. One accepted request is asked for with the first key of
-every role; what depends on a role that gets none is *inconclusive*, never a pass.
+every role; what depends on a role that gets none is *inconclusive*, never a pass. Only `POST
+/tokenize` is asked for: the specification shows no other endpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import PREFLIGHT_ID, Check, Inconclusive, Skip
 from conformance.session import Session
 from conformance.target import Source
-from conformance.verdicts import Finding
+from conformance.verdicts import Finding, Verdict
 from engine.messages import Json
 
 __all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
@@ -30,6 +31,7 @@ _PATIENCE_NS: Final = 12_000_000_000
 
 _DOUBT: Final = "not known"
 _UNKNOWN: Final = "no-key-of-this-deployment"
+_LACKS: Final = "lacks the permission"
 
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
@@ -49,15 +51,19 @@ class Unreachable(Exception):
 class Preflight:
     """What was found.
 
-    problems: role → why its keys cannot be used. fatal: why nothing can be said at all.
-    open_says: that a request without key is accepted. apart: whether two addresses were seen to
-    count apart; `doubt` where that stays open although it was asked.
+    problems: role → why its keys cannot be used. doubts: role → what stays open about its keys: no
+    failure rests on them. fatal: why nothing can be said at all. open_says: that a request without
+    key is accepted. misshapen: what is wrong with an accepted answer's form, and the exchange that
+    shows it. apart: whether two addresses were seen to count apart; `doubt` where that stays open
+    although it was asked.
     """
 
     problems: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
     fatal: str | None = None
     open_says: str | None = None
+    misshapen: tuple[str, int] | None = None
     latency_ns: int = 0
     jitter_ns: int = 0
     apart: bool | None = None
@@ -67,6 +73,15 @@ class Preflight:
     def plain(self) -> dict[str, Any]:
         """Return it as JSON."""
         return dataclasses.asdict(self)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found of clauses: an accepted answer of another form than its body's."""
+        if self.misshapen is None:
+            return []
+        says, number = self.misshapen
+        accepts = "2xx with the same keys, each value replaced by an identifier string"
+        return [Finding("TOK-PLAIN", PREFLIGHT.id, Verdict.FAIL, says, (number,), accepts)]
 
 
 def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Preflight:
@@ -82,12 +97,14 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
         found.open_says = "a request without any key was accepted: see AUTH-HEADER"
     wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
     labels = {role: session.target.labels(role)[0] for role in wanted}
-    asking = [_accepted(bench, bench.lane(role), role, label) for role, label in labels.items()]
+    asking = [_Role(bench, found, role, label).ask() for role, label in labels.items()]
     for role, why in zip(wanted, bench.transport.run(asking), strict=True):
         if why is None:
             found.accepted.append(role)
         else:
             found.problems[role] = why
+    session.doubts = found.doubts
+    session.is_misshapen = found.misshapen is not None
     if wanted and not found.accepted:
         said = list(dict.fromkeys(found.problems.values()))
         found.fatal = f"no key of the target got a request accepted: {'; '.join(said[:3])}"
@@ -121,83 +138,139 @@ async def _knocked(bench: Bench, lane: Lane) -> Exchange:
     return found
 
 
-async def _accepted(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | None:
-    """Ask once as a role may; returns what is wrong, None when it was accepted."""
-    try:
-        return await _asked(bench, lane, role, label)
-    except Skip as skip:
-        return str(skip)
-    except Inconclusive as why:
-        return str(why)
+class _Role:
+    """One role, asked for once as its keys may."""
 
+    def __init__(self, bench: Bench, found: Preflight, role: str, label: KeyLabel) -> None:
+        self.bench = bench
+        self.found = found
+        self.role = role
+        self.label = label
+        self.lane = bench.lane(role)
 
-async def _asked(bench: Bench, lane: Lane, role: str, label: KeyLabel) -> str | None:
-    key = bench.target.key_labels[label]
-    value = f"preflight {bench.random(role).getrandbits(64):016x}"
-    if role == "management":
-        method, path, _ = bench.shaped("get_tenant")
-        return _judged(await lane.insist(method, path, key=label, patience_ns=_PATIENCE_NS), label)
-    if role in {"proxy_key", "custom_hostname"}:
-        by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
-        path = bench.shaped("invoke_proxy", {"path": ""})[1]
-        return _proxied(await lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by), label)
-    if role == "slow_destination":
-        return None  # it is asked once, by the check that waits for it
-    body: Any = {"preflight": value}
-    if role == "private_one_container":
-        choices, path = bench.profile.tokens, key.container or "/pci/"
-        named = path if choices.container_form == "string" else [path]
-        body = {"type": "token", "data": value, choices.container_field: named}
-    asked = _tokenize(bench, body)
-    found = await lane.insist(*asked, key=label, patience_ns=_PATIENCE_NS)
-    if role == "private_no_permission":
-        return await _unpermitted(lane, found, label)
-    if role == "private_one_container":
-        return _judged(found, label)
-    return _judged(found, label) or _mirrored(found, label, value)
+    async def ask(self) -> str | None:
+        """Return what is wrong with the role's first key, None when it can be used."""
+        try:
+            return await self._asked()
+        except (Skip, Inconclusive) as why:
+            return str(why)
 
+    async def _asked(self) -> str | None:
+        role, label = self.role, self.label
+        if role in {"proxy_key", "custom_hostname"}:
+            by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
+            path = self.bench.shaped("invoke_proxy", {"path": ""})[1]
+            exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
+            return _proxied(exchange, label)
+        if role == "slow_destination":
+            return None  # it is asked once, by the check that waits for it
+        exchange = await self._tokenized(label)
+        may_create = self.bench.target.may(label, "token:create")
+        if may_create is False:
+            return await self._forbidden(exchange)
+        if exchange.ok:
+            return self._judged(exchange)
+        if may_create is None:
+            return await self._unsure(exchange)
+        if exchange.status in {401, 403}:
+            what = "is no key of this deployment" if exchange.status == 401 else _LACKS
+            return f"{label} {what} ({_answered(exchange)})"
+        return f"{label} got {_answered(exchange)}"
 
-async def _unpermitted(lane: Lane, found: Exchange, label: KeyLabel) -> str | None:
-    """A key without permission is refused: with 403, or any 4xx that an unknown key does not get.
+    async def _tokenized(self, key: KeyLabel) -> Exchange:
+        """Ask for one token, where this role's key may put it."""
+        bench = self.bench
+        body: Any = {"preflight": f"preflight {bench.random(self.role).getrandbits(64):016x}"}
+        if self.role == "private_one_container":
+            choices, path = bench.profile.tokens, bench.target.container_of(self.label)
+            named = path if choices.container_form == "string" else [path]
+            body = {"type": "token", "data": body["preflight"], choices.container_field: named}
+        asked = _tokenize(bench, body)
+        return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
 
-    Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and then
-    no refusal of it shows anything about permissions.
-    """
-    if found.status == 403:
+    async def _forbidden(self, exchange: Exchange) -> str | None:
+        """A key without permission is refused, with any 4xx that an unknown key does not get.
+
+        Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and
+        then no refusal of it shows anything about permissions.
+        """
+        label = self.label
+        if self.role != "private_no_permission" and exchange.ok:
+            return None  # the check of AUTH-CREATE says what that means
+        if exchange.status is None or not 400 <= exchange.status < 500:
+            return f"{label} must have no permission; it got {exchange.status} instead of a 4xx"
+        if exchange.status == 403 or (await self._tokenized(_UNKNOWN)).status != exchange.status:
+            return None
+        stays = "whether it is known stays open"
+        return f"{label} got {exchange.status}, as an unknown key does: {stays}"
+
+    async def _unsure(self, exchange: Exchange) -> str | None:
+        """Judge a key that may or may not create tokens: is it known at all?
+
+        An endpoint that the specification does not show is asked last, and may be missing.
+        """
+        label = self.label
+        if exchange.status is None or not 400 <= exchange.status < 500:
+            return f"{label} got {_answered(exchange)}"
+        if (await self._tokenized(_UNKNOWN)).status != exchange.status:
+            return None
+        method, path, _ = self.bench.shaped("get_tenant")
+        statuses = [
+            (await self.lane.insist(method, path, key=key, patience_ns=_PATIENCE_NS)).status
+            for key in (label, _UNKNOWN)
+        ]
+        if statuses[0] == statuses[1]:
+            if exchange.status == 401:
+                return f"{label} is no key of this deployment ({_answered(exchange)})"
+            says = f"{label} is answered as an unknown key is ({exchange.status})"
+            self.found.doubts[self.role] = f"{says}: whether it is known stays open"
         return None
-    if found.status is None or not 400 <= found.status < 500:
-        return f"{label} must have no permission; it got {found.status} instead of a 4xx"
-    ask = found.ask
-    unknown = await lane.insist(
-        ask.method, ask.path, ask.body, key=_UNKNOWN, patience_ns=_PATIENCE_NS
-    )
-    if unknown.status != found.status:
+
+    def _judged(self, exchange: Exchange) -> str | None:
+        """Judge an accepted request: is this the service, and has its answer the body's form?"""
+        label, body = self.label, exchange.ask.body
+        assert isinstance(body, dict), "it was made here"
+        try:
+            answer = exchange.json
+        except ValueError:
+            kind = exchange.header("Content-Type") or "no type"
+            return self._strange(exchange, f"{label} got an answer that is no JSON ({kind})")
+        if self.role == "private_one_container":
+            return None
+        given = answer.get("preflight") if isinstance(answer, dict) else None
+        is_other = isinstance(given, str) and given and given != body["preflight"]
+        if is_other and answer.keys() == body.keys():
+            return None
+        if not isinstance(answer, dict):
+            return self._strange(
+                exchange, f"{label} got JSON that is no object to {_asked(exchange)}"
+            )
+        none = "an answer that is none of a tokenization service: no identifier in it"
+        return self._strange(exchange, f"{label} got {none}", names_it="preflight" in answer)
+
+    def _strange(self, exchange: Exchange, says: str, *, names_it: bool = False) -> str | None:
+        """Judge an accepted answer of another form: a fault of the service, or no service.
+
+        Who refuses a request without a key and accepts the same with it knows the key, and so is
+        the service; who answers alike to everything is not.
+        """
+        if self.found.open_says is not None and not names_it:
+            return says
+        begins = exchange.body[:60].decode(errors="replace")
+        wanted = "a plain object must come back with the same keys, each value an identifier string"
+        self.found.misshapen = (
+            f"{wanted}; {exchange.status} came with {begins!r}",
+            exchange.number,
+        )
         return None
-    return f"{label} got {found.status}, as an unknown key does: whether it is known stays open"
 
 
-def _judged(found: Exchange, label: KeyLabel) -> str | None:
-    if found.status in {401, 403}:
-        what = "is no key of this deployment" if found.status == 401 else "lacks the permission"
-        return f"{label} {what} ({found.status} to {found.ask.method} {found.ask.path})"
-    if not found.ok:
-        return f"{label} got {found.status} to {found.ask.method} {found.ask.path}"
-    try:
-        answer = found.json
-    except ValueError:
-        kind = found.header("Content-Type") or "no type"
-        return f"{label} got an answer that is no JSON ({kind})"
-    if not isinstance(answer, dict):
-        return f"{label} got JSON that is no object to {found.ask.method} {found.ask.path}"
-    return None
+def _asked(exchange: Exchange) -> str:
+    return f"{exchange.ask.method} {exchange.ask.path}"
 
 
-def _mirrored(found: Exchange, label: KeyLabel, value: str) -> str | None:
-    answer = found.json
-    given = answer.get("preflight")
-    if isinstance(given, str) and given != value:
-        return None
-    return f"{label} got an answer that is none of a tokenization service: no identifier in it"
+def _answered(exchange: Exchange) -> str:
+    return f"{exchange.status} to {_asked(exchange)}"
 
 
 def _proxied(found: Exchange, label: KeyLabel) -> str | None:

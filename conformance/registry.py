@@ -69,7 +69,9 @@ class Check:
     at least (windows, blocks).
     is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
-    deployment may read through before it answers anybody else.
+    deployment may read through before it answers anybody else. is_extra: it adds readings, or
+    what keys of its own show, to what the other checks of its clauses judge: where the target lacks
+    what it needs that is a remark, and leaves no clause unjudged.
     """
 
     id: str
@@ -84,6 +86,7 @@ class Check:
     takes_ns: int = 0
     is_probe: bool = False
     load: Load = "light"
+    is_extra: bool = False
 
     @property
     def is_side_by_side(self) -> bool:
@@ -106,6 +109,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
     takes_ns: int = 0,
     is_probe: bool = False,
     load: Load = "light",
+    is_extra: bool = False,
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -128,6 +132,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
             takes_ns,
             is_probe,
             load,
+            is_extra,
         )
         return judge
 

@@ -102,6 +102,8 @@ class Run:
         self.notes: list[str] = []
         self.preflight = Preflight()
         self._is_live = isinstance(self.transport, HttpTransport)
+        if self._is_live:
+            self.session.nonce = f"-{random.SystemRandom().getrandbits(32):08x}"
         self._ended: list[str] = []
         self._gone = 0
         self._broken: list[str] = []
@@ -180,6 +182,7 @@ class Run:
             says = self._broke("its preflight", error)
             self.preflight = Preflight(fatal=f"the harness failed in {says}")
         self.progress.flown(self.preflight)
+        self._say(self.preflight.findings)
         if self.preflight.fatal is not None:
             for dealt in plan.dealt:
                 self._say(self._all_of(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
@@ -313,6 +316,7 @@ class Run:
                 "format": 1,
                 "started_at": started_at.isoformat(timespec="seconds"),
                 "seed": self.seed,
+                "nonce": self.session.nonce,
                 "select": list(self.options.select),
                 "strict": self.options.strict,
                 "command": list(self.command),
@@ -356,7 +360,7 @@ class Run:
         return Report(
             results=assemble(
                 self.clauses,
-                settled(self.findings, all_checks(), self.preflight.doubt),
+                settled(self.findings, all_checks(), self.preflight.doubt, self.preflight.doubts),
                 expected=self.target.expected_failures,
                 unseen=self._unseen(),
             ),

@@ -39,8 +39,11 @@ class Session:
     """One run's dealings with one deployment.
 
     profile: the choices told, and those discovered while the run goes on; `known` names them.
-    exchanges: by number. cleanings: how often things were deleted. allowances: the most that each
-    check may send, by its id, as the plan says; without them the budget alone holds.
+    nonce: what makes the values of this run its own, empty where nobody else is there: a seed that
+    is used again must not find the tokens of the run before. exchanges: by number. cleanings: how
+    often things were deleted. doubts: role → what stays open about its keys. is_misshapen: whether
+    the preflight has found accepted answers of another form. allowances: the most that each check
+    may send, by its id, as the plan says; without them the budget alone holds.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Session:
         self.target = target
         self.transport = transport
         self.seed = seed
+        self.nonce = ""
         self.profile, self.known = _told(target, profile)
         self.limits = _limits(target) if limits is None else limits
         self.pacer = Pacer(target, self.limits)
@@ -64,6 +68,8 @@ class Session:
         self.cleanings = 0
         self.unanswered = 0
         self.latency_ns = 0
+        self.doubts: Mapping[str, str] = {}
+        self.is_misshapen = False
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
         self.record: Recorder = _keep_nowhere

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.checks._common import is_uuid
+from conformance.checks._common import is_identifier
 from conformance.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
@@ -104,12 +104,13 @@ def _fault(body: Json, expected: Json, answer: Json) -> str | None:
     """Return what is wrong with one part of an answer, its inner parts left aside."""
     if _is_request(body):
         assert isinstance(body, dict)
-        if not isinstance(answer, dict) or not is_uuid(answer.get("id")):
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), str):
             return "a token request object must come back as a record"
         is_same = answer.get("type") == body["type"]
         return None if is_same else "the record must be of the type that was asked for"
     if isinstance(expected, str):
-        return None if is_uuid(answer) else "a plain string must come back as an identifier string"
+        is_one = is_identifier(answer, body)
+        return None if is_one else "a plain string must come back as an identifier string"
     if isinstance(expected, dict):
         is_same = isinstance(answer, dict) and set(answer) == set(expected)
         return None if is_same else "the keys must be those of the body"

@@ -17,9 +17,13 @@ from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, Skip
 from engine.messages import Json
 
-__all__ = ["Witness"]
+__all__ = ["NoWitness", "Witness"]
 
 _LABEL = "witness"
+
+
+class NoWitness(Inconclusive):
+    """Nothing on this deployment shows whether a token exists."""
 
 
 class Witness:
@@ -32,7 +36,7 @@ class Witness:
 
     @classmethod
     def of(cls, bench: Bench, role: str = "private_prod") -> Witness:
-        """Return a witness that was seen to work; raises `Inconclusive` when no way does."""
+        """Return a witness that was seen to work; raises `NoWitness` when no way does."""
         tried = []
         for way, asked in (("flag", role), ("setting", "dedup"), ("listing", role)):
             try:
@@ -42,9 +46,10 @@ class Witness:
                     return found
             except (Inconclusive, Skip) as why:
                 tried.append(f"{way}: {why}")
-        raise Inconclusive(
-            "nothing shows whether a token exists: no deduplication, no listing "
-            f"({'; '.join(tried) or 'each tried'})"
+        raise NoWitness(
+            "nothing here shows whether a token exists: a field that asks for deduplication "
+            "(dedup.flag_name in the profile), a key of role dedup, or a listing by metadata "
+            f"([requests.list]) would ({'; '.join(tried) or 'each was tried'})"
         )
 
     def _works(self) -> bool:

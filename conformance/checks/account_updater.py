@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from conformance.bench import Bench, Lane
-from conformance.checks._common import informs, is_refused, refusal, spread_key, unsettled
+from conformance.checks._common import (
+    informs,
+    is_refused,
+    must_be_there,
+    refusal,
+    spread_key,
+    unsettled,
+)
 from conformance.exchanges import Exchange
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding
@@ -73,6 +80,7 @@ async def file(bench: Bench) -> list[Finding]:
     for size_bytes in (0, _LEAST_BYTES, _MOST_BYTES + 1):
         body = batch_file(size_bytes) if size_bytes else _FEW
         job = await lane.insist(method, create, form)
+        must_be_there("create_account_updater_job", job)
         path = _address(bench, job)
         if path is None:
             raise Inconclusive(f"no job with an upload address here can be made ({job.status})")
@@ -102,6 +110,7 @@ async def jobs(bench: Bench) -> list[Finding]:
     lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
     method, path, body = bench.shaped("create_account_updater_job")
     made = [await lane.insist(method, path, body) for lane in lanes]
+    must_be_there("create_account_updater_job", made[0])
     if made[0].status == _CONFLICT:  # another check has a job there, or somebody else has
         says = f"a job must be possible whichever others are there, got {made[0].status}"
         return [bench.fails("ACC-SPLIT", says, made[0])]

@@ -24,6 +24,7 @@ from conformance.checks._common import (
 )
 from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, check
+from conformance.target import Grant
 from conformance.verdicts import Finding
 from engine.messages import Json
 
@@ -88,18 +89,41 @@ def create(bench: Bench) -> Iterator[Finding]:
     asker = spread_key(bench, "private_prod")
     ready(bench, asker)
     for role in ("private_prod", "public", "legacy", "private_reader"):
-        if bench.keys(role):
-            exchange = tokenize(bench, [value(bench, role)], spread_key(bench, role))
-            yield _with_right(bench, f"a {role} key", exchange)
-    for role in ("private_no_permission", "management"):
         if not bench.keys(role):
             continue
         key = spread_key(bench, role)
-        made = token(bench, f"by {role}")
-        for what, body in (("an object", made), ("an array", [made]), ("a string", {"a": "x"})):
-            exchange = tokenize(bench, body, key)
-            yield _without_right(bench, f"{what} by a {role} key", exchange)
-        yield from _nothing_made(bench, made, asker, exchange)
+        exchange = tokenize(bench, [value(bench, role)], key)
+        may = bench.target.may(key, "token:create")
+        if may is None and is_refused(exchange):
+            yield _untold(bench, f"a {role} key", exchange)
+        elif may is not False:
+            yield _with_right(bench, f"a {role} key", exchange)
+    for role in ("private_no_permission", "management", "public", "legacy"):
+        if bench.keys(role) and role not in bench.session.doubts:
+            yield from _by_role(bench, role, asker)
+
+
+def _by_role(bench: Bench, role: str, asker: KeyLabel) -> Iterator[Finding]:
+    """Ask with a key that lacks token:create, or of which that is not known."""
+    key = spread_key(bench, role)
+    may = bench.target.may(key, "token:create")
+    if may or (may is None and role != "management"):
+        return
+    made = token(bench, f"by {role}")
+    for what, body in (("an object", made), ("an array", [made]), ("a string", {"a": "x"})):
+        exchange = tokenize(bench, body, key)
+        if may is None and exchange.ok:
+            yield _untold(bench, f"{what} by a {role} key", exchange)
+            return
+        yield _without_right(bench, f"{what} by a {role} key", exchange)
+    yield from _nothing_made(bench, made, asker, exchange)
+
+
+def _untold(bench: Bench, what: str, exchange: Exchange) -> Finding:
+    """Say what was seen of a key of which the target does not say what it was granted."""
+    seen = "accepted" if exchange.ok else f"refused with {exchange.status}"
+    says = f"{what}: {seen}; to have it judged say in its [[keys]] grants whether it may"
+    return informs(bench, "AUTH-CREATE", says, exchange)
 
 
 def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
@@ -132,17 +156,27 @@ def _nothing_made(
 # --- token:create on each container -------------------------------------------------------------
 
 
+def covers(container: str, path: str) -> bool:
+    """Whether a container is another one, or holds it where containers are paths."""
+    return Grant(permissions=(), container=container).covers(path)
+
+
 class _Places:
     """The one container that a key may write to, and others that it may not."""
 
     def __init__(self, bench: Bench, key: KeyLabel) -> None:
-        tokens = bench.profile.tokens
-        self.inside = bench.target.key_labels[key].container or "/pci/"
-        others = (*bench.target.containers, "/general/high/", "/conformance/")
-        self.outside = next(path for path in others if not path.startswith(self.inside))
-        self.near = self.inside.rstrip("/") + "-other/"
-        self.token_is_outside = not tokens.container_default_token.startswith(self.inside)
-        self.card_is_inside = tokens.container_default_card.startswith(self.inside)
+        tokens, may = bench.profile.tokens, bench.target.may
+        self.inside = bench.target.container_of(key)
+        is_path = self.inside.endswith("/")
+        usual = (tokens.container_default_token, tokens.container_default_card)
+        others = (*bench.target.containers, *usual, "/general/high/", "/conformance/")
+        outside = [path for path in others if not covers(self.inside, path)]
+        self.outside = next((path for path in outside if path.endswith("/") is is_path), None)
+        self.near = self.inside.rstrip("/") + ("-other/" if is_path else "-other")
+        self.token_is_outside = not covers(self.inside, usual[0])
+        self.card_is_inside = may(key, "token:create", usual[1]) is not False and covers(
+            self.inside, usual[1]
+        )
 
 
 @check(
@@ -161,7 +195,10 @@ def containers(bench: Bench) -> Iterator[Finding]:
     first = tokenize(bench, token(bench, "named inside", **inside), key)
     if not first.ok:
         says = f"no token in {places.inside} by the key that may: {first.status}"
-        raise Inconclusive(f"{says}; name the key's container, and the profile its field")
+        way = "name the key's container in its [[keys]]"
+        if not bench.knows("tokens.container_field"):
+            way += ", and in the profile the field that selects it (tokens.container_field)"
+        raise Inconclusive(f"{says}; {way}")
     for clause in ("AUTH-CREATE", "TOK-CONTAINER"):
         yield bench.passes(clause, "the container that the key may write to", first)
     good = token(bench, "beside", **inside)
@@ -181,9 +218,9 @@ def containers(bench: Bench) -> Iterator[Finding]:
 
 def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[tuple[str, Json]]:
     """Yield requests that name a container outside, each with one place for it."""
-    outside = token(bench, "outside", **container_of(bench, places.outside))
+    outside = token(bench, "outside", **container_of(bench, places.outside or places.near))
     near = token(bench, "near", **container_of(bench, places.near))
-    yield f"a token in {places.outside}", outside
+    yield f"a token in {places.outside or places.near}", outside
     yield f"a token in {places.near}, which begins alike", near
     yield "the second container of a request", [good, outside]
     yield "the first container of a request", [outside, good]
@@ -204,6 +241,7 @@ def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[
     accepts="what the grants of an application say, container by container",
     roles=("management", "private_prod"),
     requests=16,
+    is_extra=True,
 )
 def grants(bench: Bench) -> Iterator[Finding]:
     """An application is held to its grants: the right on one container is none on another."""

@@ -60,8 +60,18 @@ def field(bench: Bench) -> Iterator[Finding]:
             else:
                 yield reads(bench, "TOK-CONTAINER", "tokens.container_field", name, exchange)
             return
-    says = f"none of {', '.join(_NAMES)} is seen to name a container; name the field in the profile"
+    names = ", ".join(dict.fromkeys((usual, *_NAMES)))
+    says = f"none of {names} is seen to name a container; {_way_out(bench)}"
     yield informs(bench, "TOK-CONTAINER", says, *shown[:2])
+
+
+def _way_out(bench: Bench) -> str:
+    """Return what would let containers be judged, by what the target and its profile say."""
+    if not bench.knows("tokens.container_field"):
+        return "name the field in the profile (tokens.container_field)"
+    if not bench.target.containers:
+        return "name containers that exist in the target (containers)"
+    return "neither a record nor a read of the token shows where it went"
 
 
 @check(
@@ -79,7 +89,7 @@ def named(bench: Bench) -> Iterator[Finding]:
     form, shown = _form(bench, key, paths[0])
     if form is None:
         field = bench.profile.tokens.container_field
-        says = f"`{field}` names no container here; name the field in the profile"
+        says = f"`{field}` names no container here ({shown.status}); {_way_out(bench)}"
         yield unsettled(bench, "TOK-CONTAINER", says, shown)
         return
     is_understood = bench.knows("tokens.container_field") or _refuses_nonsense(bench, key)
@@ -93,7 +103,7 @@ def named(bench: Bench) -> Iterator[Finding]:
             yield informs(bench, "TOK-CONTAINER", says, exchange)
         elif found != path and not is_understood:
             field = bench.profile.tokens.container_field
-            says = f"`{field}` is ignored here; name the field in the profile"
+            says = f"`{field}` is ignored here; {_way_out(bench)}"
             yield unsettled(bench, "TOK-CONTAINER", says, exchange, where)
         elif found == path:
             yield bench.passes("TOK-CONTAINER", f"the token is in {path}", exchange, where)
@@ -148,6 +158,7 @@ def _shown(bench: Bench, record: dict[str, Any]) -> str | None:
     accepts="a container of the deployment's choice where none is named",
     roles=("private_reader",),
     requests=6,
+    is_extra=True,
 )
 def default(bench: Bench) -> Iterator[Finding]:
     """Where a token goes that names no container (D-CONTAINER-DEFAULT)."""

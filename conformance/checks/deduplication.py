@@ -102,6 +102,7 @@ def _is_equal(
     accepts="the stored token's record, or one merged with what was sent",
     roles=("dedup_reader",),
     requests=6,
+    is_extra=True,
 )
 def kept(bench: Bench) -> Iterator[Finding]:
     """Whose metadata a deduplicated record shows, and whether containers count (readings)."""

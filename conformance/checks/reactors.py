@@ -13,6 +13,7 @@ from conformance.bench import Bench
 from conformance.checks._common import (
     informs,
     is_refused,
+    must_be_there,
     reads,
     refusal,
     spread_key,
@@ -59,6 +60,7 @@ def _limit_of(
     """Judge a bound of either unit: what must pass, what must fail, and which it is."""
     least, most = limits
     small = ask(100)
+    must_be_there("create_reactor" if clause == "RCT-CODE" else "invoke_reactor", small)
     if not small.ok:
         raise Inconclusive(
             f"a small one is not accepted ({small.status}); name its shape in [requests]"
@@ -145,6 +147,7 @@ def payload(bench: Bench) -> Iterator[Finding]:
     key = spread_key(bench, "management")
     values: dict[str, Json] = {"value": value(bench, "invoked"), "code": _code(100)}
     made = bench.call("create_reactor", values, key=key)
+    must_be_there("create_reactor", made)
     reactor_id = _field(made, "id")
     if reactor_id is None:
         raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
@@ -178,6 +181,7 @@ async def fan_out(bench: Bench) -> list[Finding]:
     maker = bench.lane("maker", key=key)
     values: dict[str, Json] = {"value": value(bench, "busy"), "code": _code(100)}
     made = await maker.insist(*bench.shaped("create_reactor", values))
+    must_be_there("create_reactor", made)
     reactor_id = _field(made, "id")
     if reactor_id is None:
         raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
@@ -215,6 +219,7 @@ async def timeout(bench: Bench) -> list[Finding]:
     lane = bench.lane("slow", key=spread_key(bench, "management"))
     values: dict[str, Json] = {"value": value(bench, "slow"), "code": _SLOW_CODE}
     made = await lane.insist(*bench.shaped("create_reactor", values))
+    must_be_there("create_reactor", made)
     reactor_id = _field(made, "id")
     if reactor_id is None:
         raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")

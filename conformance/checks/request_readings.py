@@ -12,7 +12,6 @@ from typing import Any, Final
 from conformance.bench import Bench
 from conformance.checks._common import (
     card,
-    card_number,
     informs,
     is_refused,
     reads,
@@ -41,10 +40,6 @@ def _wrong_luhn(bench: Bench) -> dict[str, Any]:
     return asked
 
 
-def _number_alone(bench: Bench) -> dict[str, Any]:
-    return {"type": "card", "data": {"number": card_number(bench, "alone")}}
-
-
 _CASES: Final[tuple[_Case, ...]] = (
     (
         "TOK-OBJECT",
@@ -61,7 +56,6 @@ _CASES: Final[tuple[_Case, ...]] = (
         lambda bench: {"type": "token", "data": {"any": value(bench, "any")}},
     ),
     ("TOK-CARD-DATA", "tokens.card_luhn", False, True, _wrong_luhn),
-    ("TOK-CARD-DATA", "tokens.card_all_required", False, True, _number_alone),
     (
         "TOK-FPEXPR",
         "tokens.cvc_derive",
@@ -81,7 +75,7 @@ _CASES: Final[tuple[_Case, ...]] = (
     "TOK-FPEXPR",
     accepts="2xx or any 4xx: both are readings",
     roles=("private_prod",),
-    requests=6,
+    requests=10,
 )
 def readings(bench: Bench) -> Iterator[Finding]:
     """Which fields and values beyond those specified a token request object may hold."""
@@ -96,6 +90,33 @@ def readings(bench: Bench) -> Iterator[Finding]:
         else:
             says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
             yield bench.fails(clause, says, exchange)
+    yield _required(bench, key)
+
+
+_OPTIONAL: Final = ("expiration_month", "expiration_year", "cvc")
+
+
+def _required(bench: Bench, key: KeyLabel) -> Finding:
+    """Which fields of a card are required (D-CARD): each is left out alone, then all of them."""
+    shown: list[Exchange] = []
+    refused: list[tuple[str, ...]] = []
+    for names in (*((name,) for name in _OPTIONAL), _OPTIONAL):
+        asked = card(bench, f"without {' and '.join(names)}")
+        for name in names:
+            del asked["data"][name]
+        exchange = tokenize(bench, asked, key)
+        shown.append(exchange)
+        if is_refused(exchange):
+            refused.append(names)
+        elif not exchange.ok:
+            says = f"a card without {' and '.join(names)} must be accepted or refused with a 4xx, "
+            return bench.fails("TOK-CARD-DATA", f"{says}got {exchange.status}", exchange)
+    if len(refused) in {0, len(shown)}:
+        choice = "tokens.card_all_required"
+        return reads(bench, "TOK-CARD-DATA", choice, bool(refused), *shown)
+    alone = [names[0] for names in refused if len(names) == 1]
+    says = f"{' and '.join(alone)} required of a card" if alone else "a card's number alone refused"
+    return informs(bench, "TOK-CARD-DATA", f"{says}: a reading without a field of its own", *shown)
 
 
 @check(
@@ -105,6 +126,7 @@ def readings(bench: Bench) -> Iterator[Finding]:
     roles=("private_prod",),
     needs=("encryption_jwk",),
     requests=4,
+    is_extra=True,
 )
 def both(bench: Bench) -> Iterator[Finding]:
     """What comes of `data` and `encrypted` together (D-ONE-OF)."""

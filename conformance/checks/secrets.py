@@ -175,6 +175,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     accepts="a record without the value, or with it for a key that holds token:read",
     roles=("private_reader", "private_prod"),
     requests=6,
+    is_extra=True,
 )
 def reading(bench: Bench) -> Iterator[Finding]:
     """Whether reads of a token show its plaintext to a key with token:read (D-READ)."""
@@ -202,6 +203,7 @@ def reading(bench: Bench) -> Iterator[Finding]:
     accepts="no sensitive value in the record of a deduplicated token",
     roles=("dedup_reader",),
     requests=5,
+    is_extra=True,
 )
 def deduplicated_record(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record holds no plaintext either, whatever the key may read."""

@@ -73,6 +73,7 @@ def tenants(bench: Bench) -> Iterator[Finding]:
     accepts="the quotas that the target names, the defaults else; or no such endpoint",
     roles=("management",),
     requests=1,
+    is_extra=True,
 )
 def shown(bench: Bench) -> Iterator[Finding]:
     """The tenant's own page shows its quotas, where the deployment has one."""
@@ -131,6 +132,15 @@ class _Kept(ABC):
     async def is_there(self) -> tuple[bool | None, Exchange]:
         """Return whether it is readable, None when nothing can be said, and what shows it."""
 
+    def _unsaid(self, says: str, *shown: Exchange) -> Finding:
+        """Say that nothing can be seen: a deployment need not have what is not specified."""
+        if shown[-1].status in {404, 405, 501}:
+            asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
+            says = f"{says} to {asked}, which is not specified; if it has it otherwise, say how "
+            says += "in [requests]"
+            return self.bench.finding(self.clause, Verdict.SKIPPED, says, *shown)
+        return unsettled(self.bench, self.clause, says, *shown)
+
     async def judge(self) -> list[Finding]:
         """Make it, ask before its time has come, and after."""
         bench, clause = self.bench, self.clause
@@ -143,7 +153,7 @@ class _Kept(ABC):
         if not await self.make():
             assert self.made is not None, "making it was asked for"
             says = f"{self.name}: nothing to retain could be made, {self.made.status}"
-            return [unsettled(bench, clause, says, self.made)]
+            return [self._unsaid(says, self.made)]
         assert self.made is not None, "it was made"
         found: list[Finding] = []
         for part in (0, 3):
@@ -153,7 +163,7 @@ class _Kept(ABC):
                 continue  # too late to say anything: the deadline may have passed
             if there is None:
                 says = f"{self.name}: it cannot be read at all, {exchange.status}"
-                return [unsettled(bench, clause, says, self.made, exchange)]
+                return [self._unsaid(says, self.made, exchange)]
             if not there:
                 says = f"must be readable until its {self.name} is over"
                 return [*found, bench.fails(clause, says, self.made, exchange)]

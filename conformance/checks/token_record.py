@@ -11,6 +11,7 @@ from conformance.bench import Bench
 from conformance.checks._common import (
     card,
     card_number,
+    identifiers,
     is_uuid,
     reads,
     ready,
@@ -21,6 +22,7 @@ from conformance.checks._common import (
     token,
     tokenize,
     unsettled,
+    value,
 )
 from conformance.exchanges import Exchange
 from conformance.registry import check
@@ -58,6 +60,9 @@ def fields(bench: Bench) -> Iterator[Finding]:
     single = tokenize(bench, token(bench, "single", metadata={"a": "b"}), key)
     seen.append((record_of(single), single))
     asked = ("token", "card", "token", "card", "token")
+    leaf = tokenize(bench, [value(bench, "leaf")], key)
+    says = "the identifier of a plain string must be a UUID string"
+    yield says_whether(bench, "REC-ID", says, leaf, is_so=is_uuid(identifiers(leaf, 1)[0]))
     for (record, exchange), type_ in zip(seen, asked, strict=True):
         yield from _one_record(bench, record, type_, exchange)
     yield from _together(bench, seen)

@@ -9,6 +9,7 @@ from conformance.bench import Bench
 from conformance.checks._common import (
     accepted,
     informs,
+    is_identifier,
     is_refused,
     is_uuid,
     ok_or_unsettled,
@@ -96,7 +97,7 @@ def empty(bench: Bench) -> Iterator[Finding]:
             says = "some bodies without a token are echoed, others refused"
             yield informs(bench, "TOK-COMPOSITE", says, *shown)
     lone = tokenize(bench, value(bench, "lone"), key)
-    if lone.ok and is_uuid(accepted(lone)):
+    if lone.ok and is_identifier(accepted(lone), value(bench, "lone")):
         yield reads(bench, "TOK-COMPOSITE", "tokens.scalar_body", "accept", lone)
     elif is_refused(lone):
         yield reads(bench, "TOK-COMPOSITE", "tokens.scalar_body", "reject", lone)
@@ -163,7 +164,7 @@ def type_field(bench: Bench) -> Iterator[Finding]:
         ("a type in capitals", {"type": "TOKEN", "data": value(bench, "capitals")}),
     ):
         yield refusal(bench, "TOK-OBJECT", what, tokenize(bench, body, key))
-    plain: Json = {"Type": value(bench, "Type"), "types": value(bench, "types")}
+    plain: dict[str, Json] = {"Type": value(bench, "Type"), "types": value(bench, "types")}
     exchange = tokenize(bench, plain, key)
     answer = accepted(exchange) if exchange.ok else None
     if exchange.status in {401, 403}:
@@ -171,7 +172,7 @@ def type_field(bench: Bench) -> Iterator[Finding]:
     elif (
         isinstance(answer, dict)
         and answer.keys() == {"Type", "types"}
-        and all(map(is_uuid, answer.values()))
+        and all(is_identifier(answer[name], plain[name]) for name in plain)
     ):
         yield bench.passes("TOK-PLAIN", "`Type` and `types` are keys like any other", exchange)
     else:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.bench import Bench
-from conformance.checks._common import is_refused, quota, ready, unsettled
+from conformance.checks._common import informs, is_refused, quota, ready, unsettled
 from conformance.exchanges import Exchange, KeyLabel
 from conformance.registry import Inconclusive, check
 from conformance.schema.bridge import Bridge
@@ -36,6 +36,7 @@ CEILING_CLAUSES: Final = (
 )
 """Whose complement the generator reaches in every run."""
 
+_MISSING: Final = frozenset({404, 405, 501})
 _LEAST: Final = 5
 """Accepted requests of each shape, or refused ones of each clause, below which nothing is said."""
 _FLOOR_EXAMPLES: Final = 80
@@ -246,8 +247,14 @@ def links(bench: Bench) -> Iterator[Finding]:
         clause: (len(followed), "linked requests", followed[0].number if followed else 0)
         for clause in ("REC-ID", "REC-EXTRAS")
     }
+    gone = [one for one in bridge.exchanges.values() if _is_followed(bench, one) and not one.ok]
     for finding in _unbroken(bench, explored, bridge, seen):
-        if finding.clause != "AUTH-HEADER":
+        if finding.clause == "AUTH-HEADER":
+            continue
+        if not followed and (not gone or any(one.status in _MISSING for one in gone)):
+            says = "no token can be asked for by its identifier here: no link was followed"
+            yield informs(bench, finding.clause, says, *gone[:1])
+        else:
             yield finding
     yield from _keyless(bench, bridge)
 

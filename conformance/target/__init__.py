@@ -58,6 +58,7 @@ from conformance.target.dialect import Dialect, ErrorShape
 from conformance.target.form import (
     ALWAYS,
     Budget,
+    Grant,
     RequestShape,
     Source,
     Target,
@@ -75,6 +76,7 @@ __all__ = [
     "Budget",
     "Dialect",
     "ErrorShape",
+    "Grant",
     "RequestShape",
     "Role",
     "Source",

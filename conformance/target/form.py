@@ -38,6 +38,7 @@ from engine.vault import jwe
 __all__ = [
     "ALWAYS",
     "Budget",
+    "Grant",
     "RequestShape",
     "Source",
     "Target",
@@ -52,6 +53,16 @@ Source: TypeAlias = str | None
 ALWAYS: Final = ("deduplication",)
 """What a deployment may have switched on for good."""
 
+_CREATING: Final = ("private_test", "private_prod", "private_reader", "dedup", "dedup_reader")
+_BY_ROLE: Final[Mapping[str, Mapping[str, bool]]] = {
+    "token:create": {**dict.fromkeys((*_CREATING, "short"), True), "private_no_permission": False},
+    "token:read": {
+        **dict.fromkeys(("private_reader", "dedup_reader"), True),
+        **dict.fromkeys(("private_no_permission", "private_prod", "private_test", "dedup"), False),
+    },
+}
+"""Right → role → whether the role means that the key holds it. What is not here is not known."""
+
 _SECOND_NS: Final = 1_000_000_000
 _PRETENDED: Final = tuple(f"203.0.113.{number}" for number in range(1, 33))
 _HEADER: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -63,6 +74,26 @@ _STAND_INS: Final = {
     "dedup_reader": ("private_reader", "private_prod"),
 }
 """Whose first key stands in for a role where deduplication is on for every tenant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What a key may do in one container and, where containers are paths, in those below it."""
+
+    permissions: Annotated[tuple[str, ...], 'rights, such as "token:create" and "token:read"']
+    container: Annotated[str | None, "where; left out: everywhere"] = None
+
+    def covers(self, container: str | None) -> bool:
+        """Whether it speaks of a container; None asks for any at all.
+
+        >>> Grant(permissions=(), container="/pci/").covers("/pci/high/")
+        True
+        >>> Grant(permissions=(), container="main").covers("cards")
+        False
+        """
+        if self.container is None or container is None or self.container == container:
+            return True
+        return self.container.endswith("/") and container.startswith(self.container)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +113,10 @@ class TargetKey:
         str | None,
         Text("[A-Za-z_][A-Za-z0-9_]*", "must be a shell variable's name"),
         "shell variable that curl lines name; by default that of `value`",
+    ] = None
+    grants: Annotated[
+        tuple[Grant, ...] | None,
+        'what the key may do, where its role does not say it: [{ permissions = ["token:create"] }]',
     ] = None
 
 
@@ -235,8 +270,17 @@ class Target:
         for key in self.keys:
             places[key.role] = places.get(key.role, 0) + 1
             path = None if key.container is None else self.dialect.path_of(key.container)
-            found[f"{key.role}.{places[key.role]}"] = dataclasses.replace(key, container=path)
+            grants = None if key.grants is None else tuple(map(self._grant, key.grants))
+            found[f"{key.role}.{places[key.role]}"] = dataclasses.replace(
+                key, container=path, grants=grants
+            )
         return found
+
+    def _grant(self, grant: Grant) -> Grant:
+        """Return a grant that names its container as checks do."""
+        if grant.container is None:
+            return grant
+        return dataclasses.replace(grant, container=self.dialect.path_of(grant.container))
 
     def labels(self, role: str) -> tuple[KeyLabel, ...]:
         """Return the labels of a role's keys, in order.
@@ -248,6 +292,26 @@ class Target:
             return found
         others = (self.labels(other)[:1] for other in _STAND_INS[role])
         return next((labels for labels in others if labels), ())
+
+    def may(self, label: KeyLabel, permission: str, container: str | None = None) -> bool | None:
+        """Return whether a key holds a right, by its grants or else by its role; None: not told.
+
+        container: where; None asks whether it holds the right anywhere.
+        """
+        key = self.key_labels[label]
+        if key.grants is not None:
+            return any(
+                permission in grant.permissions and grant.covers(container) for grant in key.grants
+            )
+        if permission == "token:create" and key.role == "private_one_container":
+            return None if container is None else container == self.container_of(label)
+        return _BY_ROLE.get(permission, {}).get(key.role)
+
+    def container_of(self, label: KeyLabel) -> str:
+        """Return the one container that a key of role private_one_container may write to."""
+        key = self.key_labels[label]
+        granted = [one.container for one in key.grants or () if "token:create" in one.permissions]
+        return key.container or next(filter(None, granted), None) or "/pci/"
 
     def tenant_of(self, key: TargetKey) -> TargetTenant:
         """Return a key's tenant; where the file names none, one that its role stands for."""
@@ -270,7 +334,9 @@ class Target:
     def dialect(self) -> Dialect:
         """What this deployment says in words of its own."""
         defaults = self.default_containers or {}
-        keys = (key.container for key in self.keys if key.container is not None)
+        named = [grant.container for key in self.keys for grant in key.grants or ()]
+        named += [key.container for key in self.keys]
+        keys = [name for name in named if name is not None]
         return Dialect(
             requests=self.requests,
             fields=self.fields,
@@ -361,6 +427,18 @@ def _check_address(source: str, spot: Spot) -> None:
         spot.fail("must be an IP address")
 
 
+def _check_grants(key: TargetKey, spot: Spot) -> None:
+    """A role that speaks of a right and the key's grants must agree."""
+    if key.grants is None:
+        return
+    held = {permission for grant in key.grants for permission in grant.permissions}
+    for permission, by_role in _BY_ROLE.items():
+        wanted = by_role.get(key.role)
+        if wanted is not None and wanted != (permission in held):
+            rule = f"must {'' if wanted else 'not '}hold {permission}: role {key.role} says so"
+            spot.child("grants").fail_key(f"{rule}; choose another role, or other grants")
+
+
 def _check_keys(target: Target, document: Document) -> None:
     tenants = [tenant.name for tenant in target.tenants]
     texts: dict[str, int] = {}
@@ -377,6 +455,7 @@ def _check_keys(target: Target, document: Document) -> None:
             rule = f"must differ from keys[{texts[key.value]}]: a key of its own has its own limits"
             spot.child("value").fail(rule, secret=True)
         texts[key.value] = index
+        _check_grants(key, spot)
         if key.tenant is not None and key.tenant not in tenants:
             hint = did_you_mean(key.tenant, tenants) if tenants else "; add [[tenants]]"
             spot.child("tenant").fail(f"must be the name of a tenant{hint}")

@@ -13,7 +13,7 @@ from typing import Final
 
 import simpy
 
-__all__ = ["ANSWER", "SERVICE", "At", "order_of"]
+__all__ = ["ANSWER", "FILE", "SERVICE", "At", "order_of"]
 
 SERVICE: Final = 1
 """The service's own business at an instant (an instance falls idle) comes before any client's."""
@@ -21,8 +21,11 @@ SERVICE: Final = 1
 ANSWER: Final = 0
 """In the place of an attempt: an answer reaches its client before the client asks again."""
 
+FILE: Final = 1 << 40
+"""The serials of a client's further files of split jobs begin here, above those of its requests."""
+
 _FIRST_ORDER: Final = 2
-_SERIAL_BITS: Final = 40
+_SERIAL_BITS: Final = 64
 _ATTEMPT_BITS: Final = 16
 
 

@@ -20,7 +20,7 @@ import simpy
 
 from engine.messages import Json, Request
 from simulator.backends.asking import Asked, Asker
-from simulator.backends.events import ANSWER, At, order_of
+from simulator.backends.events import ANSWER, FILE, At, order_of
 from simulator.backends.gates import LIMITED, Answer, Gate, Service
 from simulator.backends.pacing_line import PacingLine
 from simulator.results.rows import NO_STATUS
@@ -48,6 +48,7 @@ class ClientRun:
         "_deadline_ns",
         "_ended",
         "_env",
+        "_files",
         "_first_order",
         "_gate",
         "_honours",
@@ -93,6 +94,7 @@ class ClientRun:
         if group.pacing is not None:
             self._line = PacingLine(env, pace_of(group.pacing, group.start_ns))
         self._under_way = 0
+        self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
         self._first_order = order_of(client.number, 1, 0)
         self._wants_answer = group.loop == "closed" or group.concurrency is not None
@@ -157,7 +159,8 @@ class ClientRun:
         """Return the play of one request; where it stands for several, begin the others with it."""
         asked = self._next()
         for _ in range(1, asked.parts):
-            self._spawn(self._one(now_ns, asked, serial, None))
+            self._spawn(self._one(now_ns, asked, FILE + self._files, None))
+            self._files += 1
         return self._one(now_ns, asked, serial, None)
 
     def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:

@@ -19,6 +19,8 @@ from typing import Any, Final
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile
 from simulator.results.checkers import Checker, Violation, checkers
+from simulator.results.groups import GroupTally
+from simulator.results.headroom import Headroom
 from simulator.results.limits_view import LimitsView
 from simulator.results.recorder import CHUNK_ROWS, Recorder, Watcher
 from simulator.results.result import Result
@@ -69,10 +71,22 @@ class RunBook:
     tables, profile: the limits in force, for the table by clause and the checkers.
     folder: where `requests.parquet` is streamed to; None keeps the rows in memory.
     columns: those that the file keeps; all of them for None, and in memory always.
-    check: run the invariant checkers. by_client: ties in time go by client number (not in replay).
+    check: run the invariant checkers, and watch how full counters are.
+    by_client: ties in time go by client number (not in replay).
     """
 
-    __slots__ = ("_checkers", "_columns", "_sink", "_timed", "header", "recorder", "tally", "view")
+    __slots__ = (
+        "_checkers",
+        "_columns",
+        "_groups",
+        "_headroom",
+        "_sink",
+        "_timed",
+        "header",
+        "recorder",
+        "tally",
+        "view",
+    )
 
     def __init__(  # reason: the parts of a run
         self,
@@ -108,7 +122,16 @@ class RunBook:
                 by_client=by_client,
             )
         self._timed = [_Timed(checker) for checker in self._checkers]
+        self._groups = GroupTally(self.view.index, header.groups, warm_up_ns=header.warm_up_ns)
         watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
+        self._headroom: Headroom | None = None
+        if header.groups:
+            watchers.append(self._groups)
+        if header.groups and check:
+            self._headroom = Headroom(
+                self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
+            )
+            watchers.append(self._headroom)
         self.recorder = Recorder(watchers, chunk_rows=chunk_rows)
 
     def close(self, found: Sequence[Violation] | None = None) -> Result:
@@ -180,10 +203,8 @@ class RunBook:
             },
             "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
             "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
-            "groups": [
-                {"name": name, "first_client": numbers.start, "clients": len(numbers)}
-                for name, numbers in header.groups.items()
-            ],
+            "groups": self._groups.lines(),
+            **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
             "checks": {
                 "ran": bool(self._checkers),
                 "invariants": self._invariants(looked_inside=looked_inside),

@@ -20,7 +20,8 @@ What a client does, step by step (the backends play exactly this):
   its loop or place is not free again, and it counts as pending, as does what is answered at the
   run's end or later. So what a run plays before an instant is what every longer run plays then.
 - At one instant the service's own events come first, then clients in order of number; of one
-  client, answers and deadlines first, then attempts by attempt number and request number.
+  client, answers and deadlines first, then attempts by attempt number and request number; the
+  further files of split jobs come after all requests, in the order in which they began.
 """
 
 from __future__ import annotations

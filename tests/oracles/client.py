@@ -17,6 +17,7 @@ again. Paces are kept in fractions. Slow, and easy to believe.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,9 +44,10 @@ from simulator.traffic.population import Client, KeyHolder, populate
 from tests.oracles.limits import Oracle
 
 SECOND = 1_000_000_000
+_AFTER_REQUESTS = sys.maxsize
 
 Moment: TypeAlias = tuple[int, tuple[int, ...]]
-"""An instant, and the place in it: the service's own first, then client, attempt, request."""
+"""An instant, and the place in it: the service's own first, then client, attempt, request, file."""
 
 Wish: TypeAlias = Callable[[], Moment | None]
 """When somebody who waits would go on, as things stand; None: never."""
@@ -298,7 +300,7 @@ class Actor:
         end_ns = play.scenario.duration_ns
         self.stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
         self.line: list[object] = []
-        self.places_taken = 0
+        self.places_taken = self.files = 0
         self.queue: list[int] = []
         self.pace: Bucket | Aimd | None = None
         if isinstance(group.pacing, TokenBucketPacing):
@@ -314,9 +316,12 @@ class Actor:
             for lane in range(self.group.concurrency or 1):
                 self.play.go_on(self.closed_loop(lane))
 
-    def before_stop(self, t_ns: int, attempt: int, serial: int) -> Wish:
-        """Go on at an instant, in the client's place for an attempt; never from the stop on."""
-        place = (self.client.number, attempt, serial)
+    def before_stop(self, t_ns: int, attempt: int, *number: int) -> Wish:
+        """Go on at an instant, in the client's place for an attempt; never from the stop on.
+
+        number: the request's, and of a further file of a split job the file's.
+        """
+        place = (self.client.number, attempt, *number)
         return lambda: (t_ns, place) if t_ns < self.stop_ns else None
 
     # --- loops ---
@@ -371,7 +376,8 @@ class Actor:
         if _is_job(question.ask) and question.ask.split:
             files = max(1, math.ceil(Fraction(question.ask.size_bytes, limit_bytes)))
         for _ in range(files - 1):
-            self.play.go_on(self.attempts(question, serial))
+            self.files += 1
+            self.play.go_on(self.attempts(question, _AFTER_REQUESTS, self.files))
         yield from self.attempts(question, serial)
 
     def question(self) -> Question:
@@ -386,7 +392,7 @@ class Actor:
         holder = self.client.keys[key_place] if self.client.keys else None
         return _question(self.play.scenario, ask, holder, self.client.addresses[address_place])
 
-    def attempts(self, question: Question, serial: int) -> Story:
+    def attempts(self, question: Question, *number: int) -> Story:
         """Play a request up to its end; and the upload that follows a job."""
         play = self.play
         began_ns, attempt, last_ns = play.now, 1, 0
@@ -394,17 +400,17 @@ class Actor:
         play.began(began_ns)
         while True:
             if self.pace is not None:
-                yield from self.turn(attempt, serial, until_ns)
+                yield from self.turn(until_ns, attempt, *number)
                 if until_ns is not None and play.now >= until_ns:
                     play.ended(began_ns, well=False)
                     return
             row = self.arrive(question, attempt)
-            status = yield from self.answer(question, row, serial)
+            status = yield from self.answer(question, row, *number)
             if status is None:
                 well = until_ns is None or play.now < until_ns
                 play.ended(began_ns, well=well)
                 if _is_job(question.ask) and not question.is_upload:
-                    yield from self.upload(question, serial)
+                    yield from self.upload(question, *number)
                 return
             if not self.is_retried(status, attempt):
                 break
@@ -412,13 +418,13 @@ class Actor:
             next_ns = play.now + max(last_ns, self.told_ns(status, row.wait_ns))
             if until_ns is not None and next_ns >= until_ns:
                 if play.now < until_ns:
-                    yield self.before_stop(until_ns, 0, serial)
+                    yield self.before_stop(until_ns, 0, *number)
                 break
             attempt += 1
-            yield self.before_stop(next_ns, attempt, serial)
+            yield self.before_stop(next_ns, attempt, *number)
         play.ended(began_ns, well=False)
 
-    def turn(self, attempt: int, serial: int, until_ns: int | None) -> Iterator[Wish]:
+    def turn(self, until_ns: int | None, attempt: int, *number: int) -> Iterator[Wish]:
         """Wait in line until the pace allows an attempt, or until the deadline."""
         play, pace, me = self.play, self.pace, object()
         assert pace is not None
@@ -428,9 +434,9 @@ class Actor:
             moments = []
             if self.line[0] is me:
                 due_ns = max(play.now, pace.due_ns())
-                moments.append((due_ns, (self.client.number, attempt, serial)))
+                moments.append((due_ns, (self.client.number, attempt, *number)))
             if until_ns is not None:
-                moments.append((until_ns, (self.client.number, 0, serial)))
+                moments.append((until_ns, (self.client.number, 0, *number)))
             return min((each for each in moments if each[0] < self.stop_ns), default=None)
 
         if self.line[0] is not me or pace.due_ns() > play.now:
@@ -470,11 +476,11 @@ class Actor:
         jittered_ns: int = uniform_ns(self.draws.number("retry"), 0, full_ns)
         return jittered_ns
 
-    def upload(self, job: Question, serial: int) -> Story:
+    def upload(self, job: Question, *number: int) -> Story:
         """Upload the job's file: a request of its own, without a key."""
-        yield self.before_stop(self.play.now, 1, serial)
+        yield self.before_stop(self.play.now, 1, *number)
         subject = Subject("PUT", "/batch-files/{id}", job.subject.ip)
-        yield from self.attempts(Question(job.ask, subject, None, None, is_upload=True), serial)
+        yield from self.attempts(Question(job.ask, subject, None, None, is_upload=True), *number)
 
     # --- an attempt ---
 
@@ -500,7 +506,7 @@ class Actor:
         return row
 
     def answer(
-        self, question: Question, row: Row, serial: int
+        self, question: Question, row: Row, *number: int
     ) -> Generator[Wish, None, int | None]:
         """Wait for the answer; return the status of a failure, None where the attempt succeeded."""
         play, ask = self.play, question.ask
@@ -519,7 +525,7 @@ class Actor:
                 play_ns = play.now + row.wait_ns + service_ns
             row.latency_ns = play_ns - row.t_ns
             if is_outside or row.latency_ns:
-                yield play.at(play_ns, self.client.number, 0, serial)
+                yield play.at(play_ns, self.client.number, 0, *number)
         if self.pace is not None:
             self.pace.answered(status)
         return status

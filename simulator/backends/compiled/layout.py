@@ -137,7 +137,8 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_AT,
     C_BEHIND,
     C_TIMER_NUMBER,
-) = range(34)
+    C_FILES,
+) = range(35)
 CLIENT_WIDTH: Final = 40
 
 # An entry of a mix: numbers of the proxy that its key and its host name, −1 = none; what is behind

@@ -72,6 +72,7 @@ def claim(sim: RawSim, call: Int, now_ns: Int) -> None:
         _unlink(sim, pool, at.P_IDLE_FIRST, first)
         forget_call(sim, first)
     cap = sim.clock[at.INSTANCES]
+    row[at.V_BELL] = at.NONE  # one that rang for an earlier wait, and came too late, rings no more
     row[at.V_HELD] = 1
     row[at.V_LASTING] = 0
     row[at.V_COLD] = 0

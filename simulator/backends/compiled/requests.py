@@ -36,6 +36,7 @@ from simulator.backends.compiled.state import (
     new_request,
     request_row,
 )
+from simulator.backends.events import FILE
 from simulator.traffic import retrying
 
 __all__ = [
@@ -94,7 +95,9 @@ def begin_part(sim: RawSim) -> Int:
     if not clock[at.PARTS_LEFT]:
         return asking
     request = request_row(sim, asking)
-    part = new_request(sim, request[at.R_CLIENT], request[at.R_SERIAL])
+    client = client_row(sim, request[at.R_CLIENT])
+    part = new_request(sim, request[at.R_CLIENT], FILE + client[at.C_FILES])
+    client[at.C_FILES] += 1
     request_row(sim, part)[at.R_LANE] = at.PART
     _fresh(sim, request_row(sim, part), request[at.R_COMBO], clock[at.NOW])
     return part

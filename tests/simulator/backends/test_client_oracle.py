@@ -62,6 +62,76 @@ def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:
     check_clients(text)
 
 
+_BELL = """
+duration = "60s"
+seed = 0
+[choices.outside]
+hot_concurrency = 0
+cold_start = "0s"
+instances_cap = 1
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[addresses]]
+name = "nat"
+[[proxies]]
+name = "p"
+tenant = "t"
+destination = { kind = "discrete", values = ["0s", "24s", "25s", "26s", "40s"] }
+require_auth = true
+request_transform = { kind = "discrete", values = ["0s", "24s", "25s", "26s", "40s"] }
+response_transform = { kind = "constant", value = "250ms" }
+[[clients]]
+name = "c"
+count = 2
+addresses = "nat"
+application = "a"
+think = { kind = "constant", value = "1s" }
+concurrency = 3
+stop = "33s"
+mix = [{ request = "GET /proxy/pay", proxy = "p" }]
+"""
+
+
+def test_a_bell_of_an_earlier_wait_does_not_wake_a_later_one() -> None:
+    """RCT-TIMEOUT: an instance of the request's code is given as the time to wait for it is over.
+
+    Its bell is too late; at that instant the call waits for the response's code already.
+    """
+    check_clients(_BELL)
+
+
+_TWO_JOBS = """
+duration = "60s"
+seed = 2
+[choices.account_updater]
+file_limit = "1KB"
+[rules.LIM-ACCOUNT-UPDATER]
+rate = "4/4s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+count = 2
+application = "a"
+think = { kind = "exponential", mean = "500ms" }
+pacing = { kind = "token-bucket", rate = "3/1s", burst = 2 }
+retry = { kind = "full-jitter", base = "100ms", cap = "2s", attempts = 3 }
+mix = [{ request = "POST /account-updater/jobs", size = "2500B", split = true }]
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_files_of_two_jobs_of_one_loop_come_in_a_stated_order(seed: int) -> None:
+    """ACC-SPLIT: at one instant, of one client and attempt, in the order in which they began."""
+    check_clients(_TWO_JOBS.replace("seed = 2", f"seed = {seed}"))
+
+
 @pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=650)

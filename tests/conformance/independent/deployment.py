@@ -52,20 +52,13 @@ _ROLES: Final[Mapping[str, tuple[str, str, Mapping[str, Sequence[str]], int]]] =
 _TARGET: Final = """\
 base_url = "http://127.0.0.1:{port}"
 sources = [{sources}]
+containers = ["main", "cards"]
+default_containers = {{ token = "main", card = "cards" }}
 profile = "profile.toml"
-"""
-_PROFILE: Final = """\
-[tokens]
-container_field = "vault"
-container_form = "string"
-limit_status = 422
 
-[http]
-tokenize_status = 201
+[fields]
+containers = "vault"
 
-[limits]
-algorithm = "fixed-window"
-count_refused = true
 """
 
 
@@ -218,7 +211,7 @@ def _target(
         lines.append("")
     for name, tenant in _TENANTS.items():
         lines.append(f'[[tenants]]\nname = "{name}"\nkind = "{tenant["kind"]}"\n')
-    (folder / "profile.toml").write_text(_PROFILE)
+    (folder / "profile.toml").write_text('[tokens]\ncontainer_form = "string"\n')
     path = folder / "target.toml"
     path.write_text("\n".join(lines))
     return path

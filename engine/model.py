@@ -81,7 +81,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A principal. Its kind is a rate-limit class (AUTH-KINDS); `created_by` names it (D-CLOCK)."""
+    """A principal. Its kind is a rate-limit class (AUTH-KINDS); `created_by` names it (D-CLOCK).
+
+    origins: the web pages that may ask with its keys, where it is a public one (D-CORS).
+    """
 
     id: str
     tenant_id: str
@@ -89,6 +92,7 @@ class Application:
     kind: ApplicationKind
     grants: tuple[Grant, ...]
     created_at_ns: int
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

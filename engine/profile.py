@@ -264,6 +264,12 @@ class HttpProfile(_Section):
     target_limit: int = _choice(
         16_384, "D-SIZE", "characters of path and query; 414 above", minimum=256
     )
+    cors: Literal["listed", "any"] = _choice(
+        "listed",
+        "D-CORS",
+        "web pages that may ask with a public key: the listed origins, or any",
+        readings=("any",),
+    )
     idempotency: Literal["keep", "ignore"] = _choice(
         "keep",
         "D-IDEMPOTENCY",

@@ -28,6 +28,7 @@ from engine.hosts import host_name
 from engine.identity import check_region
 from engine.limits import Headroom, Limiter, LimitTable, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
+from engine.model import Application
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from engine.resources.authentication import unauthenticated
@@ -366,6 +367,11 @@ class Engine(Operator):
         if self._settles:
             with self._lock:
                 self.limiter.settle(decision, status)
+
+    def application_of(self, request: Request) -> Application | None:
+        """Return the application whose key asks; None for no key or an unknown one."""
+        caller = self._identifier.identify(request)[0].caller
+        return None if caller is None else caller.application
 
     def expire(self) -> None:
         """Delete what has expired (QUO-CVC, QUO-INTENT, QUO-LOG).

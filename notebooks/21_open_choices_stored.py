@@ -17,6 +17,7 @@ import pandas as pd
 
 from engine import CLAUSES, InputError, Request
 from engine.http.addresses import Clients
+from engine.http.cors import Cors
 from engine.profile import decisions
 from engine.vault import jwe
 from notebooks.choices_desk import Walk, choices
@@ -334,6 +335,32 @@ def neighbours(*, http: dict[str, Any]) -> str:
     return "two clients" if len(found) == 2 else "one client"
 
 
+def repeated(after_s: float) -> Any:
+    """Send the same POST with an `Idempotency-Key` twice, some time apart."""
+
+    def case(**profile: Any) -> str:
+        desk = Desk(**profile)
+        key, headers = desk.key("token:create"), {"Idempotency-Key": "order-7"}
+        found = []
+        for _ in range(2):
+            answer = desk.engine.ask("POST", "/tokenize", ["Ada"], key=key, headers=headers)
+            found.append(answer.body[0])
+            desk.wait(after_s)
+        return "one token" if found[0] == found[1] else "two tokens"
+
+    return case
+
+
+def read_by(*, http: dict[str, Any]) -> str:
+    """Ask with a public key from a page that nobody lists."""
+    desk = Desk(http=http)
+    key = desk.key("token:create", kind="public")
+    request = Request("POST", "/tokenize", key=key, ip="203.0.113.7", body=["Ada"])
+    answer = desk.engine.handle(request)
+    Cors(desk.engine).add(request, answer, "https://shop.example")
+    return "may read" if "Access-Control-Allow-Origin" in answer.headers else "may not read"
+
+
 walk.through(
     "http",
     {
@@ -348,6 +375,9 @@ walk.through(
             lambda **profile: Desk(**profile).ask("GET", "/" + "x" * 300, key=None).status,
             [256],
         ),
+        "cors": read_by,
+        "idempotency": repeated(1),
+        "idempotency_kept_ns": (repeated(60), [10 * 1_000_000_000]),
         "ipv6_prefix_bits": neighbours,
     },
 )

@@ -133,6 +133,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     from engine.http.configuration import ServeConfig, load, provision
     from engine.http.server import serve as serve_engine
     from engine.http.slow_destination import SlowDestination
+    from engine.identity import make_origins
 
     config, document = load(args.config) if args.config else (ServeConfig(), None)
     trusted = (
@@ -162,7 +163,13 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
         _print([{"url": url}, *lines, {"role": "end"}])
 
     try:
-        return await serve_engine(engine, bound, trusted=trusted, on_start=started)
+        return await serve_engine(
+            engine,
+            bound,
+            trusted=trusted,
+            origins=make_origins(config.cors_origins),
+            on_start=started,
+        )
     finally:
         await destination.stop()
 

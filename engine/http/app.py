@@ -31,6 +31,7 @@ from engine.http.arriving import (
     Receive,
     Watch,
 )
+from engine.http.cors import Cors
 from engine.http.metrics import Metrics
 from engine.http.protocol import EXCHANGE, Exchange
 from engine.messages import Problem, Request, Response
@@ -73,6 +74,7 @@ class Application:
 
     trusted: proxies whose `X-Forwarded-For` is believed (D-IP).
     pages: an ASGI application for the service's own pages, and `page_paths` where they are.
+    origins: web pages that may ask with any public key (D-CORS).
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class Application:
         trusted: tuple[Network, ...] = (),
         pages: Pages | None = None,
         page_paths: frozenset[str] = frozenset(),
+        origins: tuple[str, ...] = (),
     ) -> None:
         self.engine = engine
+        self._cors = Cors(engine, origins)
         self.metrics = Metrics()
         self.watch = Watch()
         http = engine.profile.http
@@ -123,6 +127,9 @@ class Application:
             latency_ns = time.perf_counter_ns() - started_ns
             operation = request.operation or self._operation(request)
             metrics.count(operation, response.status, response.decision, latency_ns)
+            origin = request.headers.get("Origin") if request.headers is not None else None
+            if origin is not None:
+                self._cors.add(request, response, origin)
             if body is not None or not _answer(exchange, request, response, request_id):
                 headers, content = _outgoing(response, request_id, request.method == "HEAD")
                 if body is not None and body.ends_connection:

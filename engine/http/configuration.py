@@ -34,7 +34,7 @@ from engine.files import (
     read_toml,
 )
 from engine.http.system import AnyRuntime
-from engine.identity import REGION_FORM, REGION_RULE, make_grants
+from engine.identity import REGION_FORM, REGION_RULE, make_grants, make_origins
 from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
 from engine.model import Key as StoredKey
 from engine.resources.operator import checked_suffixes
@@ -72,6 +72,10 @@ class ApplicationTable:
     tenant: Annotated[str, "name of a tenant of this file"]
     kind: Annotated[ApplicationKind, "its class in the limits"] = "private"
     grants: Annotated[tuple[GrantTable, ...], "what it may do where"] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        "web pages that may ask with its keys, such as https://shop.example; of a public one",
+    ] = ()
     keys: Annotated[
         tuple[str, ...],
         _KEYS,
@@ -133,6 +137,9 @@ class ServeConfig:
     ] = ()
     own_names: Annotated[
         tuple[str, ...], "hostnames that reach this server; no proxy may have one"
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...], "web pages that may ask with any public key, such as https://shop.example"
     ] = ()
     allowed_destinations: Annotated[
         tuple[str, ...], "origins that proxies may call, such as https://api.example.com"
@@ -265,18 +272,16 @@ def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spo
 def _application(
     engine: Engine, row: ApplicationTable, tenant: Tenant, held: _Held, spot: Spot
 ) -> Application:
-    store = engine.services.store
     stored = held.applications.get(row.name)
     if stored is None:
-        return engine.create_application(tenant, row.name, row.kind, grants=_pairs(row))
+        return engine.create_application(
+            tenant, row.name, row.kind, grants=_pairs(row), origins=row.origins
+        )
     if stored.kind != row.kind:
         spot.child("kind").fail(
             f"must stay {stored.kind!r}, as it is in the store; take a new name"
         )
-    changed = dataclasses.replace(stored, grants=make_grants(row.kind, _pairs(row)))
-    with store.transaction():
-        store.put(changed)
-    return changed
+    return engine.change_application(stored, grants=_pairs(row), origins=row.origins)
 
 
 def _keys(
@@ -343,4 +348,8 @@ def _checked(document: Document) -> tuple[ServeConfig, Document]:
             texts.add(text)
         with _placed(document, spot):
             make_grants(row.kind, _pairs(row))
+            make_origins(row.origins, row.kind)
+    if config.cors_origins:
+        with _placed(document, document.spot("cors_origins")):
+            make_origins(config.cors_origins, thing="cors_origins")
     return config, document

@@ -46,11 +46,18 @@ _SPARE_FILES: Final = 128
 _MOST_CONNECTIONS: Final = 20_000
 
 
-def make_application(engine: Engine, *, trusted: tuple[Network, ...] = ()) -> Application:
+def make_application(
+    engine: Engine,
+    *,
+    trusted: tuple[Network, ...] = (),
+    origins: tuple[str, ...] = (),
+) -> Application:
     """Return the ASGI application of an engine, with its own pages."""
     made: list[Application] = []
     pages = make_pages(engine, lambda: made[0].metrics)
-    made.append(Application(engine, trusted=trusted, pages=pages, page_paths=PAGE_PATHS))
+    made.append(
+        Application(engine, trusted=trusted, pages=pages, page_paths=PAGE_PATHS, origins=origins)
+    )
     return made[0]
 
 
@@ -80,6 +87,7 @@ async def serve(
     bound: socket.socket,
     *,
     trusted: tuple[Network, ...] = (),
+    origins: tuple[str, ...] = (),
     on_start: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
     """Serve until a signal says to stop; returns the exit code, 0 or 130 after Ctrl-C.
@@ -90,7 +98,7 @@ async def serve(
     if isinstance(clock, SystemClock):  # which may have been set back since the last process
         with store.transaction(write=False):
             clock.not_before(store.latest_ns())
-    application = make_application(engine, trusted=trusted)
+    application = make_application(engine, trusted=trusted, origins=origins)
     connections = Connections(_connections_limit())
     protocol = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
     config = uvicorn.Config(

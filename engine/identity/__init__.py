@@ -13,10 +13,12 @@ from engine.identity.keys import (
     is_legacy_text,
     new_key_text,
 )
+from engine.identity.origins import ORIGIN_FORM, make_origins
 from engine.identity.permissions import ADMINISTRATIVE, PERMISSIONS, make_grants
 
 __all__ = [
     "ADMINISTRATIVE",
+    "ORIGIN_FORM",
     "PERMISSIONS",
     "REGION_FORM",
     "REGION_RULE",
@@ -25,5 +27,6 @@ __all__ = [
     "check_region",
     "is_legacy_text",
     "make_grants",
+    "make_origins",
     "new_key_text",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import InputError
-from engine.identity import ADMINISTRATIVE, PERMISSIONS, make_grants
+from engine.identity import ADMINISTRATIVE, ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
 from engine.messages import Problem, Response
 from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
@@ -45,17 +45,23 @@ _GRANTS = {
         required=("container", "permissions"),
     ),
 }
+_ORIGINS = {
+    "type": "array",
+    "maxItems": 50,
+    "items": {"type": "string", "pattern": f"^{ORIGIN_FORM}$", "maxLength": 300},
+}
 _CREATE = Form(
     object_schema(
         {
             "name": _NAME,
             "kind": {"type": "string", "enum": ["private", "public", "management"]},
             "grants": _GRANTS,
+            "origins": _ORIGINS,
         },
         required=("name", "kind"),
     )
 )
-_PATCH = Form(object_schema({"name": _NAME, "grants": _GRANTS}))
+_PATCH = Form(object_schema({"name": _NAME, "grants": _GRANTS, "origins": _ORIGINS}))
 _KEY = Form(object_schema({"legacy": {"type": "boolean"}}))
 
 _LOOKED_AT = 200
@@ -72,6 +78,7 @@ def _shown(application: Application) -> dict[str, Any]:
             {"container": g.container, "permissions": sorted(g.permissions)}
             for g in application.grants
         ],
+        "origins": list(application.origins),
         "created_at": timestamp(application.created_at_ns),
     }
 
@@ -156,7 +163,12 @@ def _create(context: Context) -> Response:
     body = _CREATE.check(context.json)
     try:
         application = add_application(
-            context.services, context.tenant.id, body["name"], body["kind"], _pairs(body)
+            context.services,
+            context.tenant.id,
+            body["name"],
+            body["kind"],
+            _pairs(body),
+            body.get("origins", ()),
         )
     except InputError as error:
         raise _not_accepted(error) from None
@@ -201,6 +213,13 @@ def _patch(context: Context) -> Response:
                 409, "The application is of another kind.", errors={"": [str(error)]}
             ) from None
         _check_change(context, application, changes["grants"])
+    if "origins" in body:
+        try:
+            changes["origins"] = make_origins(body["origins"], application.kind)
+        except InputError as error:
+            raise Problem(
+                409, "The application is of another kind.", errors={"": [str(error)]}
+            ) from None
     changed = dataclasses.replace(application, **changes)
     context.services.store.put(changed)
     context.log("application:update", "application", changed.id, 200)

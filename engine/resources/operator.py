@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import parse_duration_ns, shown_value
 from engine.hosts import EXAMPLE_SUFFIXES, is_suffix
-from engine.identity import KeyText, is_legacy_text, make_grants, new_key_text
+from engine.identity import KeyText, is_legacy_text, make_grants, make_origins, new_key_text
 from engine.model import (
     DEFAULT_QUOTAS,
     Application,
@@ -95,14 +95,18 @@ class Operator:
         kind: ApplicationKind = "private",
         *,
         grants: Iterable[tuple[str, Iterable[str]]] = (),
+        origins: Iterable[str] = (),
     ) -> Application:
         """Create an application with grants, as `(container path, permissions)` pairs.
+
+        origins: web pages that may ask with its keys, of a public one (D-CORS).
 
         Raises `InputError` for a tenant that does not exist, a name that is no text, an unknown
         kind, a path of the wrong form, or a permission that the kind may not hold (D-PERMISSIONS).
         """
         with self.services.store.transaction():
-            return add_application(self.services, self._stored(tenant).id, name, kind, grants)
+            tenant_id = self._stored(tenant).id
+            return add_application(self.services, tenant_id, name, kind, grants, origins)
 
     def create_key(
         self, application: Application, *, legacy: bool = False, text: str | None = None
@@ -157,8 +161,9 @@ class Operator:
         *,
         name: str | None = None,
         grants: Iterable[tuple[str, Iterable[str]]] | None = None,
+        origins: Iterable[str] | None = None,
     ) -> Application:
-        """Give an application another name or other grants; its kind stays (AUTH-KINDS)."""
+        """Give an application another name, grants or origins; its kind stays (AUTH-KINDS)."""
         if name is not None:
             check_text("application name", name)
         with self.services.store.transaction():
@@ -168,6 +173,9 @@ class Operator:
             if grants is not None:
                 held = make_grants(changed.kind, grants)
                 changed = dataclasses.replace(changed, grants=held)
+            if origins is not None:
+                listed = make_origins(origins, changed.kind)
+                changed = dataclasses.replace(changed, origins=listed)
             self.services.store.put(changed)
         return changed
 
@@ -326,6 +334,7 @@ def add_application(
     name: str,
     kind: str,
     grants: Iterable[tuple[str, Iterable[str]]],
+    origins: Iterable[str] = (),
 ) -> Application:
     """Store a new application; inside the caller's transaction. Raises `InputError`."""
     check_text("application name", name)
@@ -340,6 +349,7 @@ def add_application(
         known,
         make_grants(known, grants),
         services.world.clock.wall_ns,
+        make_origins(origins, known),
     )
     services.store.put(application)
     return application

@@ -150,7 +150,7 @@ class Rows(Generic[R]):
 
 DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
     Tenant: Rows(Tenant, "tenants", quotas=_MAPPING, settings=_MAPPING, host_suffixes=_LIST),
-    Application: Rows(Application, "applications", grants=_GRANTS),
+    Application: Rows(Application, "applications", grants=_GRANTS, origins=_LIST),
     Key: Rows(Key, "api_keys", legacy=_FLAG),
     EncryptionKey: Rows(EncryptionKey, "encryption_keys", public_jwk=_MAPPING),
     Reactor: Rows(Reactor, "reactors", configuration=_MAPPING),

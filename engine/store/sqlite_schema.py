@@ -17,7 +17,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 5
+VERSION: Final = 6
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -34,7 +34,7 @@ CREATE TABLE tenants (
 );
 CREATE TABLE applications (
     id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, kind TEXT, grants TEXT,
-    created_at_ns INTEGER
+    created_at_ns INTEGER, origins TEXT
 );
 CREATE INDEX applications_listed ON applications (tenant_id, created_at_ns, id);
 CREATE TABLE api_keys (
@@ -148,6 +148,10 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
         "CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id)",
         "CREATE INDEX kept_answers_due ON kept_answers (until_ns)",
         "PRAGMA user_version = 5",
+    ),
+    5: (
+        "ALTER TABLE applications ADD COLUMN origins TEXT",
+        "PRAGMA user_version = 6",
     ),
 }
 """What makes a store of an older version one of the next, in one transaction."""

@@ -115,6 +115,7 @@ def _records() -> dict[str, Schema]:
         "name": _TEXT,
         "kind": {"enum": ["private", "public", "management"]},
         "grants": {"type": "array", "items": grant},
+        "origins": {"type": "array", "items": _TEXT},
         "created_at": _INSTANT,
     }
     key = {

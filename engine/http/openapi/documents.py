@@ -310,6 +310,7 @@ class _Builder:
 
 
 _ID: Final = "X-Request-Id"
+_CORS: Final = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 _RATES: Final = ("RateLimit", "RateLimit-Policy")
 _OF_STATUS: Final = {
     401: ("WWW-Authenticate",),
@@ -335,6 +336,14 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
     rule = '"[^"]+"'
     fields: dict[str, tuple[str, Schema]] = {
         _ID: ("As it was sent, or made.", {"type": "string"}),
+        "Access-Control-Allow-Origin": (
+            "Where a public key asks from a web page of its application (D-CORS).",
+            {"type": "string"},
+        ),
+        "Access-Control-Expose-Headers": (
+            "Beside it: what a script may read of the answer.",
+            {"type": "string"},
+        ),
         "RateLimit": (
             "The rule with the least room: what it has left, and when it is empty again.",
             {"type": "string", "pattern": f"^{rule};r=[0-9]+;t=[0-9]+$"},
@@ -367,7 +376,7 @@ def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
     left_out = _left_out(http)
     return {
         name: {"$ref": f"#/components/headers/{name}"}
-        for name in (_ID, *names)
+        for name in (_ID, *_CORS, *names)
         if name not in left_out
     }
 
@@ -379,7 +388,8 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
         rates = () if status in _BEFORE_THE_ENGINE else _RATES
         headers = _header_refs(http, *rates, *_OF_STATUS.get(status, ()))
         if status in {431, 503}:  # a head that was never read has no id
-            del headers[_ID]
+            for name in (_ID, *_CORS):
+                del headers[name]
         found[f"Problem{status}"] = {
             "description": _MEANINGS.get(status, problem_title(status)),
             "headers": headers,

@@ -103,6 +103,7 @@ def first_version(path: Path) -> None:
             DROP TABLE kept_answers;
             DROP TABLE work;
             ALTER TABLE tenants DROP COLUMN host_suffixes;
+            ALTER TABLE applications DROP COLUMN origins;
             CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
             INSERT INTO work VALUES ('a', 'tenant', 'react', 5);
             PRAGMA user_version = 1;

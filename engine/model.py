@@ -33,7 +33,6 @@ __all__ = [
     "Tenant",
     "TenantKind",
     "Token",
-    "Transform",
 ]
 
 TenantKind: TypeAlias = Literal["test", "production"]
@@ -199,28 +198,27 @@ class EncryptionKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Transform:
-    """A transform of a proxy, by the reactor code that does it."""
-
-    code: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Reactor:
-    """A reactor's definition; invoked by name of its code through the runtime port."""
+    """A reactor's definition: code and configuration, as the vault's ciphertexts.
+
+    Code may hold a password as well as the configuration does (`engine.resources.code`).
+    """
 
     id: str
     tenant_id: str
     name: str
-    code: str = field(repr=False)
-    configuration: Mapping[str, str] = field(repr=False)
+    sealed_code: bytes = field(repr=False)
+    sealed_configuration: bytes = field(repr=False)
     created_by: str = ""
     created_at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A pre-configured proxy. `key_hash` is of its proxy key; `host` a custom hostname."""
+    """A pre-configured proxy. `key_hash` is of its proxy key; `host` a custom hostname.
+
+    Its transforms are code, as the vault's ciphertexts.
+    """
 
     id: str
     tenant_id: str
@@ -229,8 +227,8 @@ class Proxy:
     require_auth: bool
     key_hash: bytes = field(repr=False)
     host: str | None = None
-    request_transform: Transform | None = None
-    response_transform: Transform | None = None
+    sealed_request_transform: bytes | None = field(default=None, repr=False)
+    sealed_response_transform: bytes | None = field(default=None, repr=False)
     created_by: str = ""
     created_at_ns: int = 0
 

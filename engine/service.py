@@ -42,6 +42,7 @@ from engine.resources.operator import Operator, check_tables
 from engine.resources.proxy_names import proxy_path, refused_hosts
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
+from engine.resources.upgrade import guard_store
 from engine.resources.work import when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
@@ -147,8 +148,9 @@ class Engine(Operator):
         self.limiter = Limiter(tables, self.profile.limits)
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
         if store.persistent:  # asked before a tenant can be made that only a wrong key opens
-            with store.transaction(write=False):
+            with store.transaction():
                 vault.verify()
+                guard_store(store, vault)
                 check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
         names = frozenset(map(host_name, own_names))

@@ -10,7 +10,7 @@ from engine.messages import Json, Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import parse, read_expressions
+from engine.tokens import cvc_purpose, parse, read_expressions
 
 __all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
 
@@ -23,7 +23,8 @@ def opened(token: Token, context: Context) -> tuple[Json, str | None]:
         return data, None
     if token.cvc_until_ns <= context.steady_ns:
         return data, None
-    return data, keys.open(token.container, token.id, token.sealed_cvc, "cvc").decode()
+    purpose = cvc_purpose(token.cvc_until_ns)
+    return data, keys.open(token.container, token.id, token.sealed_cvc, purpose).decode()
 
 
 def plaintext_of(token: Token, context: Context) -> Json:

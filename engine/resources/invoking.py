@@ -22,7 +22,7 @@ from engine.resources.instances import Claim, pool_of
 from engine.resources.services import Services
 from engine.tokens import check_value
 
-__all__ = ["check_code", "code_fault", "invoke"]
+__all__ = ["check_code", "code_fault", "invoke", "open_code", "seal_code"]
 
 
 def check_code(code: str, place: str, profile: Profile) -> None:
@@ -38,6 +38,20 @@ def check_code(code: str, place: str, profile: Profile) -> None:
             errors={place: [f"must hold at most {limit} characters"]},
             clause="RCT-CODE",
         )
+
+
+def seal_code(
+    services: Services, tenant_id: str, record_id: str, text: str, purpose: str = "code"
+) -> bytes:
+    """Return code, or the configuration of code, as it is stored: it may hold passwords."""
+    return services.vault.of(tenant_id).seal("/code/", record_id, text.encode(), purpose)
+
+
+def open_code(
+    services: Services, tenant_id: str, record_id: str, sealed: bytes, purpose: str = "code"
+) -> str:
+    """Return what `seal_code` was given for the same place."""
+    return services.vault.of(tenant_id).open("/code/", record_id, sealed, purpose).decode()
 
 
 def code_fault(what: str) -> Problem:

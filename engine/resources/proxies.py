@@ -19,15 +19,15 @@ from typing import Any, Final
 from engine.hosts import covers_host, host_fault, host_name
 from engine.identity.keys import secret_text
 from engine.messages import Problem, Response
-from engine.model import Proxy, Tenant, Transform
+from engine.model import Proxy, Tenant
 from engine.resources import proxy_calls
 from engine.resources.context import Context
 from engine.resources.forms import Form, object_schema
 from engine.resources.instances import drop_pool
-from engine.resources.invoking import check_code
+from engine.resources.invoking import check_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
-from engine.resources.transforms import pool_names
+from engine.resources.transforms import codes_of, pool_names
 from engine.tokens import timestamp
 from engine.vault import hash_key_text
 
@@ -63,14 +63,14 @@ _URL_RULE: Final = (
 )
 
 
-def _shown(proxy: Proxy) -> dict[str, Any]:
+def _shown(proxy: Proxy, context: Context) -> dict[str, Any]:
+    codes = codes_of(context.services, proxy)
     return {
         "id": proxy.id,
         "tenant_id": proxy.tenant_id,
         "name": proxy.name,
         "destination_url": proxy.destination_url,
-        "request_transform": _shown_transform(proxy.request_transform),
-        "response_transform": _shown_transform(proxy.response_transform),
+        **dict(zip(_TRANSFORMS, map(_shown_code, codes), strict=True)),
         "require_auth": proxy.require_auth,
         "host": proxy.host,
         "created_by": proxy.created_by,
@@ -78,8 +78,8 @@ def _shown(proxy: Proxy) -> dict[str, Any]:
     }
 
 
-def _shown_transform(transform: Transform | None) -> dict[str, str] | None:
-    return None if transform is None else {"code": transform.code}
+def _shown_code(code: str | None) -> dict[str, str] | None:
+    return None if code is None else {"code": code}
 
 
 def _found(context: Context) -> Proxy:
@@ -99,8 +99,8 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Return the record's fields of a body of the right form.
+def _read(body: dict[str, Any], context: Context, proxy_id: str) -> dict[str, Any]:
+    """Return the record's fields of a body of the right form; its transforms sealed.
 
     Raises `Problem` 400 for an address or hostname that is none and for code over its limit
     (RCT-CODE), 409 for a hostname that another proxy has.
@@ -118,10 +118,14 @@ def _read(body: dict[str, Any], context: Context) -> dict[str, Any]:
         clause = "D-HOST" if errors.keys() == {"/host"} else "D-PROXY"
         raise Problem(400, "The proxy is not acceptable.", errors=errors, clause=clause)
     for name in _TRANSFORMS:
-        if fields.get(name) is not None:
-            code: str = fields[name]["code"]
-            check_code(code, f"/{name}/code", context.services.profile)
-            fields[name] = Transform(code)
+        if name in fields:
+            transform = fields.pop(name)
+            sealed = None
+            if transform is not None:
+                code: str = transform["code"]
+                check_code(code, f"/{name}/code", context.services.profile)
+                sealed = seal_code(context.services, context.tenant.id, proxy_id, code, name)
+            fields[f"sealed_{name}"] = sealed
     if fields.get("host") is not None:
         holder = context.services.store.proxy_by_host(fields["host"])
         if holder is not None and holder.id != context.params.get("id"):
@@ -150,11 +154,12 @@ def _suffix_length(tenant: Tenant, host: str) -> int:
 
 def _create(context: Context) -> Response:
     context.require("proxy:create")
-    fields = _read(_CREATE.check(context.json), context)
     services = context.services
+    proxy_id = services.new_id()
+    fields = _read(_CREATE.check(context.json), context, proxy_id)
     text = f"proxy_{secret_text(services.world.entropy)}"
     proxy = Proxy(
-        id=services.new_id(),
+        id=proxy_id,
         tenant_id=context.tenant.id,
         key_hash=hash_key_text(text),
         created_by=context.caller.application.id,
@@ -163,7 +168,8 @@ def _create(context: Context) -> Response:
     )
     services.store.put(proxy)
     context.log("proxy:create", "proxy", proxy.id, 201)
-    return Response(201, {**_shown(proxy), "key": text}, {"Location": f"/proxies/{proxy.id}"})
+    shown = {**_shown(proxy, context), "key": text}
+    return Response(201, shown, {"Location": f"/proxies/{proxy.id}"})
 
 
 def _list(context: Context) -> Response:
@@ -172,14 +178,14 @@ def _list(context: Context) -> Response:
     page = page_of(
         Page.of(context),
         lambda after, size: store.list(Proxy, tenant_id, after=after, size=size),
-        _shown,
+        lambda proxy: _shown(proxy, context),
     )
     return Response(200, page)
 
 
 def _get(context: Context) -> Response:
     context.require("proxy:read")
-    return Response(200, _shown(_found(context)))
+    return Response(200, _shown(_found(context), context))
 
 
 def _patch(context: Context) -> Response:
@@ -187,10 +193,10 @@ def _patch(context: Context) -> Response:
     context.require("proxy:update")
     body = _PATCH.check(context.json)
     proxy = _found(context)
-    changed = dataclasses.replace(proxy, **_read(body, context))
+    changed = dataclasses.replace(proxy, **_read(body, context, proxy.id))
     context.services.store.put(changed)
     context.log("proxy:update", "proxy", changed.id, 200)
-    return Response(200, _shown(changed))
+    return Response(200, _shown(changed, context))
 
 
 def _delete(context: Context) -> Response:

@@ -35,7 +35,12 @@ from engine.resources.passing import (
     passed_answer,
     passed_request,
 )
-from engine.resources.transforms import transformed_answer, transformed_request
+from engine.resources.transforms import (
+    Codes,
+    codes_of,
+    transformed_answer,
+    transformed_request,
+)
 from engine.resources.work import Work
 from engine.tokens import dumps, parse
 from engine.world import Call, CallAnswer
@@ -63,7 +68,7 @@ def _named(context: Context) -> Proxy:
 
 async def _read(context: Context, proxy: Proxy) -> bytes:
     profile = context.services.profile
-    if proxy.request_transform is None and proxy.response_transform is None:
+    if proxy.sealed_request_transform is None and proxy.sealed_response_transform is None:
         return await read_raw(context.request, profile.http.proxy_body_limit_bytes)
     limit_bytes = profile.outside.reactor_payload_limit_bytes
     return await read_raw(context.request, limit_bytes, "RCT-PAYLOAD")
@@ -91,8 +96,8 @@ def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
     return dumps(answer) if read else body
 
 
-def _call(context: Context, proxy: Proxy, body: bytes) -> Call:
-    """Return the call to the destination; inside the begin transaction."""
+def _call(context: Context, proxy: Proxy, body: bytes) -> tuple[Call, Codes]:
+    """Return the call to the destination and the transforms; inside the begin transaction."""
     request = context.request
     if proxy.require_auth:
         if context.tenant.id != proxy.tenant_id:
@@ -102,14 +107,14 @@ def _call(context: Context, proxy: Proxy, body: bytes) -> Call:
     given_as_value = isinstance(request.body, (str, int, float, list, dict))
     if given_as_value and find_header(headers, "content-type") is None:
         headers["Content-Type"] = "application/json"
-    if proxy.response_transform is not None:  # code reads no compressed body
+    if proxy.sealed_response_transform is not None:  # code reads no compressed body
         headers = {n: v for n, v in headers.items() if n.lower() != "accept-encoding"}
         headers["Accept-Encoding"] = "identity"
     if b"{{" in body and is_json(headers):
         body = _revealed(context, proxy, body)
     query = request.path.partition("?")[2]
     url = destination_of(proxy.destination_url, context.params["path"], query)
-    return Call(request.method, url, headers, body)
+    return Call(request.method, url, headers, body), codes_of(context.services, proxy)
 
 
 async def _invoke(context: Context) -> Response:
@@ -125,11 +130,12 @@ async def _invoke(context: Context) -> Response:
         actor_id=None if caller is None else caller.application.id,
     )
 
-    async def exchange(call: Call) -> CallAnswer:
-        call = await transformed_request(services, proxy, call)
+    async def exchange(plan: tuple[Call, Codes]) -> CallAnswer:
+        call, (request_code, response_code) = plan
+        call = await transformed_request(services, proxy, request_code, call)
         answer = await _destination(context, call)
         answer = dataclasses.replace(answer, headers=passed_answer(answer.headers))
-        return await transformed_answer(services, proxy, answer)
+        return await transformed_answer(services, proxy, response_code, answer)
 
     return await work.carry_out(
         lambda: _call(context, proxy, body),

@@ -14,6 +14,8 @@
    is `raw` as a whole. What there is none of is null.
 
 An invocation that fails at step 4 has run its code and created nothing.
+
+Code and configuration are sealed in the store; no answer holds a value of the configuration.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from engine.resources.creating import answer_of, create_all, validated
 from engine.resources.detokenize import reveal
 from engine.resources.forms import Form, object_schema
 from engine.resources.instances import drop_pool
-from engine.resources.invoking import check_code, invoke
+from engine.resources.invoking import check_code, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
 from engine.resources.work import Work
-from engine.tokens import dumps, timestamp, walk
+from engine.tokens import dumps, parse, timestamp, walk
 
 __all__ = ["OPERATIONS"]
 
@@ -62,16 +64,28 @@ _PATCH = Form(
     )
 )
 _REACT = Form(object_schema({"args": {}}))
+_CONFIGURATION: Final = "configuration"
 _PARTS: Final = frozenset({"tokenize", "raw"})
 
 
-def _shown(reactor: Reactor) -> dict[str, Any]:
+def _code(reactor: Reactor, context: Context) -> str:
+    return open_code(context.services, reactor.tenant_id, reactor.id, reactor.sealed_code)
+
+
+def _configuration(reactor: Reactor, context: Context) -> dict[str, str]:
+    sealed = reactor.sealed_configuration
+    text = open_code(context.services, reactor.tenant_id, reactor.id, sealed, _CONFIGURATION)
+    found: Any = parse(text.encode())
+    return dict(found)
+
+
+def _shown(reactor: Reactor, context: Context) -> dict[str, Any]:
     return {
         "id": reactor.id,
         "tenant_id": reactor.tenant_id,
         "name": reactor.name,
-        "code": reactor.code,
-        "configuration": dict(reactor.configuration),
+        "code": _code(reactor, context),
+        "configuration_names": sorted(_configuration(reactor, context)),
         "created_by": reactor.created_by,
         "created_at": timestamp(reactor.created_at_ns),
     }
@@ -89,18 +103,20 @@ def _create(context: Context) -> Response:
     body = _CREATE.check(context.json)
     services = context.services
     check_code(body["code"], "/code", services.profile)
+    id_, tenant_id = services.new_id(), context.tenant.id
+    configuration = dumps(body.get("configuration", {})).decode()
     reactor = Reactor(
-        services.new_id(),
-        context.tenant.id,
+        id_,
+        tenant_id,
         body["name"],
-        body["code"],
-        body.get("configuration", {}),
+        seal_code(services, tenant_id, id_, body["code"]),
+        seal_code(services, tenant_id, id_, configuration, _CONFIGURATION),
         context.caller.application.id,
         context.wall_ns,
     )
     services.store.put(reactor)
     context.log("reactor:create", "reactor", reactor.id, 201)
-    return Response(201, _shown(reactor), {"Location": f"/reactors/{reactor.id}"})
+    return Response(201, _shown(reactor, context), {"Location": f"/reactors/{reactor.id}"})
 
 
 def _list(context: Context) -> Response:
@@ -109,14 +125,14 @@ def _list(context: Context) -> Response:
     page = page_of(
         Page.of(context),
         lambda after, size: store.list(Reactor, tenant_id, after=after, size=size),
-        _shown,
+        lambda reactor: _shown(reactor, context),
     )
     return Response(200, page)
 
 
 def _get(context: Context) -> Response:
     context.require("reactor:read")
-    return Response(200, _shown(_found(context)))
+    return Response(200, _shown(_found(context), context))
 
 
 def _patch(context: Context) -> Response:
@@ -126,13 +142,18 @@ def _patch(context: Context) -> Response:
     if "code" in body:
         check_code(body["code"], "/code", context.services.profile)
     reactor = _found(context)
+    services, place = context.services, (context.tenant.id, reactor.id)
+    changes: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
+    if "code" in body:
+        changes["sealed_code"] = seal_code(services, *place, body["code"])
     if "configuration" in body:
-        merged = {**reactor.configuration, **body["configuration"]}
-        body = {**body, "configuration": {n: v for n, v in merged.items() if v is not None}}
-    changed = dataclasses.replace(reactor, **body)
-    context.services.store.put(changed)
+        merged = {**_configuration(reactor, context), **body["configuration"]}
+        text = dumps({n: v for n, v in merged.items() if v is not None}).decode()
+        changes["sealed_configuration"] = seal_code(services, *place, text, _CONFIGURATION)
+    changed = dataclasses.replace(reactor, **changes)
+    services.store.put(changed)
     context.log("reactor:update", "reactor", changed.id, 200)
-    return Response(200, _shown(changed))
+    return Response(200, _shown(changed, context))
 
 
 def _delete(context: Context) -> Response:
@@ -159,7 +180,7 @@ async def _react(context: Context) -> Response:
         actor_id=context.caller.application.id,
     )
 
-    def begin() -> tuple[Reactor, Json]:
+    def begin() -> tuple[Reactor, Json, str, dict[str, str]]:
         body = context.json
         args = body.get("args") if isinstance(body, dict) else None
         limit_bytes = services.profile.outside.reactor_payload_limit_bytes
@@ -169,13 +190,11 @@ async def _react(context: Context) -> Response:
         _REACT.check(body)
         reactor = _found(context)
         revealed, _ = reveal(args, context, "token:use")
-        return reactor, revealed
+        return reactor, revealed, _code(reactor, context), _configuration(reactor, context)
 
-    async def run(plan: tuple[Reactor, Json]) -> Json:
-        reactor, args = plan
-        return await invoke(
-            services, _pool_name(reactor), reactor.code, args, reactor.configuration
-        )
+    async def run(plan: tuple[Reactor, Json, str, dict[str, str]]) -> Json:
+        reactor, args, code, configuration = plan
+        return await invoke(services, _pool_name(reactor), code, args, configuration)
 
     def finish(result: Json) -> Response:
         if not (isinstance(result, dict) and result and result.keys() <= _PARTS):

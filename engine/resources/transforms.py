@@ -20,17 +20,20 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from engine.messages import Json, Problem
 from engine.model import Proxy
-from engine.resources.invoking import code_fault, invoke
+from engine.resources.invoking import code_fault, invoke, open_code
 from engine.resources.passing import is_json, passed_answer, passed_request
 from engine.resources.services import Services
 from engine.tokens import dumps, parse
 from engine.world import Call, CallAnswer
 
-__all__ = ["pool_names", "transformed_answer", "transformed_request"]
+__all__ = ["Codes", "codes_of", "pool_names", "transformed_answer", "transformed_request"]
+
+Codes: TypeAlias = tuple[str | None, str | None]
+"""The code of the request and of the response transform."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
@@ -43,27 +46,43 @@ def pool_names(proxy: Proxy) -> tuple[str, str]:
     return f"proxy/{proxy.id}/request", f"proxy/{proxy.id}/response"
 
 
-async def transformed_request(services: Services, proxy: Proxy, call: Call) -> Call:
+def codes_of(services: Services, proxy: Proxy) -> Codes:
+    """Return the code of a proxy's two transforms; inside a transaction."""
+
+    def opened(sealed: bytes | None, purpose: str) -> str | None:
+        if sealed is None:
+            return None
+        return open_code(services, proxy.tenant_id, proxy.id, sealed, purpose)
+
+    return (
+        opened(proxy.sealed_request_transform, "request_transform"),
+        opened(proxy.sealed_response_transform, "response_transform"),
+    )
+
+
+async def transformed_request(
+    services: Services, proxy: Proxy, code: str | None, call: Call
+) -> Call:
     """Return what the request transform makes of a call; the call itself where there is none."""
-    transform = proxy.request_transform
-    if transform is None:
+    if code is None:
         return call
     args = {"method": call.method, "url": call.url, **_parts(call.headers, call.body, 415)}
-    result = await invoke(services, pool_names(proxy)[0], transform.code, args, {})
+    result = await invoke(services, pool_names(proxy)[0], code, args, {})
     headers, body = _joined(result, args)
     return dataclasses.replace(
         call, headers=passed_request(headers, services.profile.http), body=body
     )
 
 
-async def transformed_answer(services: Services, proxy: Proxy, answer: CallAnswer) -> CallAnswer:
+async def transformed_answer(
+    services: Services, proxy: Proxy, code: str | None, answer: CallAnswer
+) -> CallAnswer:
     """Return what the response transform makes of an answer; itself where there is none."""
-    transform = proxy.response_transform
-    if transform is None:
+    if code is None:
         return answer
     args = {"status": answer.status, **_parts(answer.headers, answer.body, 502)}
     args["headers"] = _seen(answer.headers)
-    result = await invoke(services, pool_names(proxy)[1], transform.code, args, {})
+    result = await invoke(services, pool_names(proxy)[1], code, args, {})
     headers, body = _joined(result, args, _BY_LINES)
     status = result.get("status", answer.status) if isinstance(result, dict) else None
     if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:

@@ -19,7 +19,15 @@ from engine.store.catalogue import Catalogue
 from engine.store.catalogue import Key as Place
 from engine.store.document_shelf import DocumentShelf
 from engine.store.log_shelf import LogShelf
-from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter, cursor_place
+from engine.store.protocol import (
+    Cursor,
+    D,
+    Document,
+    LogFilter,
+    RecordMac,
+    TokenFilter,
+    cursor_place,
+)
 from engine.store.retention import WithoutCvc, bare
 from engine.store.selection import Union, token_matches, token_unions, wants_types
 from engine.store.token_shelf import TokenShelf
@@ -135,6 +143,9 @@ class MemoryStore:
     def _changes(self) -> _Steps:
         assert self._undo is not None, "a write must stand in a transaction that writes"
         return self._undo
+
+    def guard(self, mac: RecordMac) -> None:
+        """Do nothing: no other program reaches these records."""
 
     # documents
     def put(self, record: Document) -> None:
@@ -267,6 +278,13 @@ class MemoryStore:
             return []
         unions = token_unions(chosen, shelf.types() if wants_types(chosen) else ())
         return _page(shelf, unions, lambda token: token_matches(token, chosen), after, size)
+
+    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
+        """Return a tenant's tokens that hold a cvc."""
+        assert self._open, "a read must stand in a transaction"
+        shelf = self._tokens.get(tenant_id)
+        records = () if shelf is None else shelf.records.values()
+        return [token for token in records if token.sealed_cvc is not None]
 
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""

@@ -33,7 +33,16 @@ from engine.model import (
 )
 from engine.store.retention import WithoutCvc, bare
 
-__all__ = ["Cursor", "Document", "LogFilter", "Store", "TokenFilter", "cursor", "cursor_place"]
+__all__ = [
+    "Cursor",
+    "Document",
+    "LogFilter",
+    "RecordMac",
+    "Store",
+    "TokenFilter",
+    "cursor",
+    "cursor_place",
+]
 
 Document: TypeAlias = (
     Tenant
@@ -122,6 +131,14 @@ def cursor_place(after: Cursor) -> tuple[int | None, str]:
     return min(int(instant), _LAST_NS), record_id
 
 
+class RecordMac(Protocol):
+    """The keyed hash of a document's row, under a key of its tenant; the engine's to take."""
+
+    def __call__(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
+        """Return it; None where the tenant has no key, unless `make` says to make one."""
+        ...
+
+
 class Store(Protocol):
     """Keeps records. Every method is called inside a transaction, where it says nothing else."""
 
@@ -161,6 +178,13 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give everything back; the store is not used afterwards."""
+        ...
+
+    def guard(self, mac: RecordMac) -> None:
+        """Authenticate documents from now on: what another program has changed is `StoreError`.
+
+        Called in a transaction. Does nothing where no other program reaches the records.
+        """
         ...
 
     # documents
@@ -248,6 +272,10 @@ class Store(Protocol):
         A cursor that names a deleted token by its id alone gives an empty page; one of
         `cursor` goes on where that token stood.
         """
+        ...
+
+    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
+        """Return a tenant's tokens that hold a cvc."""
         ...
 
     def count_tokens(self, tenant_id: str) -> int:

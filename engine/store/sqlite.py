@@ -14,7 +14,7 @@ from typing import Final, Self
 from engine.errors import wrong_type
 from engine.model import Intent, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.block import Block
-from engine.store.protocol import Cursor, D, Document, LogFilter, TokenFilter
+from engine.store.protocol import Cursor, D, Document, LogFilter, RecordMac, TokenFilter
 from engine.store.retention import WithoutCvc, bare
 from engine.store.sqlite_documents import DocumentTables
 from engine.store.sqlite_file import Session
@@ -123,6 +123,10 @@ class SqliteStore:
     def _check_writes(self) -> None:
         assert self._session.writes, "a write must stand in a transaction that writes"
 
+    def guard(self, mac: RecordMac) -> None:
+        """Authenticate documents from now on."""
+        self._documents.guard(mac)
+
     # documents
     def put(self, record: Document) -> None:
         """Insert or replace the record."""
@@ -213,6 +217,11 @@ class SqliteStore:
         """Return at most `size` chosen tokens in order, after a cursor."""
         self._check_reads()
         return self._tokens.find(tenant_id, chosen, after, size)
+
+    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
+        """Return a tenant's tokens that hold a cvc."""
+        self._check_reads()
+        return self._tokens.with_cvc(tenant_id)
 
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""

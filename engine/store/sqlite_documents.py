@@ -9,8 +9,10 @@ and it is looked at only when `PRAGMA data_version` says that anything was commi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hmac import compare_digest
 from typing import Any, Final, cast
 
+from engine.errors import StoreError
 from engine.model import (
     Application,
     EncryptionKey,
@@ -21,9 +23,9 @@ from engine.model import (
     Reactor,
     Tenant,
 )
-from engine.store.protocol import Cursor, D, Document, cursor_place
+from engine.store.protocol import Cursor, D, Document, RecordMac, cursor_place
 from engine.store.sqlite_file import Session
-from engine.store.sqlite_rows import DOCUMENTS
+from engine.store.sqlite_rows import DOCUMENTS, Rows
 from engine.store.sqlite_slots import Slots
 
 __all__ = ["DocumentTables"]
@@ -47,7 +49,13 @@ class DocumentTables:
         self._kept: dict[tuple[object, ...], Document] = {}
         self._changes_known = -1
         self._is_changed = False
+        self._mac: RecordMac | None = None
         self.version = 0
+
+    def guard(self, mac: RecordMac) -> None:
+        """Write every row with its keyed hash from now on, and refuse rows of another one."""
+        self._drop_copies()
+        self._mac = mac
 
     # copies
     def refresh(self) -> None:
@@ -93,6 +101,7 @@ class DocumentTables:
         rows = DOCUMENTS[kind]
         self._note_change(kind)
         row = rows.pack(record)
+        row.append(None if self._mac is None else self._mac(*rows.message(row), make=True))
         old = self._slots_of(kind, record.id)
         for at, slot in zip(rows.sealed, old or [None] * len(rows.sealed), strict=True):
             row[at] = self._slots.change(slot, row[at])
@@ -138,7 +147,7 @@ class DocumentTables:
         found = self._session.all(
             f"SELECT {rows.columns} FROM {rows.table} ORDER BY created_at_ns, id"
         )
-        return [rows.unpack(row) for row in found]
+        return [self._opened(rows, row) for row in found]
 
     def next_due_ns(self) -> int | None:
         """Return the earliest deadline of a record that has one."""
@@ -176,7 +185,18 @@ class DocumentTables:
             " AND (created_at_ns, id) > (?, ?) ORDER BY created_at_ns, id LIMIT ?",
             (tenant_id, *place, -1 if size is None else size),
         )
-        return [rows.unpack(row) for row in found]
+        return [self._opened(rows, row) for row in found]
+
+    def _opened(self, rows: Rows[Any], row: Sequence[Any]) -> Any:  # noqa: ANN401 # reason: any document
+        """Return the record of a row; raises `StoreError` where another program has changed it."""
+        if self._mac is not None:
+            known = self._mac(*rows.message(row), make=False)
+            if known is None or row[-1] is None or not compare_digest(known, row[-1]):
+                raise StoreError(
+                    f"the row of id {rows.id_of(row)} in table {rows.table} was changed by another "
+                    "program; restore it from a backup"
+                )
+        return rows.unpack(row)
 
     def _find(self, kind: type, column: str, value: str | bytes) -> Document | None:
         name = (kind, column, value)
@@ -189,7 +209,7 @@ class DocumentTables:
         )
         if row is None:
             return None
-        record: Document = rows.unpack(row)
+        record: Document = self._opened(rows, row)
         if kind in _KEPT:
             self._keep(name, record)
         return record

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import StoreBusy, StoreError
-from engine.store.sqlite_schema import APPLICATION_ID, SCHEMA, UPGRADES, VERSION
+from engine.store.sqlite_schema import APPLICATION_ID, FIRST_SEALED, SCHEMA, UPGRADES, VERSION
+from engine.store.sqlite_slots import PLAIN, make_cell
 
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl
@@ -300,15 +301,19 @@ class Session:
                 run(f"PRAGMA {pragma}").fetchall()
             if not self._scrubs:
                 run(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
+            self._connection.create_function("plain_cell", 1, _plain_cell, deterministic=True)
             run("BEGIN IMMEDIATE")
             for statement in SCHEMA if is_empty else ():
                 run(statement)
             version = run("PRAGMA user_version").fetchone()[0]
+            was_plain = version < FIRST_SEALED
             while version != VERSION:
                 for statement in UPGRADES[version]:
                     run(statement)
                 version = run("PRAGMA user_version").fetchone()[0]
             run("COMMIT")
+            if was_plain:
+                run("VACUUM")  # pages that hold what was in the clear are left out
             run("PRAGMA busy_timeout = 0")
             if self.path.stat().st_mode & ~_MODE & 0o777:
                 self.path.chmod(_MODE)
@@ -390,6 +395,10 @@ def _check_is_ours(path: Path) -> None:
             _check_kind(reader.execute, path)
     except sqlite3.Error as error:
         raise _not_whole(path, error) from error
+
+
+def _plain_cell(text: str) -> bytes:
+    return make_cell(PLAIN + text.encode())
 
 
 def _check_kind(run: Callable[[str], sqlite3.Cursor], path: Path) -> bool:

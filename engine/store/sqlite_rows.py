@@ -29,7 +29,6 @@ from engine.model import (
     Reactor,
     Tenant,
     Token,
-    Transform,
 )
 from engine.store.sqlite_slots import open_cell
 
@@ -75,14 +74,6 @@ def _load_grants(text: str) -> tuple[Grant, ...]:
     return tuple(Grant(path, frozenset(rights)) for path, rights in orjson.loads(text))
 
 
-def _dump_transform(value: Transform | None) -> str | None:
-    return None if value is None else value.code
-
-
-def _load_transform(code: str | None) -> Transform | None:
-    return None if code is None else Transform(code)
-
-
 def _dump_unique(value: bytes | str | None) -> bytes | str | None:
     return value or None
 
@@ -100,7 +91,6 @@ _STRINGS: Final[_Codec] = (_dump_strings, _load_strings)
 _LIST: Final[_Codec] = (_dump_strings, _load_list)
 _HASHES: Final[_Codec] = (_dump_hashes, _load_hashes)
 _GRANTS: Final[_Codec] = (_dump_grants, _load_grants)
-_TRANSFORM: Final[_Codec] = (_dump_transform, _load_transform)
 _FLAG: Final[_Codec] = (int, bool)
 _UNIQUE_HASH: Final[_Codec] = (_dump_unique, _load_hash)
 _UNIQUE_HOST: Final[_Codec] = (_dump_unique, _load_host)
@@ -110,10 +100,13 @@ class Rows(Generic[R]):
     """How one class of records lies in one table.
 
     `columns` selects a record for `unpack`, with the cells of its sealed fields in place;
-    `sealed` are the positions of these fields.
+    `sealed` are the positions of these fields. A guarded row has one more column, `mac`: the keyed
+    hash of `message`, so that a row that another program has changed is found out.
     """
 
-    def __init__(self, kind: type[R], table: str, **codecs: _Codec) -> None:
+    def __init__(
+        self, kind: type[R], table: str, *, guarded: bool = False, **codecs: _Codec
+    ) -> None:
         self.table = table
         self.names: Sequence[str] = list(signature(kind).parameters)
         self.sealed = [at for at, name in enumerate(self.names) if name.startswith("sealed_")]
@@ -124,9 +117,14 @@ class Rows(Generic[R]):
             else f"{table}.{name}"
             for name in self.names
         )
-        marks = ", ".join("?" * len(self.names))
-        self.insert = f"INSERT INTO {table} ({', '.join(self.names)}) VALUES ({marks})"
-        self.assign = ", ".join(f"{name} = ?" for name in self.names)
+        written = [*self.names, "mac"] if guarded else self.names
+        if guarded:
+            self.columns += f", {table}.mac"
+        marks = ", ".join("?" * len(written))
+        self.insert = f"INSERT INTO {table} ({', '.join(written)}) VALUES ({marks})"
+        self.assign = ", ".join(f"{name} = ?" for name in written)
+        self._owner = self.names.index("tenant_id" if "tenant_id" in self.names else "id")
+        self._id = self.names.index("id")
         self._kind = kind
         self._values = attrgetter(*self.names)
         self._packed = [(self.names.index(name), codec[0]) for name, codec in codecs.items()]
@@ -140,33 +138,56 @@ class Rows(Generic[R]):
             row[at] = pack(row[at])
         return row
 
+    def message(self, row: Sequence[Any]) -> tuple[str, bytes]:
+        """Return the tenant of a row, packed or selected, and what its keyed hash is taken of.
+
+        Sealed fields are left out: the vault binds each to its place. So is what is NULL: a column
+        that a later version adds changes nothing about the rows that are there.
+        """
+        clear = {
+            name: value
+            for at, (name, value) in enumerate(zip(self.names, row, strict=False))
+            if value is not None and at not in self.sealed
+        }
+        return row[self._owner], orjson.dumps([self.table, clear], default=bytes.hex)
+
+    def id_of(self, row: Sequence[Any]) -> str:
+        """Return the id of a selected row."""
+        return str(row[self._id])
+
     def unpack(self, row: Sequence[Any]) -> R:
         """Return the record of a row that `columns` selected."""
-        values = list(row)
+        values = list(row[: len(self.names)])
         for at, unpack in self._unpacked:
             values[at] = unpack(values[at])
         return self._kind(*values)
 
 
 DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
-    Tenant: Rows(Tenant, "tenants", quotas=_MAPPING, settings=_MAPPING, host_suffixes=_LIST),
-    Application: Rows(Application, "applications", grants=_GRANTS, origins=_LIST),
-    Key: Rows(Key, "api_keys", legacy=_FLAG),
-    EncryptionKey: Rows(EncryptionKey, "encryption_keys", public_jwk=_MAPPING),
-    Reactor: Rows(Reactor, "reactors", configuration=_MAPPING),
+    Tenant: Rows(
+        Tenant,
+        "tenants",
+        guarded=True,
+        quotas=_MAPPING,
+        settings=_MAPPING,
+        host_suffixes=_LIST,
+    ),
+    Application: Rows(Application, "applications", guarded=True, grants=_GRANTS, origins=_LIST),
+    Key: Rows(Key, "api_keys", guarded=True, legacy=_FLAG),
+    EncryptionKey: Rows(EncryptionKey, "encryption_keys", guarded=True, public_jwk=_MAPPING),
+    Reactor: Rows(Reactor, "reactors", guarded=True),
     Proxy: Rows(
         Proxy,
         "proxies",
+        guarded=True,
         require_auth=_FLAG,
         key_hash=_UNIQUE_HASH,
         host=_UNIQUE_HOST,
-        request_transform=_TRANSFORM,
-        response_transform=_TRANSFORM,
     ),
-    Job: Rows(Job, "jobs"),
-    JobResult: Rows(JobResult, "job_results"),
-    Intent: Rows(Intent, "intents", mask=_MAPPING),
-    KeptAnswer: Rows(KeptAnswer, "kept_answers"),
+    Job: Rows(Job, "jobs", guarded=True),
+    JobResult: Rows(JobResult, "job_results", guarded=True),
+    Intent: Rows(Intent, "intents", guarded=True, mask=_MAPPING),
+    KeptAnswer: Rows(KeptAnswer, "kept_answers", guarded=True),
 }
 TOKENS: Final = Rows(
     Token,

@@ -7,17 +7,19 @@ only ever appended, and a cell changes only in place, to as many bytes (`sqlite_
 `sealed_*` column holds the number of such a slot.
 """
 
+# ruff: noqa: S608  # reason: names of tables and columns are constants here
+
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "UPGRADES", "VERSION"]
+__all__ = ["APPLICATION_ID", "FIRST_SEALED", "SCHEMA", "UPGRADES", "VERSION"]
 
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: what `PRAGMA application_id` of our files says."""
 
-VERSION: Final = 6
+VERSION: Final = 7
 """What `PRAGMA user_version` says: which tables a file has."""
 
 _TABLES: Final = """
@@ -30,52 +32,53 @@ CREATE TABLE free_slots (
 ) WITHOUT ROWID;
 CREATE TABLE tenants (
     id TEXT PRIMARY KEY, name TEXT, kind TEXT, quotas TEXT, settings TEXT,
-    created_at_ns INTEGER, host_suffixes TEXT
+    created_at_ns INTEGER, host_suffixes TEXT, mac BLOB
 );
 CREATE TABLE applications (
     id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, kind TEXT, grants TEXT,
-    created_at_ns INTEGER, origins TEXT
+    created_at_ns INTEGER, origins TEXT, mac BLOB
 );
 CREATE INDEX applications_listed ON applications (tenant_id, created_at_ns, id);
 CREATE TABLE api_keys (
     id TEXT PRIMARY KEY, tenant_id TEXT, application_id TEXT, legacy INTEGER,
-    text_hash BLOB UNIQUE, created_at_ns INTEGER
+    text_hash BLOB UNIQUE, created_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX api_keys_listed ON api_keys (tenant_id, created_at_ns, id);
 CREATE TABLE encryption_keys (
     id TEXT PRIMARY KEY, tenant_id TEXT, algorithm TEXT, public_jwk TEXT,
-    sealed_private INTEGER, created_at_ns INTEGER
+    sealed_private INTEGER, created_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX encryption_keys_listed ON encryption_keys (tenant_id, created_at_ns, id);
 CREATE TABLE reactors (
-    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, code TEXT, configuration TEXT,
-    created_by TEXT, created_at_ns INTEGER
+    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, sealed_code INTEGER,
+    sealed_configuration INTEGER, created_by TEXT, created_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX reactors_listed ON reactors (tenant_id, created_at_ns, id);
 CREATE TABLE proxies (
     id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, destination_url TEXT,
-    require_auth INTEGER, key_hash BLOB UNIQUE, host TEXT UNIQUE, request_transform TEXT,
-    response_transform TEXT, created_by TEXT, created_at_ns INTEGER
+    require_auth INTEGER, key_hash BLOB UNIQUE, host TEXT UNIQUE,
+    sealed_request_transform INTEGER, sealed_response_transform INTEGER,
+    created_by TEXT, created_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX proxies_listed ON proxies (tenant_id, created_at_ns, id);
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, tenant_id TEXT, status TEXT, created_by TEXT,
-    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER
+    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX jobs_listed ON jobs (tenant_id, created_at_ns, id);
 CREATE TABLE job_results (
-    id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER
+    id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER, mac BLOB
 );
 CREATE INDEX job_results_listed ON job_results (tenant_id, created_at_ns, id);
 CREATE TABLE intents (
     id TEXT PRIMARY KEY, tenant_id TEXT, type TEXT, created_by TEXT, created_at_ns INTEGER,
-    until_ns INTEGER, sealed_data INTEGER, mask TEXT
+    until_ns INTEGER, sealed_data INTEGER, mask TEXT, mac BLOB
 );
 CREATE INDEX intents_listed ON intents (tenant_id, created_at_ns, id);
 CREATE INDEX intents_due ON intents (until_ns);
 CREATE TABLE kept_answers (
     id TEXT PRIMARY KEY, tenant_id TEXT, body_hash BLOB, status INTEGER,
-    sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER
+    sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER, mac BLOB
 );
 CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id);
 CREATE INDEX kept_answers_due ON kept_answers (until_ns);
@@ -116,6 +119,41 @@ SCHEMA: Final = (
 )
 """What makes an empty file a store, in one transaction."""
 
+_GUARDED: Final = (
+    "tenants",
+    "applications",
+    "api_keys",
+    "encryption_keys",
+    "reactors",
+    "proxies",
+    "jobs",
+    "job_results",
+    "intents",
+    "kept_answers",
+)
+
+
+def _moved(table: str, column: str) -> Iterator[str]:
+    """Yield what moves a text into a cell, still in the clear; the engine seals it at its start.
+
+    `plain_cell` is the session's. The slots come after the last one, in the order of the rows.
+    """
+    numbered = (
+        f"SELECT id, (SELECT coalesce(max(slot), 0) FROM sealed) + row_number() OVER (ORDER BY id)"
+        f" AS slot, {column} AS text FROM {table} WHERE {column} IS NOT NULL"
+    )
+    yield f"CREATE TEMP TABLE moved AS {numbered}"
+    yield "INSERT INTO sealed (slot, cell) SELECT slot, plain_cell(text) FROM moved"
+    yield (
+        f"UPDATE {table} SET sealed_{column} = (SELECT slot FROM moved WHERE moved.id = {table}.id)"
+    )
+    yield "DROP TABLE moved"
+    yield f"ALTER TABLE {table} DROP COLUMN {column}"
+
+
+FIRST_SEALED: Final = 7
+"""Stores of older versions held code in the clear; once upgraded they are written out anew."""
+
 UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     1: (
         """CREATE TABLE job_results (
@@ -152,6 +190,18 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     5: (
         "ALTER TABLE applications ADD COLUMN origins TEXT",
         "PRAGMA user_version = 6",
+    ),
+    6: (
+        *(f"ALTER TABLE {table} ADD COLUMN mac BLOB" for table in _GUARDED),
+        "ALTER TABLE reactors ADD COLUMN sealed_code INTEGER",
+        "ALTER TABLE reactors ADD COLUMN sealed_configuration INTEGER",
+        "ALTER TABLE proxies ADD COLUMN sealed_request_transform INTEGER",
+        "ALTER TABLE proxies ADD COLUMN sealed_response_transform INTEGER",
+        *_moved("reactors", "code"),
+        *_moved("reactors", "configuration"),
+        *_moved("proxies", "request_transform"),
+        *_moved("proxies", "response_transform"),
+        "PRAGMA user_version = 7",
     ),
 }
 """What makes a store of an older version one of the next, in one transaction."""

@@ -8,11 +8,15 @@ many bytes, which SQLite does in place. A ciphertext is padded to a size class, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from engine.store.sqlite_file import Session
+if TYPE_CHECKING:
+    from engine.store.sqlite_file import Session
 
-__all__ = ["Slots", "open_cell", "size_class"]
+__all__ = ["PLAIN", "Slots", "make_cell", "open_cell", "size_class"]
+
+PLAIN: Final = b"\0"
+"""How a text begins that an upgrade has moved into a cell; no ciphertext begins so."""
 
 _LENGTH_BYTES: Final = 4
 _SMALLEST: Final = 64
@@ -29,7 +33,8 @@ def size_class(size_bytes: int) -> int:
     return -(-needed // step) * step
 
 
-def _cell(sealed: bytes) -> bytes:
+def make_cell(sealed: bytes) -> bytes:
+    """Return the cell that holds a ciphertext."""
     framed = len(sealed).to_bytes(_LENGTH_BYTES, "big") + sealed
     return framed.ljust(size_class(len(sealed)), b"\0")
 
@@ -50,7 +55,7 @@ class Slots:
 
     def put(self, sealed: bytes) -> int:
         """Write a ciphertext into a slot and return its number."""
-        cell = _cell(sealed)
+        cell = make_cell(sealed)
         free = self._session.one(
             "SELECT min(slot) FROM free_slots WHERE size_bytes = ?", (len(cell),)
         )
@@ -71,7 +76,7 @@ class Slots:
             return None if sealed is None else self.put(sealed)
         if sealed is not None:
             held = self._session.one("SELECT cell FROM sealed WHERE slot = ?", (slot,))[0]
-            cell = _cell(sealed)
+            cell = make_cell(sealed)
             if held == cell:
                 return slot
             if len(held) == len(cell):

@@ -167,6 +167,11 @@ class TokenTable:
         row = self._session.one("SELECT value FROM counters WHERE name = ?", (_counter(tenant_id),))
         return 0 if row is None else row[0]
 
+    def with_cvc(self, tenant_id: str) -> Sequence[Token]:
+        """Return a tenant's tokens that hold a cvc."""
+        chosen = f"{_SELECT} WHERE cvc_until_ns IS NOT NULL AND tenant_id = ?"
+        return [TOKENS.unpack(row) for row in self._session.all(chosen, (tenant_id,))]
+
     def next_cvc_ns(self) -> int | None:
         """Return the earliest deadline of a cvc."""
         at_ns: int | None = self._session.one(

@@ -34,7 +34,14 @@ What it is not: it stores nothing, seals nothing itself and knows no permission.
 
 from __future__ import annotations
 
-from engine.tokens.creation import Keys, create_token, create_tokens, dedup_hashes, hash_indexes
+from engine.tokens.creation import (
+    Keys,
+    create_token,
+    create_tokens,
+    cvc_purpose,
+    dedup_hashes,
+    hash_indexes,
+)
 from engine.tokens.deduplication import (
     CREATE,
     Decision,
@@ -78,6 +85,7 @@ __all__ = [
     "count_limited",
     "create_token",
     "create_tokens",
+    "cvc_purpose",
     "decide",
     "dedup_hashes",
     "dumps",

@@ -15,7 +15,14 @@ from engine.tokens.drafts import Draft
 from engine.tokens.fingerprints import KeyedHash, dedup_place, fingerprint
 from engine.tokens.rules import Rules
 
-__all__ = ["Keys", "create_token", "create_tokens", "dedup_hashes", "hash_indexes"]
+__all__ = [
+    "Keys",
+    "create_token",
+    "create_tokens",
+    "cvc_purpose",
+    "dedup_hashes",
+    "hash_indexes",
+]
 
 
 class Keys(Protocol):
@@ -27,13 +34,18 @@ class Keys(Protocol):
 
     @property
     def seal(self) -> Callable[[str, str, bytes, str], bytes]:
-        """(container, token id, plaintext, purpose `data` or `cvc`) → ciphertext."""
+        """(container, token id, plaintext, purpose `data` or `cvc_purpose`) → ciphertext."""
         ...
 
     @property
     def open(self) -> Callable[[str, str, bytes, str], bytes]:
         """(container, token id, ciphertext, purpose) → plaintext."""
         ...
+
+
+def cvc_purpose(until_ns: int | None) -> str:
+    """Return the purpose that a cvc is sealed for: under another deadline it does not open."""
+    return f"cvc until {until_ns}"
 
 
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
@@ -69,7 +81,7 @@ def create_tokens(
 
     hashes: their deduplication hashes.
     """
-    seal, fingerprinted = keys.seal, keys.fingerprint
+    seal, fingerprinted, cvc_place = keys.seal, keys.fingerprint, cvc_purpose(cvc_until_ns)
     tokens: list[Token] = []
     for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
         token_id, container, type_ = new_id(), draft.container, draft.type
@@ -99,7 +111,7 @@ def create_tokens(
                 hash_indexes(draft, keys) if draft.index_messages else (),
                 None if expression is None else fingerprint(type_, draft.selected, fingerprinted),
                 expression,
-                None if cvc is None else seal(container, token_id, cvc.encode(), "cvc"),
+                None if cvc is None else seal(container, token_id, cvc.encode(), cvc_place),
                 None if cvc is None else cvc_until_ns,
             )
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from engine.messages import Problem
 from engine.model import Token
-from engine.tokens.creation import Keys, hash_indexes
+from engine.tokens.creation import Keys, cvc_purpose, hash_indexes
 from engine.tokens.drafts import Draft, derive, unplaced
 from engine.tokens.rules import Faults, Rules
 from engine.tokens.strict_json import parse
@@ -122,8 +122,9 @@ def merge_existing(
         hashes = hash_indexes(_reindexed(token, indexes, draft.cvc, keys, rules), keys)
     sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
     if draft.cvc is not None:
-        sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), "cvc")
         until_ns = cvc_until_ns
+        purpose = cvc_purpose(until_ns)
+        sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), purpose)
     return replace(
         token,
         metadata=metadata,

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens.creation import Keys, dedup_hashes, hash_indexes
+from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, hash_indexes
 from engine.tokens.drafts import Draft, derive, unplaced
 from engine.tokens.fingerprints import fingerprint
 from engine.tokens.retention import outliving
@@ -130,8 +130,9 @@ def apply_change(
         if draft.cvc is None:
             sealed_cvc, until_ns = None, None
         else:
-            sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), "cvc")
             until_ns = cvc_until_ns if change.restarts_cvc else token.cvc_until_ns
+            purpose = cvc_purpose(until_ns)
+            sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), purpose)
     expression = draft.fingerprint_expression
     return replace(
         token,

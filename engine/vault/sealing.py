@@ -7,6 +7,11 @@ re-wraps the root keys; no ciphertext changes.
 A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, container, record id and
 purpose as associated data, so that swapped rows, columns or tenants do not open.
 
+A tenant's root key also gives the key under which the store authenticates rows that are not
+ciphertexts (`record_mac`). Stores from before that hold root keys wrapped in another way, which
+says that their rows have no such hash yet: `unguarded` lists them, `guard` ends it. Nobody without
+the master key can wrap a root key in the old way again.
+
 What it is not: a store. It is handed three calls of one, which stand inside a transaction there.
 
 The one idea: nothing here can lose a key. A root key that was made in a transaction which was then
@@ -37,6 +42,7 @@ from engine.world import Entropy
 __all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text"]
 
 _VERSION: Final = b"\x01"
+_GUARDED: Final = b"\x02"
 _HEAD_BYTES: Final = len(_VERSION) + NONCE_BYTES
 _NAME_START: Final = "vault/tenant/"
 
@@ -72,6 +78,7 @@ class TenantKeys:
         "dedup",
         "fingerprint",
         "index",
+        "record",
     )
 
     def __init__(self, tenant_id: str, root: bytes, supply: Supply[bytes]) -> None:
@@ -82,6 +89,7 @@ class TenantKeys:
         self.fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
         self.dedup = hmac_sha256(derive_key(root, "dedup"))
         self.index = hmac_sha256(derive_key(root, "index"))
+        self.record = hmac_sha256(derive_key(root, "record"))
 
     def __repr__(self) -> str:
         return f"<TenantKeys of {self._tenant_id}>"
@@ -133,6 +141,32 @@ class Vault:
         if keys is not None and not self._unconfirmed:
             return keys
         return self._load(tenant_id)
+
+    def record_mac(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
+        """Return the keyed hash of a tenant's row; None for a tenant without a key.
+
+        make: makes the tenant's keys where there are none, as `of` does.
+        """
+        is_known = make or tenant_id in self._known
+        if not is_known and self._store.secret(_NAME_START + tenant_id) is None:
+            return None
+        return self.of(tenant_id).record(message)
+
+    def unguarded(self) -> list[str]:
+        """Return the tenants whose rows have no keyed hash yet."""
+        return [
+            name.removeprefix(_NAME_START)
+            for name, wrapped in self._store.secrets().items()
+            if name.startswith(_NAME_START) and wrapped[:1] == _VERSION
+        ]
+
+    def guard(self, tenant_id: str) -> None:
+        """Say that all rows of a tenant have their keyed hash from now on."""
+        name = _NAME_START + tenant_id
+        wrapped = self._store.secret(name)
+        assert wrapped is not None, "the tenant has a key"
+        root = self._unwrap(name, wrapped)
+        self._store.put_secret(name, self._wrap(self._masters[0], name, root))
 
     def confirm(self) -> None:
         """Say that what `of` has made so far was committed; later uses read no store for it."""
@@ -203,7 +237,7 @@ class Vault:
             return self._masters[0]  # the store's first
         for cipher in self._masters:
             with contextlib.suppress(VaultError):
-                _open(cipher, wrapped, name.encode(), "")
+                _unwrap(cipher, wrapped, name)
                 return cipher
         raise VaultError(
             "the store's keys were rotated to another master key; start again with that one"
@@ -211,13 +245,13 @@ class Vault:
 
     def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
         nonce = self._nonces.take()
-        return _VERSION + nonce + cipher.encrypt(nonce, root, name.encode())
+        return _GUARDED + nonce + cipher.encrypt(nonce, root, _place(name))
 
     def _unwrap(self, name: str, wrapped: bytes) -> bytes:
         for cipher in self._masters[:-1]:
             with contextlib.suppress(VaultError):
-                return _open(cipher, wrapped, name.encode(), "")
-        return _open(self._masters[-1], wrapped, name.encode(), "a tenant's wrapped key")
+                return _unwrap(cipher, wrapped, name)
+        return _unwrap(self._masters[-1], wrapped, name)
 
 
 def hash_key_text(text: str) -> bytes:
@@ -240,8 +274,20 @@ def _wrapping_cipher(master_key: bytes) -> AESGCM:
     return AESGCM(derive_key(master_key, "wrap"))
 
 
-def _open(cipher: AESGCM, sealed: bytes, place: bytes, what: str) -> bytes:
-    if len(sealed) < _HEAD_BYTES or sealed[:1] != _VERSION:
+def _place(name: str) -> bytes:
+    return f"{name}\0guarded".encode()
+
+
+def _unwrap(cipher: AESGCM, wrapped: bytes, name: str) -> bytes:
+    if wrapped[:1] == _VERSION:
+        return _open(cipher, wrapped, name.encode(), "a tenant's wrapped key")
+    return _open(cipher, wrapped, _place(name), "a tenant's wrapped key", _GUARDED)
+
+
+def _open(
+    cipher: AESGCM, sealed: bytes, place: bytes, what: str, version: bytes = _VERSION
+) -> bytes:
+    if len(sealed) < _HEAD_BYTES or sealed[:1] != version:
         raise VaultError(f"{what} does not open: it is none of this version")
     try:
         return cipher.decrypt(sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:], place)

@@ -160,8 +160,8 @@ def _things() -> dict[str, Schema]:
     """Return the records of intents, reactors, proxies and jobs."""
     transform = {"anyOf": [closed({"code": _TEXT}, ("code",)), {"type": "null"}]}
     intent = {**_OWNED, "type": _TEXT, "mask": ref("CardMask"), **_MADE, "expires_at": _INSTANT}
-    configuration = {"type": "object", "additionalProperties": _TEXT}
-    reactor = {**_OWNED, "name": _TEXT, "code": _TEXT, "configuration": configuration, **_MADE}
+    names = {"type": "array", "items": _TEXT}
+    reactor = {**_OWNED, "name": _TEXT, "code": _TEXT, "configuration_names": names, **_MADE}
     proxy = {
         **_OWNED,
         "name": _TEXT,

@@ -124,7 +124,7 @@ def test_a_name_is_a_text(acme: Deployment, name: Any) -> None:
 def test_a_store_file_keeps_what_it_has_when_a_record_is_not_unicode(tmp_path: Path) -> None:
     """A record that nobody checked is the store's own error, and its transaction is undone."""
     store = SqliteStore(tmp_path / "any.sqlite")
-    reactor = Reactor("id", "tenant", LONE, "code", {})
+    reactor = Reactor("id", "tenant", LONE, b"code", b"names")
     with pytest.raises(StoreError, match=r"^a record's texts must be Unicode"), store.transaction():
         store.put(reactor)
     with store.transaction(write=False):

@@ -19,7 +19,6 @@ from engine.model import (
     Reactor,
     Tenant,
     Token,
-    Transform,
 )
 
 TENANT = str(UUID(int=1))
@@ -167,7 +166,7 @@ def tenant(number: int, **changes: Any) -> Tenant:
 def one_of_each() -> list[Any]:
     """A document of every class, every field set, and once more with the optional ones left out."""
     grants = (Grant("/", frozenset({"token:create", "token:read"})), Grant("/pci/", frozenset()))
-    transform = Transform("return 1")
+    transform = b"\x01" + b"transform" * 9
     return [
         tenant(1),
         Application(uuid(2), TENANT, "checkout", "private", grants, 5),
@@ -175,13 +174,13 @@ def one_of_each() -> list[Any]:
         key(4),
         key(5, legacy=False),
         EncryptionKey(uuid(6), TENANT, "ECDH-ES", {"kty": "OKP"}, sealed(6, "private"), 7),
-        Reactor(uuid(7), TENANT, "reactor", "code", {"a": "b"}, "app", 8),
+        Reactor(uuid(7), TENANT, "reactor", sealed(7, "code"), sealed(7, "names"), "app", 8),
         proxy(8),
         proxy(
             9,
             host="pay.example",
-            request_transform=transform,
-            response_transform=transform,
+            sealed_request_transform=transform,
+            sealed_response_transform=transform,
             require_auth=True,
             created_by="app",
             created_at_ns=9,

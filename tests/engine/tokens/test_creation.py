@@ -22,6 +22,7 @@ from engine.tokens import (
     check_limit,
     count_limited,
     create_token,
+    cvc_purpose,
     decide,
     dedup_hashes,
     index_message,
@@ -104,7 +105,12 @@ def test_rec_card_mask_metadata_indexes_fingerprint(
     assert shown["fingerprint_expression"] == "{{ data.number }}"
     assert re.fullmatch("[1-9A-HJ-NP-Za-km-z]{40,44}", shown["fingerprint"])
     assert token.index_hashes == (keys.index(b"data.number\0" + NUMBER.encode()),)
-    assert keys.open(token.container, token.id, token.sealed_cvc or b"", "cvc") == b"123"
+    assert (
+        keys.open(
+            token.container, token.id, token.sealed_cvc or b"", cvc_purpose(token.cvc_until_ns)
+        )
+        == b"123"
+    )
     assert token.cvc_until_ns == AT_NS + 5
     opened = orjson.loads(keys.open(token.container, token.id, token.sealed_data, "data"))
     assert opened == {"number": NUMBER, "expiration_month": 12, "expiration_year": 2030}
@@ -294,7 +300,12 @@ def test_d_dedup_record_update_existing_merges(
     assert merged.metadata == {"o": "2", "p": "3"}
     assert merged.search_indexes == ("{{ data.number }}",)
     assert len(merged.index_hashes) == 1
-    assert keys.open(merged.container, merged.id, merged.sealed_cvc or b"", "cvc") == b"222"
+    assert (
+        keys.open(
+            merged.container, merged.id, merged.sealed_cvc or b"", cvc_purpose(merged.cvc_until_ns)
+        )
+        == b"222"
+    )
     assert merged.cvc_until_ns == AT_NS + 99
     assert (merged.created_at_ns, merged.sealed_data) == (AT_NS, stored.sealed_data)
     # What the request does not bring stays, the old cvc's deadline too.
@@ -349,7 +360,7 @@ def test_a_token_sealed_for_one_place_opens_nowhere_else(make: Make, keys: Tenan
     for container, token_id, purpose in (
         (one.container, two.id, "data"),
         ("/other/", one.id, "data"),
-        (one.container, one.id, "cvc"),
+        (one.container, one.id, cvc_purpose(one.cvc_until_ns)),
     ):
         with pytest.raises(VaultError):
             keys.open(container, token_id, one.sealed_data, purpose)

@@ -14,6 +14,7 @@ from engine.tokens import (
     Rules,
     apply_change,
     create_token,
+    cvc_purpose,
     dedup_hashes,
     index_message,
     validate,
@@ -69,7 +70,7 @@ def opened(token: Token, keys: TenantKeys) -> Json:
 
 def cvc_of(token: Token, keys: TenantKeys) -> bytes:
     assert token.sealed_cvc is not None
-    return keys.open(token.container, token.id, token.sealed_cvc, "cvc")
+    return keys.open(token.container, token.id, token.sealed_cvc, cvc_purpose(token.cvc_until_ns))
 
 
 def patched(

@@ -1,27 +1,39 @@
-"""The commands of the conformance harness: `run`, `replay`, `judge`, `list`, `selftest` and more.
+"""The commands of the conformance harness: `run`, `check`, `init`, `replay`, `judge` and more.
 
-Exit codes: 0 fine, 1 a finding (a failed clause, an expected failure that is none; a *partial* run
-too under `--strict`), 2 usage or bad input, 3 target unreachable, 4 the harness itself failed (an
-exception in a check, which says nothing of the deployment), 130 interrupted.
-Bad input is one line, no traceback.
+Exit codes: 0 everything that was asked for passed, 1 a finding (a failed clause, an expected
+failure that is none, nothing judged; a *partial* run too under `--strict`), 2 usage or bad input, 3
+the target is unreachable, takes none of the keys or is no tokenization service, 4 the harness
+itself failed, 130 interrupted. Bad input is one line, no traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import gc
 import importlib
 import os
+import random
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from conformance import _cli_run, _cli_show
-from engine.errors import TollgateError
+from engine.errors import InputError, TollgateError, did_you_mean
+
+if TYPE_CHECKING:
+    from conformance.registry import Check
+    from conformance.report.baseline import Baseline
+    from conformance.target import Target
 
 __all__ = ["main"]
 
-_UNREACHABLE = 3
+_UNREACHABLE: Final = 3
+_CALM_ALLOCATIONS: Final = 50_000
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,31 +69,41 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run the suite against a deployment")
-    _cli_run.add_run_arguments(run)
-    run.set_defaults(run=_cli_run.run)
-
-    listed = commands.add_parser("list", help="list the clauses and what checks them")
-    listed.add_argument("ids", nargs="*", metavar="ID", help="a clause, or a prefix such as TOK-")
-    listed.set_defaults(run=_cli_show.show_list)
-
-    explain = commands.add_parser("explain", help="say how a clause is checked")
-    explain.add_argument("ids", nargs="+", metavar="ID", help="a clause, a prefix, or a check")
-    explain.set_defaults(run=_cli_show.explain)
+    _add_run_arguments(run)
+    run.set_defaults(run=_run)
 
     init = commands.add_parser("init", help="write a target to fill in")
     init.add_argument("file", type=Path, metavar="FILE", help="must not be there yet")
-    init.set_defaults(run=_cli_show.init)
+    init.add_argument(
+        "--url", metavar="URL", help="a deployment to ask first; what it cannot tell is a question"
+    )
+    init.set_defaults(run=_init)
+
+    check = commands.add_parser(
+        "check", help="say what a target allows to be judged; sends nothing"
+    )
+    check.add_argument("target", metavar="TARGET", help="a target.toml")
+    _add_selection(check)
+    check.set_defaults(run=_check)
+
+    listed = commands.add_parser("list", help="list the clauses and what checks them")
+    listed.add_argument("ids", nargs="*", metavar="ID", help="a clause, or a prefix such as TOK-")
+    listed.set_defaults(run=_list)
+
+    explain = commands.add_parser("explain", help="say how a clause is checked")
+    explain.add_argument("ids", nargs="+", metavar="ID", help="a clause, a prefix, or a check")
+    explain.set_defaults(run=_explain)
 
     replay = commands.add_parser("replay", help="ask again what failed in a run")
     replay.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     replay.add_argument("ids", nargs="+", metavar="ID", help="a clause, or a prefix")
     replay.add_argument("--target", metavar="FILE", help="another target file than the run's")
-    replay.set_defaults(run=_cli_run.replay)
+    replay.set_defaults(run=_replay)
 
     judge = commands.add_parser("judge", help="compute a run's verdicts again, offline")
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     judge.add_argument("--strict", action="store_true", help="a partial run is a finding too")
-    judge.set_defaults(run=_cli_run.judge)
+    judge.set_defaults(run=_judge)
 
     _add_selftest(commands)
     return parser
@@ -98,3 +120,342 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = commands.add_parser("selftest", help="prove that every known-bad deployment is caught")
     selftest.add_arguments(parser)
     parser.set_defaults(run=selftest.run)
+
+
+# --- run ----------------------------------------------------------------------------------------
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--select", metavar="IDS", action="append", default=[], help="clauses, as TOK-,LIM-PUBLIC"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--schema-only", action="store_true", help="only the schema layer")
+    what.add_argument("--no-limits", action="store_true", help="leave the probes of limits out")
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a target.toml; `init` writes one")
+    _add_selection(parser)
+    parser.add_argument("--strict", action="store_true", help="a partial run is a finding too")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="for everything made up")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/<name>-<seed>")
+    parser.add_argument(
+        "--force", action="store_true", help="write into a folder that is not empty"
+    )
+    parser.add_argument(
+        "--format",
+        metavar="LIST",
+        action="append",
+        default=[],
+        help="junit,sarif,annotations,json,html; default junit,json,html",
+    )
+    parser.add_argument(
+        "--baseline", type=Path, metavar="RUN", help="an earlier run: say what has changed since"
+    )
+    parser.add_argument(
+        "--only-new", action="store_true", help="findings that the baseline has fail no run"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the last lines only")
+    parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number")
+    return int(text)
+
+
+def _selected(args: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(part for each in args.select for part in each.split(",") if part)
+
+
+def _formats(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the formats asked for; raises `InputError` for an unknown one."""
+    from conformance.report.report import DEFAULT_FORMATS, FORMATS
+
+    asked = [part.strip() for each in args.format for part in each.split(",") if part.strip()]
+    for name in asked:
+        if name not in FORMATS:
+            raise InputError(
+                f"--format = {name!r} must be some of {', '.join(FORMATS)}{_hint(name, FORMATS)}"
+            )
+    return tuple(asked) or DEFAULT_FORMATS
+
+
+def _hint(word: str, known: Sequence[str]) -> str:
+    hint = did_you_mean(word, known)
+    return hint if hint.startswith("; did") else ""
+
+
+def _baseline(args: argparse.Namespace) -> Baseline | None:
+    from conformance.report.baseline import Baseline
+
+    if args.baseline is None:
+        if args.only_new:
+            raise InputError("--only-new needs a --baseline RUN to tell what is new")
+        return None
+    return Baseline.of(args.baseline)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run the suite; returns the exit code."""
+    from conformance.preflight import Unreachable
+    from conformance.report.annotations import commands_for
+    from conformance.report.terminal import Terminal, show_report
+    from conformance.running import Options, Run, Silence
+    from conformance.target import Target
+
+    formats, baseline = _formats(args), _baseline(args)
+    target = Target.from_toml(args.target)
+    seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
+    options = Options(
+        select=_selected(args),
+        schema_only=args.schema_only,
+        no_limits=args.no_limits,
+        strict=args.strict,
+        seed=seed,
+    )
+    terminal = Terminal()
+    if args.plan:
+        planned = Run(target, options)
+        planned.transport.close()
+        terminal.planned(planned.plan(), target, seed)
+        terminal.show_plan()
+        return 0
+    out = args.out or Path("runs") / f"{_name(args.target)}-{seed}"
+    _prepare(out, is_forced=args.force)
+    one = Run(
+        target,
+        options,
+        out=out,
+        progress=Silence() if args.quiet else terminal,
+        command=_command(args, seed, out),
+    )
+    try:
+        with _few_collections():
+            report = one.execute()
+    except Unreachable:
+        _forget(out)
+        raise
+    finally:
+        terminal.close()
+    report = dataclasses.replace(report, baseline=baseline, only_new=args.only_new)
+    files = report.save(out, formats)
+    if report.aborted is not None:
+        line = report.redactor.text(report.verdict_line)
+        print(f"conformance: {line} (details in {out})", file=sys.stderr)
+    elif args.quiet:
+        print(report.verdict_line)
+    else:
+        show_report(terminal.console, report, files)
+    commands = commands_for(report, os.environ) if "annotations" in formats else None
+    if commands is not None:
+        print(commands)
+    return report.exit_code
+
+
+def _name(target: str) -> str:
+    return _NOT_IN_NAMES.sub("-", Path(target).stem).strip("-.") or "target"
+
+
+def _command(args: argparse.Namespace, seed: int, out: Path) -> tuple[str, ...]:
+    """Return the command that repeats this run."""
+    words = ["python", "-m", "conformance", "run", str(args.target)]
+    select = _selected(args)
+    if select:
+        words += ["--select", ",".join(select)]
+    for flag in ("schema_only", "no_limits", "strict"):
+        if getattr(args, flag):
+            words.append("--" + flag.replace("_", "-"))
+    if args.format:
+        words += ["--format", ",".join(_formats(args))]
+    if args.baseline is not None:
+        words += ["--baseline", str(args.baseline)]
+        words += ["--only-new"] if args.only_new else []
+    return (*words, "--seed", str(seed), "--out", str(out), "--force")
+
+
+def _prepare(out: Path, *, is_forced: bool) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()) and not is_forced:
+            raise InputError(f"--out = {out} must be empty; choose another, or give --force")
+    except OSError as error:
+        reason = (error.strerror or "no reason given").lower()
+        raise InputError(f"--out = {out} must be a folder to write: {reason}") from None
+
+
+@contextlib.contextmanager
+def _few_collections() -> Iterator[None]:
+    """Collect garbage seldom: a pause for it would blur a burst."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_CALM_ALLOCATIONS, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def _forget(out: Path) -> None:
+    """Leave no trace of a run that reached nobody, so that the same command works once it can."""
+    from conformance.history import HISTORY_FILE
+
+    (out / HISTORY_FILE).unlink(missing_ok=True)
+    if not any(out.iterdir()):
+        out.rmdir()
+
+
+def _replay(args: argparse.Namespace) -> int:
+    """Ask again, with the same seed, what failed; say what it was and what it is now."""
+    from conformance.replaying import again, failed
+    from conformance.report.baseline import read_results
+    from conformance.report.terminal import Terminal, show_report
+
+    results = read_results(args.folder)
+    before = failed(results, args.ids)
+    if not before:
+        print(f"nothing of {', '.join(args.ids)} failed in {args.folder}")
+        return 0
+    terminal = Terminal()
+    report = again(results, before, _target_of(args, results), progress=terminal)
+    terminal.close()
+    show_report(terminal.console, report)
+    for clause_id, verdict in before.items():
+        print(f"{clause_id}: was {verdict}, is {report.result(clause_id).verdict.word}")
+    return report.exit_code
+
+
+def _target_of(args: argparse.Namespace, results: Mapping[str, Any]) -> Target:
+    from conformance.target import Target
+
+    if args.target is not None:
+        return Target.from_toml(args.target)
+    command = results["command"]
+    if len(command) < 5:
+        raise InputError(f"{args.folder} was not run from a target file; give --target FILE")
+    if not Path(command[4]).exists():
+        says = "must be the run's target file; go where it was run, or give --target FILE"
+        raise InputError(f"{command[4]} {says}")
+    return Target.from_toml(command[4])
+
+
+def _judge(args: argparse.Namespace) -> int:
+    """Judge a history again, and say where that differs from what was said then."""
+    from rich.console import Console
+
+    from conformance.judging import judge as judged
+    from conformance.report.baseline import read_results
+    from conformance.report.terminal import show_report
+
+    report = judged(args.folder)
+    if args.strict:
+        report = dataclasses.replace(report, strict=True)
+    console = Console(highlight=False, soft_wrap=True)
+    show_report(console, report)
+    then = {one["clause"]: one["verdict"] for one in read_results(args.folder)["clauses"]}
+    for result in report.results:
+        old = then.get(result.clause.id)
+        if old is not None and old != result.verdict.word:
+            print(f"{result.clause.id}: was {old}, is {result.verdict.word}")
+    return report.exit_code
+
+
+# --- targets ------------------------------------------------------------------------------------
+
+
+def _init(args: argparse.Namespace) -> int:
+    """Write a target to fill in, after asking the deployment where one is named."""
+    from conformance.target.starter import starter, write_starter
+
+    said, text = starter(args.url)
+    for line in said:
+        print(line)
+    write_starter(args.file, text)
+    print(f"wrote {args.file}, and its schema beside it; fill it in, then:")
+    print(f"  python -m conformance check {args.file}")
+    print(f"  python -m conformance run {args.file}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Say what a target allows to be judged; sends nothing."""
+    from conformance.running import Options, Run
+    from conformance.target import Target
+    from conformance.target.outlook import outlook
+
+    target = Target.from_toml(args.target)
+    options = Options(
+        select=_selected(args), schema_only=args.schema_only, no_limits=args.no_limits, seed=0
+    )
+    one = Run(target, options)
+    one.transport.close()
+    for line in outlook(one.plan(), target, one.session.limits):
+        print(line)
+    return 0
+
+
+# --- clauses and checks -------------------------------------------------------------------------
+
+
+def _list(args: argparse.Namespace) -> int:
+    """Print a line a clause: id, status, the checks that judge it."""
+    from conformance.registry import all_checks, checks_of
+    from engine.clauses import select
+
+    all_checks()
+    for clause in select(args.ids):
+        checks = ", ".join(check.id for check in checks_of([clause.id]))
+        if not checks:
+            checks = "not observable" if clause.unobservable else "no check"
+        print(f"{clause.id:<22} {clause.seed_section:<5} {clause.status:<10} {checks}")
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    """Print what is asked of a clause, how it is checked and what that takes."""
+    from conformance.registry import all_checks, checks_of
+    from engine.clauses import CLAUSES, select
+
+    checks = all_checks()
+    for one in args.ids:
+        if one in checks:
+            _print_check(checks[one])
+            continue
+        try:
+            clauses = select([one])
+        except InputError:
+            known = [*(clause.id for clause in CLAUSES), *checks]
+            hint = did_you_mean(one, known)
+            hint = hint if hint.startswith("; did") else "; `list` prints them"
+            raise InputError(f"ID = {one!r} must be a clause or a check{hint}") from None
+        for clause in clauses:
+            print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
+            print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
+            if clause.decisions:
+                print(f"  left open: {', '.join(clause.decisions)}; what a deployment does of them")
+                print("  is reported, never failed, unless DECISIONS.md marks it study")
+            if clause.unobservable:
+                print(f"  not observable: {clause.unobservable}")
+            if clause.masked:
+                print(f"  partly masked: {clause.masked}")
+            for check in checks_of([clause.id]):
+                _print_check(check)
+            print()
+    return 0
+
+
+def _print_check(check: Check) -> None:
+    from engine.files import format_duration
+
+    print(f"  check {check.id}: {check.says}")
+    print(f"    accepted: {check.accepts}")
+    takes = f", {format_duration(check.takes_ns)} at least" if check.takes_ns else ""
+    print(f"    about {check.requests} requests{takes}; judges {', '.join(check.clauses)}")
+    wants = [*dict.fromkeys(check.roles), *check.needs]
+    if check.sources:
+        wants.append(f"{check.sources} addresses")
+    if wants:
+        print(f"    needs {', '.join(wants)}")

@@ -254,6 +254,11 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         command=tuple(head["command"]),
         unrun=tuple(head.get("unrun", ())),
         broken=tuple(head.get("broken", ())),
+        spans={
+            name: (past.began[name]["began_ns"], at_ns)
+            for name, at_ns in past.ended.items()
+            if name in past.began
+        },
     )
 
 

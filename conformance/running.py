@@ -105,6 +105,7 @@ class Run:
         if self._is_live:
             self.session.nonce = f"-{random.SystemRandom().getrandbits(32):08x}"
         self._ended: list[str] = []
+        self._spans: dict[str, tuple[int, int]] = {}
         self._gone = 0
         self._broken: list[str] = []
 
@@ -283,13 +284,16 @@ class Run:
                 "sources": list(dealt.sources),
             },
         )
+        self._spans[check.id] = (self.transport.now_ns, self.transport.now_ns)
         self.progress.began(check)
         return Bench(check, self.session, keys=keys, sources=dealt.sources)
 
     def _end(self, bench: Bench, findings: list[Finding]) -> None:
         for finding in findings:
             self.history.found(finding)
-        self.history.ended(bench.check.id, self.transport.now_ns)
+        ended_ns = self.transport.now_ns
+        self.history.ended(bench.check.id, ended_ns)
+        self._spans[bench.check.id] = (self._spans[bench.check.id][0], ended_ns)
         self.findings += findings
         self.notes += learn(self.session, findings)
         self._ended.append(bench.check.id)
@@ -381,6 +385,7 @@ class Run:
             aborted=self.preflight.fatal,
             command=self.command,
             unrun=self._unrun(),
+            spans=self._spans,
             broken=tuple(self._broken),
         )
 

@@ -1,7 +1,9 @@
 """JUnit: one test case a clause, as build servers read it.
 
-A fail is a `failure`, a crashed check an `error`; what allows no verdict is `skipped`, and so is an
-expected failure. What was seen stands in `system-out`, on a pass too.
+A fail is a `failure`, a fault of the harness an `error`; what allows no verdict is `skipped`, and
+so is an expected failure. Failures come first. What was seen stands once: in the failure or the
+error, else in `system-out`. The time of a case is how long the checks of its clause ran; many run
+side by side, so the cases' times add up to more than the suite's.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from conformance.report.report import Report
+from conformance.report.sections import in_order
 from conformance.results import ClauseResult
 from conformance.verdicts import Verdict
 
@@ -22,7 +25,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 def junit_xml(report: Report) -> str:
     """Return the report as the text of a JUnit file."""
-    cases = [_case(report, result) for result in report.results]
+    cases = [_case(report, result) for result in in_order(report.results)]
     counts = {
         tag: str(sum(case.find(tag) is not None for case in cases))
         for tag in ("failure", "error", "skipped")

@@ -5,17 +5,22 @@ Evidence is shown as curl lines with keys as shell variables, and never holds a 
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conformance.choices import known_to_toml
 from conformance.exchanges import Exchange
 from conformance.redacting import Redactor
+from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.curl import curl
+from conformance.report.sections import causes, in_order
 from conformance.results import ClauseResult, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.verdicts import Finding
@@ -25,10 +30,20 @@ from engine.profile import Profile
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROFILE_FILE", "RESULTS_FILE", "Report"]
+__all__ = ["DEFAULT_FORMATS", "FORMATS", "PROFILE_FILE", "RESULTS_FILE", "Report"]
 
-RESULTS_FILE: Final = "results.json"
 PROFILE_FILE: Final = "profile.discovered.toml"
+FORMATS: Final = ("json", "junit", "html", "sarif", "annotations")
+"""What a report can be written as."""
+DEFAULT_FORMATS: Final = ("json", "junit", "html")
+_FILES: Final = {"junit": "junit.xml", "html": "report.html", "sarif": "results.sarif"}
+_WRITERS: Final = {
+    "junit": ("junit", "junit_xml"),
+    "html": ("page", "page"),
+    "sarif": ("sarif", "sarif_json"),
+    "annotations": ("annotations", "annotation_files"),
+}
+"""Module and function of each format but JSON; they import the report."""
 _SHOWN_BODY: Final = 2_000
 _SHOWN_EVIDENCE: Final = 5
 
@@ -43,7 +58,8 @@ class Report:
     took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
     cleaned: how many created things are gone, and left. aborted: why nothing was checked.
     unrun: ids of checks that can only be run over HTTP, where this run was not. broken: where the
-    harness itself failed outside of a check.
+    harness itself failed outside of a check. spans: when each check began and ended, by its id.
+    baseline: an earlier run; only_new: findings that it had too do not fail this one.
     """
 
     results: Sequence[ClauseResult]
@@ -65,6 +81,9 @@ class Report:
     command: tuple[str, ...] = ()
     unrun: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
+    baseline: Baseline | None = None
+    only_new: bool = False
 
     def __repr__(self) -> str:
         line = self.redactor.text(self.verdict_line)
@@ -85,9 +104,30 @@ class Report:
             return 4
         if self.aborted is not None:
             return 3
-        if any(one.is_finding for one in self.results) or (self.strict and self.partial):
+        if any(map(self.counts, self.results)) or (self.strict and self.partial):
             return 1
         return 0 if any(one.is_as_asked for one in self.results) else 1
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """What has changed since the baseline; None without one."""
+        return None if self.baseline is None else self.baseline.compare(self.results)
+
+    def counts(self, result: ClauseResult) -> bool:
+        """Whether a clause fails the run: a finding, a new one where only those count."""
+        if not result.is_finding or not self.only_new or self.comparison is None:
+            return result.is_finding
+        return result.clause.id in self.comparison.new
+
+    def took_by_ns(self, result: ClauseResult) -> int:
+        """Return how long the checks of a clause ran, what ran side by side counted once."""
+        names = {one.check for one in result.findings}
+        spans = sorted(self.spans[name] for name in names if name in self.spans)
+        took_ns, until_ns = 0, 0
+        for began_ns, ended_ns in spans:
+            took_ns += max(0, ended_ns - max(began_ns, until_ns))
+            until_ns = max(until_ns, ended_ns)
+        return took_ns
 
     @property
     def verdict_line(self) -> str:
@@ -139,11 +179,28 @@ class Report:
             "unrun": list(self.unrun),
             "broken": list(self.broken),
             "verdict": self.verdict_line,
+            "causes": [
+                {
+                    "clause": cause.result.clause.id,
+                    "followers": [one.clause.id for one in cause.followers],
+                }
+                for cause in causes(self.results)
+            ],
+            "baseline": self._baseline(),
             "sums": sums(self.results),
             "exit_code": self.exit_code,
             "notes": list(self.notes),
             "readings": self.readings(),
             "clauses": [self._clause(one) for one in self.results],
+        }
+
+    def _baseline(self) -> dict[str, Any] | None:
+        if self.baseline is None or self.comparison is None:
+            return None
+        return {
+            "run": self.baseline.path,
+            "only_new": self.only_new,
+            **dataclasses.asdict(self.comparison),
         }
 
     def _clause(self, result: ClauseResult) -> dict[str, Any]:
@@ -155,6 +212,8 @@ class Report:
             "verdict": result.verdict.word,
             "expected_failure": result.is_expected,
             "is_finding": result.is_finding,
+            "follows": result.follows,
+            "took_ns": self.took_by_ns(result),
             "masked": result.clause.masked,
             "findings": [
                 {
@@ -163,6 +222,7 @@ class Report:
                     "says": self.redactor.text(one.says),
                     "accepts": one.accepts,
                     "reading": None if one.reading is None else list(one.reading),
+                    "timeline": [dataclasses.asdict(moment) for moment in one.timeline],
                     "evidence": self.evidence(one),
                 }
                 for one in result.findings
@@ -177,17 +237,18 @@ class Report:
             found[path] = getattr(getattr(self.profile, section), name)
         return found
 
-    def save(self, folder: Path) -> list[Path]:
-        """Write results.json, junit.xml, report.html and the discovered profile; returns them."""
-        from conformance.report.junit import junit_xml  # noqa: PLC0415 # reason: it imports this
-        from conformance.report.page import page  # noqa: PLC0415 # reason: it imports this
+    def save(self, folder: Path, formats: Collection[str] = DEFAULT_FORMATS) -> list[Path]:
+        """Write the report in some formats; returns the files.
 
-        texts = {
-            RESULTS_FILE: json.dumps(self.plain(), indent=2, ensure_ascii=False, default=str),
-            "junit.xml": junit_xml(self),
-            "report.html": page(self),
-            PROFILE_FILE: known_to_toml(self.profile, self.known),
-        }
+        results.json is always written, since `judge`, `replay` and `--baseline` read it, and so is
+        the discovered profile, with its schema beside it.
+        """
+        texts = {RESULTS_FILE: json.dumps(self.plain(), indent=2, ensure_ascii=False, default=str)}
+        for name in FORMATS:
+            if name in formats:
+                texts |= _written(self, name)
+        texts[PROFILE_FILE] = known_to_toml(self.profile, self.known)
+        texts["profile.schema.json"] = json.dumps(Profile.json_schema(), indent=2)
         written = []
         for name, text in texts.items():
             path = folder / name
@@ -261,7 +322,7 @@ class Report:
         rows = "".join(
             f"<tr><td>{html.escape(one.clause.id)}</td><td>{html.escape(one.word)}</td>"
             f"<td style='text-align:left'>{html.escape(self.redactor.text(one.says))}</td></tr>"
-            for one in self.results
+            for one in in_order(self.results)
         )
         return (
             f"<p><b>{html.escape(self.target.base_url)}</b>: "
@@ -269,6 +330,15 @@ class Report:
             f"<table><thead><tr><th>clause</th><th>verdict</th><th>what was seen</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
+
+
+def _written(report: Report, name: str) -> dict[str, str]:
+    """Return file name → text of one format."""
+    module, function = _WRITERS.get(name, ("", ""))
+    if not module:
+        return {}
+    found = getattr(importlib.import_module(f"conformance.report.{module}"), function)(report)
+    return found if isinstance(found, dict) else {_FILES[name]: found}
 
 
 def _none(clause_id: str) -> ClauseResult:

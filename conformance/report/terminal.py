@@ -1,24 +1,31 @@
-"""The terminal: the plan, live progress, a table by clause, and the last lines."""
+"""The terminal: the plan, how the run goes, and what it found, failures first.
+
+Where there is no terminal, as in the log of a CI job, a line says every few seconds how far the run
+is and what it waits for.
+"""
 
 from __future__ import annotations
 
 import shlex
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from conformance.planning import Plan
 from conformance.preflight import Preflight
 from conformance.registry import Check
 from conformance.report.report import Report
+from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.results import ClauseResult
 from conformance.target import Target
+from conformance.target.outlook import blocked_addresses, unshown
 from conformance.verdicts import Finding, Verdict, worst
 from engine.files import format_duration
 
@@ -35,53 +42,45 @@ _COLOURS: Final = {
     Verdict.ERROR: "bold magenta",
 }
 _MILLISECOND_NS: Final = 1_000_000
+_SECOND_NS: Final = 1_000_000_000
+_BEAT_S: Final = 10.0
+"""How often a log hears that the run goes on."""
+_SHOWN_TIMELINE: Final = 14
 
 
 class Terminal:
     """Tells a terminal, or a log where there is none, how a run goes."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, beat_s: float = _BEAT_S) -> None:
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._beat_s = beat_s
         self._bar: Bar | None = None
-        self._running: dict[str, None] = {}
+        self._held: list[str] = []
+        self._running: dict[str, Check] = {}
         self._done = 0
         self._total = 0
+        self._floor_ns = 0
+        self._began_s = 0.0
+        self._stop = threading.Event()
+        self._beat: threading.Thread | None = None
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Print the plan: what runs, how long, how many requests, what cannot be shown and why."""
-        print_ = self.console.print
-        print_(f"target {escape(target.base_url)} · seed {seed}")
-        checks = plan.dealt
-        beside = sum(len(each) for each in plan.rounds)
-        floor = format_duration(plan.floor_ns) if plan.floor_ns else "no time"
-        print_(
-            f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them side by "
-            f"side"
-        )
-        print_(
-            f"  about {plan.requests} requests, {plan.requests_most} at most "
-            f"(budget.requests = {target.budget.requests})"
-        )
-        print_(
-            f"  the floor is {floor}: windows, blocks and retentions take that long, however fast "
-            "the deployment answers"
-        )
-        rounds = [each for each in plan.rounds if each]
-        if len(rounds) > 1:
-            print_(
-                f"  in {len(rounds)} rounds, {format_duration(plan.pause_ns)} apart: more keys and "
-                "addresses would make it one"
-            )
-        for line in _unshown(plan):
-            print_(f"  [yellow]cannot be shown here[/] {escape(line)}")
-        self._total = len(checks)
+        """Keep the plan until the deployment has answered: one that does not is one line."""
+        self._total, self._floor_ns = len(plan.dealt), plan.floor_ns
+        self._held = list(_plan_lines(plan, target, seed))
+
+    def show_plan(self) -> None:
+        """Print the plan: what runs, how long, how much, what cannot be shown and why."""
+        for line in self._held:
+            self.console.print(line)
+        self._held = []
 
     def flown(self, preflight: Preflight) -> None:
-        """Print what the preflight found."""
-        print_ = self.console.print
+        """Print the plan and what the preflight found."""
         if preflight.fatal is not None:
-            print_(f"[bold red]preflight:[/] {escape(preflight.fatal)}")
             return
+        self.show_plan()
+        print_ = self.console.print
         roles = ", ".join(preflight.accepted)
         median, spread = preflight.latency_ns, preflight.jitter_ns
         print_(
@@ -94,10 +93,12 @@ class Terminal:
             print_(f"  [bold red]{escape(preflight.open_says)}[/]")
         for why in preflight.problems.values():
             print_(f"  [yellow]cannot be used[/] {escape(why)}")
+        self._began_s = time.monotonic()
         if self.console.is_terminal:
             self._bar = Bar(
                 SpinnerColumn(),
                 TextColumn("{task.completed}/{task.total} checks"),
+                BarColumn(20),
                 TimeElapsedColumn(),
                 TextColumn("{task.description}"),
                 console=self.console,
@@ -105,10 +106,30 @@ class Terminal:
             )
             self._bar.add_task("", total=self._total)
             self._bar.start()
+        self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
+        self._beat.start()
+
+    def _go_on(self) -> None:
+        """Say now and then how far the run is; a bar is brought up to date, a log gets a line."""
+        while not self._stop.wait(1.0 if self._bar is not None else self._beat_s):
+            if self._bar is not None:
+                self._show()
+            else:
+                self.console.print(f"  … {escape(self._state())}")
+
+    def _state(self) -> str:
+        took_s = int(time.monotonic() - self._began_s)
+        floor_s = self._floor_ns // _SECOND_NS
+        of = f" of at least {floor_s} s" if floor_s else ""
+        running = sorted(self._running.values(), key=lambda check: -check.takes_ns)
+        names = ", ".join(check.id for check in running[:3])
+        more = f" and {len(running) - 3} more" if running[3:] else ""
+        waits = f"; running: {names}{more}" if names else ""
+        return f"{took_s} s{of}: {self._done} of {self._total} checks done{waits}"
 
     def began(self, check: Check) -> None:
         """Show what runs."""
-        self._running[check.id] = None
+        self._running[check.id] = check
         self._show()
 
     def ended(self, check: Check, findings: Sequence[Finding]) -> None:
@@ -124,76 +145,142 @@ class Terminal:
         self._show()
 
     def _show(self) -> None:
-        if self._bar is not None:
-            names = list(self._running)
-            text = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
-            self._bar.update(self._bar.task_ids[0], completed=self._done, description=text)
+        bar = self._bar
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=self._done, description=escape(self._state()))
 
     def cleaned(self, gone: int, left: int) -> None:
         """Print what was deleted again."""
         self.close()
-        tail = f"; {left} could not be" if left else ""
-        self.console.print(f"cleaning: {gone} created things are deleted again{tail}")
+        tail = f"; {left} could not be deleted" if left else ""
+        self.console.print(f"cleaning: {gone} things that the run created are deleted{tail}")
 
     def close(self) -> None:
         """End the live part."""
+        self._stop.set()
+        if self._beat is not None:
+            self._beat.join()
+            self._beat = None
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
-def _unshown(plan: Plan) -> Iterable[str]:
-    by_reason: dict[str, list[str]] = {}
-    for finding in plan.left_out:
-        by_reason.setdefault(finding.says, []).append(finding.clause)
-    for clause in plan.clauses:
-        if clause.unobservable is not None:
-            by_reason.setdefault(clause.unobservable, []).append(clause.id)
-        if clause.masked is not None:
-            by_reason.setdefault(clause.masked, []).append(f"{clause.id} in part")
-    for reason, clauses in by_reason.items():
-        yield f"{', '.join(dict.fromkeys(clauses))}: {reason}"
+def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
+    yield f"target {escape(target.base_url)} · seed {seed}"
+    checks = plan.dealt
+    beside = sum(len(each) for each in plan.rounds)
+    floor = format_duration(plan.floor_ns) if plan.floor_ns else "0s"
+    yield (
+        f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them side by side"
+    )
+    yield (
+        f"  about {plan.requests} requests, {plan.requests_most} at most (budget.requests = "
+        f"{target.budget.requests})"
+    )
+    yield (
+        f"  the floor is {floor}: windows, blocks and retentions take that long, however fast the "
+        "deployment answers"
+    )
+    rounds = [each for each in plan.rounds if each]
+    if len(rounds) > 1:
+        yield (
+            f"  in {len(rounds)} rounds, {format_duration(plan.pause_ns)} apart: more keys and "
+            "addresses would make it one"
+        )
+    for line in blocked_addresses(plan, target):
+        yield f"  [bold yellow]warning[/] {escape(line)}"
+    for fold in unshown(plan):
+        yield f"  [yellow]cannot be shown here[/] {escape(', '.join(fold[1]))}: {escape(fold[0])}"
+
+
+# --- what was found -----------------------------------------------------------------------------
 
 
 def show_report(console: Console, report: Report, files: Sequence[Path] = ()) -> None:
-    """Print the table, what it sums up to, and as the last line the command that repeats it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("clause", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("what was seen", overflow="fold")
-    for result in report.results:
-        says = report.redactor.text(result.says)
-        table.add_row(result.clause.id, f"[{_colour(result)}]{result.word}[/]", escape(says[:220]))
-    console.print(table, soft_wrap=False)
-    for result in report.results:
-        if result.verdict in {Verdict.FAIL, Verdict.ERROR}:
-            _show_evidence(console, report, result)
+    """Print failures by cause, what is not judged by reason, what passed, and the last lines."""
+    for cause in causes(report.results):
+        _show_cause(console, report, cause)
+    for result in crashes(report.results):
+        console.print(
+            f"\n[bold magenta]{result.clause.id}[/] {escape(report.redactor.text(result.says))}"
+        )
+    console.print()
+    for fold in folds(report.results):
+        ids = ", ".join(one.clause.id for one in fold.results)
+        reason = report.redactor.text(fold.reason)
+        word = f"[{_COLOURS[fold.verdict]}]{fold.verdict.word}[/]"
+        console.print(f"{word} {ids}: {escape(reason)}")
+    passed = passes(report.results)
+    if passed:
+        ids = ", ".join(one.clause.id for one in passed)
+        console.print(f"[green]pass[/] ({len(passed)}) {ids}")
     for note in report.notes:
         console.print(f"note: {escape(note)}")
     for choice, value in report.readings().items():
         console.print(f"reading: {escape(choice)} = {escape(repr(value))}")
     for path in files:
         console.print(f"wrote {escape(str(path))}")
+    _show_last(console, report)
+
+
+def _show_last(console: Console, report: Report) -> None:
     floor = format_duration(report.floor_ns) if report.floor_ns else "0s"
     took = format_duration(report.took_ns // _MILLISECOND_NS * _MILLISECOND_NS)
     console.print(f"{report.requests} requests; took {took}; the floor is {floor}")
+    if report.baseline is not None and report.comparison is not None:
+        only = "; only new findings fail this run" if report.only_new else ""
+        line = f"against {report.baseline.path}: {report.comparison.line}{only}"
+        console.print(escape(line))
     console.print(f"[{_line_colour(report)}]{escape(report.redactor.text(report.verdict_line))}[/]")
     if report.command:
         console.print(escape(shlex.join(report.command)))
 
 
-def _show_evidence(console: Console, report: Report, result: ClauseResult) -> None:
-    console.print(f"\n[bold]{result.clause.id}[/] {escape(result.clause.text)}")
-    for one in result.findings:
-        if one.verdict not in {Verdict.FAIL, Verdict.ERROR}:
-            continue
-        console.print(f"  {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
+def _show_cause(console: Console, report: Report, cause: Cause) -> None:
+    result = cause.result
+    comparison = report.comparison
+    is_new = comparison is not None and result.clause.id in comparison.new
+    new = " [bold red](new)[/]" if is_new else ""
+    console.print(f"\n[{_colour(result)}]{result.word}[/] [bold]{result.clause.id}[/]{new}")
+    console.print(f"  the clause: {escape(result.clause.text)}")
+    shown = [one for one in result.findings if one.verdict is Verdict.FAIL]
+    for one in shown:
+        console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
         if one.accepts:
-            console.print(f"  accepted would be: {escape(one.accepts)}")
-        for shown in report.evidence(one):
-            console.print(f"  {escape(shown['curl'])}")
-            answer = shown["error"] or f"{shown['status']} {shown['body'][:300]}"
+            console.print(f"  accepted is: {escape(one.accepts)}")
+        for line in _timeline(one):
+            console.print(f"    {escape(line)}")
+        for each in report.evidence(one):
+            console.print(f"  {escape(each['curl'])}")
+            answer = each["error"] or f"{each['status']} {each['body'][:300]}"
             console.print(f"    -> {escape(answer)}")
+    if not shown:
+        console.print(f"  {escape(report.redactor.text(result.says))}")
+    if cause.followers:
+        ids = ", ".join(one.clause.id for one in cause.followers)
+        console.print(f"  from this follows: {ids}")
+
+
+def _timeline(finding: Finding) -> Iterable[str]:
+    """Yield the lines of a limit's timeline, the middle left out where there are many."""
+    lines = []
+    start_ns = finding.timeline[0].at_ns if finding.timeline else 0
+    for one in finding.timeline:
+        until = f" to {_offset(one.until_ns - start_ns)}" if one.until_ns is not None else ""
+        count = f"{one.count} x " if one.count > 1 else ""
+        status = "no answer" if one.status is None else str(one.status)
+        whose = " ".join(filter(None, (one.key, f"from {one.source}" if one.source else "")))
+        parts = (f"{_offset(one.at_ns - start_ns)}{until}", f"{count}{status}", whose, one.says)
+        lines.append("  ".join(filter(None, parts)))
+    if len(lines) > _SHOWN_TIMELINE:
+        half = _SHOWN_TIMELINE // 2
+        lines = [*lines[:half], f"… {len(lines) - 2 * half} more", *lines[-half:]]
+    return lines
+
+
+def _offset(offset_ns: int) -> str:
+    return f"{offset_ns / _SECOND_NS:+.3f} s"
 
 
 def _colour(result: ClauseResult) -> str:

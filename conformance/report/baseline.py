@@ -1,0 +1,96 @@
+"""The baseline: an earlier run, and what is new, mended and unchanged since then.
+
+It compares clause by clause. A clause that fails for another reason than before is unchanged: what
+fails may differ from run to run, that it fails does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.results import ClauseResult
+from engine.errors import InputError
+
+__all__ = ["RESULTS_FILE", "Baseline", "Comparison", "read_results"]
+
+RESULTS_FILE: Final = "results.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ids of clauses.
+
+    new: findings now, none then. mended: the other way round, and judged now. unchanged: findings
+    in both. unseen: findings then, of which this run says nothing.
+    """
+
+    new: tuple[str, ...]
+    mended: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    unseen: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The comparison in one line."""
+        parts = [
+            f"{len(ids)} {word}" + (f" ({', '.join(ids)})" if ids else "")
+            for word, ids in (
+                ("new", self.new),
+                ("mended", self.mended),
+                ("unchanged", self.unchanged),
+            )
+        ]
+        if self.unseen:
+            parts.append(f"{len(self.unseen)} not judged now ({', '.join(self.unseen)})")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An earlier run. path: as it was given; findings: clauses that failed it; started_at: when."""
+
+    path: str
+    findings: frozenset[str]
+    started_at: str = ""
+
+    @classmethod
+    def of(cls, path: Path) -> Baseline:
+        """Return the baseline of a run's folder, or of its results.json; raises `InputError`."""
+        results = read_results(path)
+        findings = frozenset(one["clause"] for one in results["clauses"] if one["is_finding"])
+        return cls(str(path), findings, str(results.get("started_at", "")))
+
+    def compare(self, results: Sequence[ClauseResult]) -> Comparison:
+        """Return what has changed since then."""
+        now = [one.clause.id for one in results if one.is_finding]
+        judged = {one.clause.id for one in results if one.is_as_asked}
+        gone = [name for name in sorted(self.findings) if name not in now]
+        return Comparison(
+            tuple(name for name in now if name not in self.findings),
+            tuple(name for name in gone if name in judged),
+            tuple(name for name in now if name in self.findings),
+            tuple(name for name in gone if name not in judged),
+        )
+
+
+def read_results(path: Path) -> Mapping[str, Any]:
+    """Return a run's results, by its folder or the file itself; raises `InputError`."""
+    file = path / RESULTS_FILE if path.is_dir() or path.suffix != ".json" else path
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise InputError(f"{file}: {reason}; give the folder of a run") from None
+    except (ValueError, RecursionError):
+        found = None
+    clauses = found.get("clauses") if isinstance(found, dict) else None
+    is_run = isinstance(found, dict) and found.get("format") == 1 and isinstance(clauses, list)
+    if not is_run or not all(
+        isinstance(one, dict) and {"clause", "is_finding"} <= set(one) for one in clauses or ()
+    ):
+        raise InputError(f"{file} must be the results of a run; run it again")
+    return dict(found or {})

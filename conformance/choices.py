@@ -40,12 +40,8 @@ NOT_DISCOVERED: Final[Mapping[str, str]] = {
     "http.idempotency": "a header that no clause speaks of",
     "http.idempotency_kept_ns": "a day is longer than a run",
     "identity.grant_scope": "it takes an application that grants beyond its own right",
-    "tokens.record_view": "judged, not discovered: what reads of a record show is not specified",
     # Too heavy, or too long, for a service that others use as well.
-    "tokens.elements_limit": "bodies of ten thousand elements burden a deployment",
-    "tokens.encrypted_limit": "a hundred encrypted payloads at once burden a deployment",
-    "tokens.values_limit": "bodies of many megabytes burden a deployment",
-    "identity.grant_scope": "no right is granted in a run beyond those that a key was given",
+    "http.cors": "a browser's question needs an origin that the operator lists",
     "http.body_limit_bytes": "bodies of many megabytes burden a deployment",
     "http.target_limit": "paths of many kilobytes burden a deployment",
     "tokens.elements_limit": "bodies of many elements burden a deployment",

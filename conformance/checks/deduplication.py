@@ -29,6 +29,7 @@ from engine.messages import Json
 
 __all__: list[str] = []
 
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _REDACTED: Final = ("data", "metadata")
 _NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "containers", "_extras"})
 
@@ -151,7 +152,7 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     "AUTH-READ",
     accepts="`data` and `metadata` only for a key that holds token:read in the container",
     roles=("dedup", "dedup_reader"),
-    requests=10,
+    requests=11,
 )
 def redaction(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record leaves out data and metadata unless the key may read (E9)."""
@@ -174,6 +175,20 @@ def redaction(bench: Bench) -> Iterator[Finding]:
                 raise Inconclusive(f"{what} is not deduplicated between the two keys")
         yield from _blind(bench, what, record_of(hidden), stored, fresh, hidden)
         yield from _reader(bench, what, record_of(shown), stored, fresh, shown)
+    yield from _view(bench, blind, stored["id"])
+
+
+def _view(bench: Bench, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
+    """What a key that may not read sees of a stored record outside of deduplication."""
+    values: dict[str, Json] = {"id": token_id, "value": "viewed"}
+    patched = bench.call("patch", values, key=blind, headers=_MERGE_PATCH)
+    try:
+        record = patched.json if patched.ok else None
+    except ValueError:
+        record = None
+    if isinstance(record, dict) and "id" in record:
+        seen = "metadata" if "metadata" in record else "redacted"
+        yield reads(bench, "REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
 
 
 def _blind(

@@ -59,14 +59,23 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
     clause = result.clause
     prefix = clause.id.partition("-")[0]
     case = ET.Element(
-        "testcase", name=clause.id, classname=f"tollgate.conformance.{prefix}", time="0"
+        "testcase",
+        name=clause.id,
+        classname=f"tollgate.conformance.{prefix}",
+        time=f"{report.took_by_ns(result) / _SECOND_NS:.3f}",
     )
     says = _clean(report, result.says)
     text = _clean(report, _text(report, result))
     if result.is_crashed:
         ET.SubElement(case, "error", message=says, type=result.word).text = text
-    elif result.is_finding:
-        ET.SubElement(case, "failure", message=says or result.word, type=result.word).text = text
+        return case
+    if report.counts(result):
+        follows = f"follows from {result.follows}: " if result.follows else ""
+        message = follows + (says or result.word)
+        ET.SubElement(case, "failure", message=message, type=result.word).text = text
+        return case
+    if result.is_finding:
+        ET.SubElement(case, "skipped", message=f"{result.word}, as in the baseline: {says}")
     elif result.verdict is not Verdict.PASS and result.verdict is not Verdict.INFORMATIONAL:
         ET.SubElement(case, "skipped", message=f"{result.word}: {says}")
     ET.SubElement(case, "system-out").text = text
@@ -78,7 +87,7 @@ def _text(report: Report, result: ClauseResult) -> str:
     for one in result.findings:
         lines.append(f"{one.verdict.word}: {one.says} [{one.check}]")
         if one.accepts:
-            lines.append(f"  accepted would be: {one.accepts}")
+            lines.append(f"  accepted is: {one.accepts}")
         for shown in report.evidence(one):
             lines.append(f"  #{shown['number']} {shown['curl']}")
             answer = shown["error"] or f"{shown['status']} {shown['body']}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from conformance.report.places import place_of
 from conformance.report.report import Report
-from conformance.report.sections import causes, crashes, folds
+from conformance.report.sections import causes, crashes, folds, in_order
 from conformance.results import ClauseResult
 from conformance.verdicts import Verdict
 
@@ -38,7 +38,7 @@ def sarif_json(report: Report) -> str:
         "tool": {
             "driver": {
                 "name": "tollgate-conformance",
-                "rules": [_rule(one) for one in report.results],
+                "rules": [_rule(one) for one in in_order(report.results)],
             }
         },
         "invocations": [

@@ -48,8 +48,21 @@ def test_a_browser_opens_it_without_an_error_or_a_request(
         assert tab.locator("#REC-CARD-MASK pre").first.is_visible(), "a finding lies open"
         closed = tab.locator("#TOK-PLAIN pre").first
         assert not closed.is_visible()
+        tab.locator("summary.many").first.click()
+        tab.locator(".fold > summary").first.click()
         tab.locator("#TOK-PLAIN summary").click()
         assert closed.is_visible()
+        seen = ("#REC-CARD-MASK", "#QUO-RATE", "#TOK-PLAIN")
+        for shown, ids in (
+            ("show-failed", {"#REC-CARD-MASK"}),
+            ("show-open", {"#QUO-RATE"}),
+            ("show-passed", {"#TOK-PLAIN"}),
+            ("show-all", set(seen)),
+            ("family-REC", {"#REC-CARD-MASK"}),
+            ("family-all", set(seen)),
+        ):
+            tab.locator(f"#{shown}").check()
+            assert {one for one in seen if tab.locator(one).is_visible()} == ids, shown
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         ink = tab.evaluate("getComputedStyle(document.body).color")

@@ -17,6 +17,7 @@ from conformance.planning import make_plan
 from conformance.registry import Check, Inconclusive, Skip
 from conformance.replaying import again, failed
 from conformance.report import Report
+from conformance.report.report import FORMATS
 from conformance.running import Options, Run
 from conformance.target import Budget, RequestShape
 from conformance.verdicts import Finding, Verdict
@@ -393,10 +394,11 @@ def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
     secrets: list[str] = []
     deployment = deploy()
     report = play(_check("a", leaks, "TOK-LEAF"), deployment=deployment, out=tmp_path)
+    report.save(tmp_path, FORMATS)
     secrets += [key.value for key in deployment.target.keys if key.value]
     assert len(secrets) > 50
     written = [path.read_text("utf-8") for path in tmp_path.iterdir()]
-    assert len(written) == 5
+    assert len(written) == 10, "every format, and the history"
     shown = [report._repr_html_(), repr(report), report.clauses.to_csv(), report.findings.to_csv()]
     for text in (*written, *shown):
         assert not [secret for secret in secrets if secret in text]

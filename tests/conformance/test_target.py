@@ -1,6 +1,7 @@
 """The target file: what it may say, what it must not, and that it keeps its secrets."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from conformance import target as module
-from conformance.target import Target, TargetTenant
+from conformance.target import ROLES, Target, TargetTenant
+from conformance.target.starter import starter, write_starter
 from engine import InputError
 from engine.files import parse_toml
 
@@ -115,12 +117,37 @@ def test_the_shared_example_is_read(repository: Path, monkeypatch: pytest.Monkey
     assert target.tenants[0].quota("Tokenize Limit") == 5
 
 
-def test_the_starter_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEY_PRIVATE_1", "one-key")
-    monkeypatch.setenv("KEY_PUBLIC_1", "another-key")
-    starter = Path(module.__file__).with_name("starter.toml")
-    assert [key.role for key in Target.from_toml(starter).keys] == ["private_prod", "public"]
-    text = starter.read_text("utf-8")
-    commented = [line[2:] for line in text.splitlines() if line.startswith("# ") and " = " in line]
-    names = {line.split(" = ")[0] for line in commented}
-    assert names <= {*Target.schema()["properties"], "quotas", "method", "path", "body"}
+def test_the_starter_is_a_target_and_so_is_every_line_of_its_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, text = starter(None)
+    file = tmp_path / "target.toml"
+    write_starter(file, text)
+    schema = json.loads((tmp_path / "target.schema.json").read_text("utf-8"))
+    assert schema == Target.schema(), "the file names it, so it lies beside it"
+    for role in ROLES:
+        monkeypatch.setenv(f"KEY_{role.upper()}_1", f"canary of {role}")
+    assert [key.role for key in Target.from_toml(file).keys] == ["private_prod"]
+    uncommented = re.sub(r"(?m)^# (?=\[|[a-z_]+ = )", "", text)
+    for name in ("profile.toml", "limits.toml", "ca.pem"):
+        (tmp_path / name).write_text("", "utf-8")
+    file.write_text(uncommented, "utf-8")
+    target = Target.from_toml(file)
+    assert {key.role for key in target.keys} == set(ROLES)
+    assert target.always == ("deduplication",)
+    assert target.shape("search").answer == {"data": "{results}"}
+    for role in ROLES:
+        assert f"# {role}" in text, "each role is explained where it is asked for"
+
+
+def test_the_documentation_tells_every_role_and_every_field() -> None:
+    told = module.__doc__ or ""
+    for role in ROLES.values():
+        assert f"`{role.name}`" in told
+        assert role.holds in told
+    for name in ("key_format", "proxy_host", "default_containers", "always", "answer", "limit"):
+        assert name in told
+    example = told.partition("```toml\n")[2].partition("```")[0]
+    target = _read(f'base_url = "http://localhost"\n{example}')
+    assert target.shape("search").success == (200, 206)
+    assert target.dialect.path_of("cards") == "/cards/"

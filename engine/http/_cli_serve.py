@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import InputError, VaultError
+from engine.errors import InputError, StoreError, TollgateError, VaultError
 
 if TYPE_CHECKING:
     from engine.http.configuration import ServeConfig
@@ -34,6 +34,9 @@ _log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
 _DEMO_KEYS: Final = 8
 _LOCK_TIMEOUT_S: Final = 2.0
+_CHECKED_BYTES: Final = 500_000_000
+"""A store of up to this size is checked whole before it is served: some five seconds."""
+
 _VARIABLE: Final = "TOLLGATE_MASTER_KEY"
 
 
@@ -238,13 +241,16 @@ def _open_store(path: str) -> SqliteStore:
     """
     from engine.store import SqliteStore
 
-    if Path(path).is_file():  # asked first: a store that is being served is not even opened
+    is_there = Path(path).is_file()
+    if is_there:  # asked first: a store that is being served is not even opened
         _claim(path)
-        return SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
     store = SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
     try:
-        _claim(path)
-    except InputError:
+        if not is_there:
+            _claim(path)
+        elif Path(path).stat().st_size <= _CHECKED_BYTES and (damage := store.check()):
+            raise StoreError(f"store = {path} is damaged; restore a backup: {damage}")
+    except TollgateError:
         store.close()
         raise
     return store

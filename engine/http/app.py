@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from engine.errors import StoreError, VaultError
 from engine.http.addresses import Clients, Network
 from engine.http.arriving import (
     KEPT_UNREAD_BYTES,
@@ -66,6 +67,11 @@ _JSON_LINES: Final = (
 )
 _EMPTY: Final = frozenset({204, 304})
 _FAILED: Final = Problem(500, "The service has failed; the request id finds this in its log.")
+_UNAVAILABLE: Final = Problem(
+    503,
+    "The store cannot do this now; the request id finds the reason in the service's log.",
+    headers={"Retry-After": "5"},
+)
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -121,6 +127,9 @@ class Application:
                 response = await self._submit(request)
             except Disconnected:
                 raise
+            except (StoreError, VaultError) as error:  # one line, which names no value
+                _log.error("request %s failed: %s", request_id.decode(), error)
+                response = (_UNAVAILABLE if isinstance(error, StoreError) else _FAILED).response()
             except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
                 _log_failure(error, request_id)
                 response = _FAILED.response()

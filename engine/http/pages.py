@@ -6,8 +6,10 @@ any proxy: nobody who holds a custom hostname can answer for the server's health
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Final
 
@@ -17,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from engine.errors import StoreError
+from engine.errors import StoreBusy, StoreError
 from engine.http.metrics import CONTENT_TYPE, Metrics
 from engine.http.openapi import document
 from engine.messages import Problem
 from engine.service import Engine
+from engine.store import Store
 from engine.tokens import dumps
 
 __all__ = ["PAGE_PATHS", "make_pages"]
@@ -33,6 +36,8 @@ _POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
+_HEALTH_S: Final = 1.0
+_log: Final = logging.getLogger("tollgate")
 _METHODS: Final = ["GET", "OPTIONS"]
 
 
@@ -41,13 +46,7 @@ def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
     openapi = json.dumps(document("full", engine.profile)).encode()
     docs = resources.files("engine.http").joinpath("docs.html").read_bytes()
 
-    def health(_: Request) -> Response:
-        try:
-            with engine.services.store.transaction(write=False):
-                engine.services.store.tenants()
-        except StoreError:
-            raise HTTPException(503, "The store does not answer.") from None
-        return _json(200, b'{"status":"ok"}')
+    health = _Health(engine.services.store)
 
     def numbers(_: Request) -> Response:
         return Response(metrics().text(), headers={"content-type": CONTENT_TYPE})
@@ -59,7 +58,7 @@ def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
         headers = {"content-security-policy": _POLICY, "referrer-policy": "no-referrer"}
         return Response(docs, media_type="text/html", headers=headers)
 
-    pages = {
+    pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         "/docs": documentation,
         "/healthz": health,
         "/metrics": numbers,
@@ -72,11 +71,47 @@ def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
     )
 
 
-def _answering(page: Callable[[Request], Response]) -> Callable[[Request], object]:
-    async def answer(request: Request) -> Response:  # on the loop: the store has one thread
+class _Health:
+    """Whether the store can be written and read, asked at most once a second.
+
+    It is asked in a thread, so that a store that does not answer holds up nobody.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._asking = asyncio.Lock()
+        self._asked_s = -_HEALTH_S
+        self._fault: str | None = None
+
+    async def __call__(self, _: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() - self._asked_s >= _HEALTH_S:
+                self._fault = await asyncio.to_thread(self._probe)
+                self._asked_s = loop.time()
+        if self._fault is not None:
+            raise HTTPException(503, self._fault)
+        return _json(200, b'{"status":"ok"}')
+
+    def _probe(self) -> str | None:
+        try:
+            self._store.probe()
+        except StoreBusy:
+            return "The store is locked by another program."
+        except StoreError as error:
+            _log.error("the store is not healthy: %s", error)
+            return "The store cannot be written or read; the service's log says why."
+        return None
+
+
+def _answering(
+    page: Callable[[Request], Response | Awaitable[Response]],
+) -> Callable[[Request], object]:
+    async def answer(request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})
-        return page(request)
+        found = page(request)
+        return found if isinstance(found, Response) else await found
 
     return answer
 

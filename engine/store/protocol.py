@@ -176,6 +176,10 @@ class Store(Protocol):
         """
         ...
 
+    def probe(self) -> None:
+        """Write and read back, in no transaction; raises `StoreError` where that cannot be done."""
+        ...
+
     def close(self) -> None:
         """Give everything back; the store is not used afterwards."""
         ...

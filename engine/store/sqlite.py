@@ -108,6 +108,21 @@ class SqliteStore:
         """Overwrite what is left of what was erased; False where another program is in the way."""
         return self._session.scrub()
 
+    def check(self) -> str | None:
+        """Return the first damage that is found in the file, by table and row; None for none."""
+        return self._session.check()
+
+    def probe(self) -> None:
+        """Write to the file and read it back; raises `StoreError` where that cannot be done."""
+        with self._writing:
+            self._session.run(
+                "INSERT INTO counters VALUES ('probes', 1)"
+                " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+            )
+        with self._reading:
+            self._session.one("SELECT value FROM counters WHERE name = 'probes'")
+            self.tenants()
+
     def close(self) -> None:
         """Close the file; what is unfinished is abandoned from now on."""
         self._work.leave()

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
+from engine.errors import StoreError
 from engine.model import (
     Application,
     EncryptionKey,
@@ -156,11 +157,20 @@ class Rows(Generic[R]):
         return str(row[self._id])
 
     def unpack(self, row: Sequence[Any]) -> R:
-        """Return the record of a row that `columns` selected."""
+        """Return the record of a row that `columns` selected.
+
+        Raises `StoreError` naming the table, the row and the column that does not read.
+        """
         values = list(row[: len(self.names)])
-        for at, unpack in self._unpacked:
-            values[at] = unpack(values[at])
-        return self._kind(*values)
+        at = 0
+        try:
+            for at, unpack in self._unpacked:
+                values[at] = unpack(values[at])
+            return self._kind(*values)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise StoreError(
+                f"the store is damaged: table {self.table}, row {self.id_of(row)!a}, column {self.names[at]}"
+            ) from None
 
 
 DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {

@@ -44,6 +44,15 @@ __all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text"]
 _VERSION: Final = b"\x01"
 _GUARDED: Final = b"\x02"
 _HEAD_BYTES: Final = len(_VERSION) + NONCE_BYTES
+_TABLES: Final = {
+    "/keys/": "encryption_keys",
+    "/intents/": "intents",
+    "/account-updater/": "job_results",
+    "/reactors/": "reactors",
+    "/idempotency/": "answers",
+}
+"""Where what is sealed for a place is kept; all other places are containers of tokens."""
+
 _NAME_START: Final = "vault/tenant/"
 
 
@@ -107,9 +116,16 @@ class TenantKeys:
         return _VERSION + nonce + self._encrypt(nonce, plaintext, place)
 
     def open(self, container: str, record_id: str, sealed: bytes, purpose: str = "data") -> bytes:
-        """Return the plaintext; raises `VaultError` when it was sealed elsewhere or changed."""
+        """Return the plaintext; raises `VaultError` when it was sealed elsewhere or changed.
+
+        The error names the table and the row, which is what an operator can look at.
+        """
         place = f"{purpose}\0{self._tenant_id}\0{container}\0{record_id}".encode()
-        return _open(self._cipher, sealed, place, "a sealed value")
+        try:
+            return _open(self._cipher, sealed, place, "a sealed value")
+        except VaultError as error:
+            table = _TABLES.get(container, "tokens")
+            raise VaultError(f"{table} row {record_id}: its {purpose}: {error}") from None
 
 
 class Vault:

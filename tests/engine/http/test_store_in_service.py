@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -97,3 +98,94 @@ def test_a_file_has_one_server_whatever_it_is_called(
 def test_a_hangup_drains_as_a_termination_does(tmp_path: Path) -> None:
     with served(tmp_path) as live:
         assert live.stop(signal.SIGHUP) == (0, "")
+
+
+def _healthy(live: Live) -> bool:
+    return live.ask("GET", "/healthz", key=None).status_code == 200
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_removed_or_replaced_is_noticed(
+    kept: Live, tmp_path: Path, *, replaced: bool
+) -> None:
+    assert _healthy(kept)
+    token = kept.ask("POST", "/tokens", json=CARD).json()["id"]
+    path = tmp_path / "a.db"
+    if replaced:
+        path.rename(tmp_path / "old.db")
+        path.write_bytes((tmp_path / "old.db").read_bytes())
+    else:
+        path.unlink()
+    wait_until(lambda: not _healthy(kept))
+    refused = kept.ask("POST", "/tokenize", json=["would be lost"])
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    assert kept.ask("GET", f"/tokens/{token}").status_code == 200
+    code, logged = kept.stop()
+    assert code == 0
+    assert f"store = {path} was removed or replaced" in logged
+    assert "Traceback" not in logged
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another process's limits are set there")
+def test_reads_go_on_where_the_disk_is_full(kept: Live, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk; it goes when there is room again."""
+    token = kept.ask("POST", "/tokens", json=CARD).json()["id"]
+    before = resource.prlimit(kept.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(kept.process.pid, resource.RLIMIT_FSIZE, (1, before[1]))
+    refused = kept.ask("POST", "/tokenize", json=["x"])
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    wait_until(lambda: not _healthy(kept))
+    assert kept.ask("GET", f"/tokens/{token}").json()["id"] == token
+    assert kept.ask("GET", "/tokens").status_code == 200
+    resource.prlimit(kept.process.pid, resource.RLIMIT_FSIZE, before)
+    made = kept.ask("POST", "/tokenize", json=["x"])
+    assert made.status_code == 200
+    wait_until(lambda: _healthy(kept))
+    assert kept.ask("GET", f"/tokens/{made.json()[0]}").status_code == 200
+    assert "Traceback" not in kept.stop()[1]
+
+
+def test_what_does_not_open_is_one_line_that_names_table_and_row(
+    kept: Live, tmp_path: Path
+) -> None:
+    token = kept.ask("POST", "/tokens", json=CARD | {"metadata": {"a": "b"}}).json()["id"]
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        other.execute(
+            "UPDATE sealed"
+            " SET cell = cast(substr(cell, 1, 40) || x'00' || substr(cell, 42) AS BLOB)"
+            " WHERE slot = (SELECT sealed_data FROM tokens)"
+        )
+        failed = kept.ask("POST", "/detokenize", json=[f"{{{{ {token} }}}}"])
+        assert failed.status_code == 500
+        other.execute("""UPDATE tokens SET metadata = '{"a" "b"}'""")
+        assert kept.ask("GET", f"/tokens/{token}").status_code == 503
+        other.execute("UPDATE tokens SET metadata = cast(x'7b22fffe' AS TEXT)")
+        assert kept.ask("GET", f"/tokens/{token}").status_code == 503
+    lines = kept.stop()[1].splitlines()
+    assert len(lines) == 3
+    assert f"tokens row {token}: its data" in lines[0]
+    assert f"the store is damaged: table tokens, row '{token}', column metadata" in lines[1]
+    assert "the store is damaged" in lines[2]
+
+
+def test_a_damaged_store_is_not_served(tmp_path: Path) -> None:
+    """A token whose index lost it would be unknown, though it is there."""
+    path = tmp_path / "a.db"
+    with served(tmp_path, "--store", str(path)) as live:
+        token = live.ask("POST", "/tokens", json=CARD).json()["id"]
+        assert live.stop() == (0, "")
+    content = path.read_bytes()
+    at = content.rfind(token.encode())
+    path.write_bytes(content[:at] + b"~" + content[at + 1 :])
+    before = path.read_bytes()
+    command = [sys.executable, "-m", "engine", "serve", "--port", "0", "--store", str(path)]
+    environment = {**os.environ, "TOLLGATE_MASTER_KEY": MASTER_KEY}
+    refused = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    said = f"engine: store = {path} is damaged; restore a backup: table "
+    assert refused.stderr.startswith(said)
+    assert "row 1 missing from index" in refused.stderr
+    assert path.read_bytes() == before

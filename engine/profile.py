@@ -354,6 +354,12 @@ class LimitsProfile(_Section):
     proxy_rules: Literal["all", "unkeyed"] = _choice(
         "all", "D-PROXY-RULES", "when LIM-PROXY-* apply", readings=("unkeyed",)
     )
+    counters_limit: int = _choice(
+        500_000,
+        "D-COUNTERS-BOUND",
+        "counters of an engine; a party that needs one more is answered 503",
+        minimum=20,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

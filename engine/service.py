@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
 from engine.identity import check_region
-from engine.limits import Headroom, Limiter, LimitTable, Subject
+from engine.limits import CountersFull, Headroom, Limiter, LimitTable, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
 from engine.model import Application
 from engine.profile import Profile
@@ -145,7 +145,7 @@ class Engine(Operator):
         tables = _tables(limits)
         self.table_names = frozenset(tables)
         self.tables = tables
-        self.limiter = Limiter(tables, self.profile.limits)
+        self.limiter = Limiter(tables, self.profile.limits, is_bounded=True)
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
         if store.persistent:  # asked before a tenant can be made that only a wrong key opens
             with store.transaction():
@@ -245,7 +245,10 @@ class Engine(Operator):
         who, subject = self._identifier.identify(request)
 
         # 2. The limits, at the request's one instant.
-        decision, headroom, now_ns, wall_ns = self._decide(subject)
+        try:
+            decision, headroom, now_ns, wall_ns = self._decide(subject)
+        except CountersFull:
+            return _FULL.response()
         headers = rate_fields(headroom, self.profile.http, decision)
         if decision.refusing:
             return _refusal(decision, headers)
@@ -472,6 +475,11 @@ def _is_master_key(value: object) -> bool:
     return isinstance(value, bytes) and len(value) == _MASTER_KEY_BYTES
 
 
+_FULL: Final = Problem(
+    503,
+    "The service counts for as many callers as it can; try again.",
+    headers={"Retry-After": "1"},
+)
 _LOCKED: Final = Problem(
     503, "Another program has the store locked; try again.", headers={"Retry-After": "1"}
 )

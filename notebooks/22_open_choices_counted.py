@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from engine import Limiter, LimitTable, Profile
+from engine import Engine, Limiter, LimitTable, Profile, Request
 from engine.profile import decisions
 from engine.resources.batch_files import batch_lines
 from notebooks.choices_desk import Walk, choices
@@ -132,6 +132,13 @@ other_ip = caller("POST", "/tokens", tenant="test", ip="203.0.113.8")
 without_ip = LimitTable(rules=tuple(rule for rule in LimitTable.default() if rule.id != "LIM-IP"))
 
 
+def many_addresses(*, limits: dict[str, Any]) -> str:
+    engine = Engine(profile=Profile().replace(limits=limits), seed=7)
+    asked = [Request("GET", "/tokens", ip=f"192.0.2.{number}") for number in range(30)]
+    waiting = [engine.handle(each).status for each in asked].count(503)
+    return f"{waiting} of 30 addresses are told to wait"
+
+
 def neighbours_of_a_key(*, limits: dict[str, Any]) -> str:
     by_key = last_outcome((50, 0, tester), (1, 0, other_key))(limits=limits).partition(" ")[0]
     by_ip = last_outcome((50, 0, tester), (1, 0, other_ip))(limits=limits).partition(" ")[0]
@@ -152,6 +159,7 @@ walk.through(
         "get_tokens": last_outcome((101, 0, caller("GET", "/tokens/a"))),
         "legacy_class": counters(caller(legacy=True)),
         "proxy_rules": counters(caller(proxy_key="proxy-1")),
+        "counters_limit": (many_addresses, [20]),
     },
 )
 

@@ -127,12 +127,8 @@ class Application:
                 response = await self._submit(request)
             except Disconnected:
                 raise
-            except (StoreError, VaultError) as error:  # one line, which names no value
-                _log.error("request %s failed: %s", request_id.decode(), error)
-                response = (_UNAVAILABLE if isinstance(error, StoreError) else _FAILED).response()
             except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
-                _log_failure(error, request_id)
-                response = _FAILED.response()
+                response = _failed(error, request_id)
             latency_ns = time.perf_counter_ns() - started_ns
             operation = request.operation or self._operation(request)
             metrics.count(operation, response.status, response.decision, latency_ns)
@@ -288,8 +284,16 @@ def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, by
     return headers, has_type
 
 
-def _log_failure(error: Exception, request_id: bytes) -> None:
-    """Log where something failed: its type and the places in the code, never its words."""
+def _failed(error: Exception, request_id: bytes) -> Response:
+    """Log why a request failed, in one line without a value, and return its answer.
+
+    What the store says names tables and rows, which an operator needs; of anything else its type
+    and the places in the code are logged, never its words.
+    """
+    if isinstance(error, StoreError | VaultError):
+        _log.error("request %s failed: %s", request_id.decode(), error)
+        return (_UNAVAILABLE if isinstance(error, StoreError) else _FAILED).response()
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = " < ".join(f"{f.filename.rpartition('/')[2]}:{f.lineno}" for f in reversed(frames))
     _log.error("request %s failed: %s at %s", request_id.decode(), type(error).__name__, places)
+    return _FAILED.response()

@@ -7,7 +7,7 @@ The algorithms stand in `engine.limits.algorithms`, a page for all five.
 What it is not: tenants' other quotas, or HTTP. No clock is read here; instants are handed in.
 """
 
-from engine.limits.limiter import Limiter
+from engine.limits.limiter import CountersFull, Limiter
 from engine.limits.render import render
 from engine.limits.resources import Classifier, classify
 from engine.limits.subject import Block, Headroom, Subject
@@ -18,6 +18,7 @@ __all__ = [
     "SEED_SECTIONS",
     "Block",
     "Classifier",
+    "CountersFull",
     "Headroom",
     "LimitTable",
     "Limiter",

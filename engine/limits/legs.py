@@ -126,6 +126,7 @@ class Leg:
         "rule",
         "settles",
         "sweep_at_ns",
+        "unswept",
     )
 
     def __init__(self, name: str, rule: Rule, by: By, profile: LimitsProfile) -> None:
@@ -162,18 +163,27 @@ class Leg:
         self.blocked_ns = 0
         self.horizon_ns = max(2 * rule.window_ns, self.block_ns, _SHORTEST_HORIZON_NS)
         self.sweep_at_ns = 0
+        self.unswept: list[CounterKey] = []
 
-    def sweep(self, now_ns: int) -> bool:
+    def sweep(self, now_ns: int, size: int) -> bool:
         """Forget the counters that decide as fresh ones do; return whether there were any.
 
-        What is kept was charged within the horizon, so a sweep each horizon costs a constant a
-        charge.
+        size: so many are looked at in one call; while `unswept` holds others, it is to be called
+        again. What is kept was charged within the horizon, so a sweep each horizon costs a constant
+        a charge.
         """
-        self.sweep_at_ns = now_ns + self.horizon_ns
-        kept = {key: each for key, each in self.counters.items() if not each.is_idle(now_ns)}
-        forgotten = len(kept) < len(self.counters)
-        self.counters = kept
-        return forgotten
+        counters = self.counters
+        if not self.unswept:
+            self.unswept = list(counters)
+        count = len(counters)
+        for key in self.unswept[-size:]:
+            if counters[key].is_idle(now_ns):
+                del counters[key]
+        del self.unswept[-size:]
+        if not self.unswept:
+            self.sweep_at_ns = now_ns + self.horizon_ns
+            self.counters = dict(counters)  # which gives the room of the forgotten back
+        return len(counters) < count
 
 
 class Legs:

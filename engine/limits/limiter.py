@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from engine.errors import wrong_type
+from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
 from engine.limits.algorithms import (
     BLOCK,
@@ -31,17 +31,26 @@ from engine.limits.algorithms import (
     idle_ns,
 )
 from engine.limits.lanes import Lane, Plan
-from engine.limits.legs import Counted, Legs, RequestClass, class_of
+from engine.limits.legs import Counted, Legs, RequestClass, class_of, counter_keys
 from engine.limits.settling import Entry, PendingDecision, make_charge
 from engine.limits.subject import Block, Headroom, Subject
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
 
-__all__ = ["Limiter"]
+__all__ = ["CountersFull", "Limiter"]
 
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
+_SWEPT_AT_ONCE = 5_000
+"""So many counters are looked at in one call: some milliseconds of it."""
+
+_SLICE_NS = 20_000_000
+"""So soon the next ones are looked at, while a sweep goes on."""
+
+
+class CountersFull(TollgateError):
+    """A party needs a counter that the bound leaves no room for (D-COUNTERS-BOUND)."""
 
 
 class Limiter:
@@ -49,7 +58,9 @@ class Limiter:
 
     tables: limit tables by name; a tenant's `Rate Limit` quota names its own (QUO-RATE), and
     `Default` must be among them. A rule of `Default` by IP alone with no match (LIM-IP) counts
-    everybody. profile: how the tables are played. Raises `InputError` when they do not fit.
+    everybody. profile: how the tables are played. is_bounded: whether the profile's bound on the
+    number of counters holds (D-COUNTERS-BOUND); below it all decisions are the same. Raises
+    `InputError` when they do not fit.
 
     >>> limiter = Limiter({"Default": LimitTable.default()}, LimitsProfile())
     >>> ada = Subject("POST", "/tokenize", "192.0.2.1", key_id="k", application_kind="public")
@@ -59,7 +70,9 @@ class Limiter:
     ('LIM-PUBLIC', 55)
     """
 
-    def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+    def __init__(
+        self, tables: Mapping[str, LimitTable], profile: LimitsProfile, *, is_bounded: bool = False
+    ) -> None:
         if not isinstance(tables, Mapping):
             raise wrong_type(
                 "tables", tables, 'a mapping such as {"Default": LimitTable.default()}'
@@ -77,15 +90,19 @@ class Limiter:
         self._counts_refused = profile.count_refused and not self._settles
         self._clears = profile.block_reset == "clear"
         self._lanes: dict[object, Lane] = {}
+        self._stale: dict[object, Lane] = {}
         self._plans: dict[RequestClass, Plan] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = 0
+        self._counters_limit = profile.counters_limit if is_bounded else None
+        self._full_until_ns = 0
 
     def decide(self, now_ns: int, subject: Subject) -> Decision:
         """Decide about one request that arrives at `now_ns`, and charge it where it counts.
 
-        Raises `InputError` when the subject's table is unknown, AssertionError when time decreases.
+        Raises `InputError` when the subject's table is unknown, `CountersFull` where it would need
+        a counter beyond the bound, AssertionError when time decreases.
         """
         try:  # reason: free unless the arguments are of other types
             assert now_ns >= self._now_ns, "now_ns never decreases"
@@ -363,6 +380,8 @@ class Limiter:
             plan = self._plans.get(asked)
             if plan is None:
                 plan = self._plans[asked] = Plan(self._legs.of_class(asked))
+            if self._counters_limit is not None:
+                self._check_room(plan, subject, self._counters_limit)
             lane = Lane(plan, subject)
             if len(self._lanes) >= _LANES_LIMIT:
                 self._lanes.clear()
@@ -370,20 +389,49 @@ class Limiter:
         subject._lane, subject._epoch = lane, self._epoch  # noqa: SLF001 # reason: a subject remembers its lane
         return lane
 
+    def _check_room(self, plan: Plan, subject: Subject, limit: int) -> None:
+        """Raise `CountersFull` where a subject needs counters beyond the bound.
+
+        Nobody is admitted beyond a rate for want of memory: who has counters goes on, who has none
+        waits until others are idle, which is looked for at once, and again each second.
+        """
+        keys = counter_keys(subject)
+        missing = sum(keys[place] not in leg.counters for leg, place in plan.legs)
+        if self.counter_count + missing <= limit:
+            return
+        if self._now_ns >= self._full_until_ns:
+            self._full_until_ns = self._now_ns + _SWEEP_NS
+            for leg in self._legs.all():
+                leg.sweep_at_ns = 0
+            self._sweep(self._now_ns)
+        if self.counter_count + missing > limit:
+            raise CountersFull
+
     def _sweep(self, now_ns: int) -> None:
-        """Forget idle counters, so that memory follows the active keys.
+        """Forget idle counters, so that memory follows the active keys; some thousands at a time.
 
         Lanes hold counters too: all are dropped when one was forgotten, and an idle counter
         decides as the fresh one that replaces it.
         """
         legs = self._legs.all()
-        due = [leg for leg in legs if leg.sweep_at_ns <= now_ns]
-        forgotten = [leg.sweep(now_ns) for leg in due]
-        if any(forgotten):
+        left, has_forgotten = _SWEPT_AT_ONCE, False
+        for leg in legs:
+            if leg.sweep_at_ns <= now_ns and left > 0:
+                looked_at = min(left, len(leg.unswept) or len(leg.counters))
+                has_forgotten |= leg.sweep(now_ns, left)
+                left -= looked_at
+        for _ in range(min(len(self._stale), _SWEPT_AT_ONCE)):
+            self._stale.popitem()
+        if has_forgotten:
+            if not self._stale:  # freeing a hundred thousand at once takes a tenth of a second
+                self._stale, self._lanes = self._lanes, {}
             self._lanes.clear()
             self._epoch = object()
-        next_ns = now_ns + _SWEEP_NS
-        self._sweep_at_ns = max(next_ns, min((leg.sweep_at_ns for leg in legs), default=next_ns))
+        first_ns = min((leg.sweep_at_ns for leg in legs), default=0)
+        self._sweep_at_ns = max(
+            now_ns + (_SLICE_NS if self._stale or left <= 0 else _SWEEP_NS),
+            0 if self._stale else first_ns,
+        )
 
 
 def _room(now_ns: int, counted: Counted, left: int, wait_ns: int) -> Headroom:

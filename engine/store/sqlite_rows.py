@@ -169,7 +169,8 @@ class Rows(Generic[R]):
             return self._kind(*values)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise StoreError(
-                f"the store is damaged: table {self.table}, row {self.id_of(row)!a}, column {self.names[at]}"
+                f"the store is damaged: table {self.table}, row {self.id_of(row)!a}, "
+                f"column {self.names[at]}"
             ) from None
 
 

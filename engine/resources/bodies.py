@@ -92,6 +92,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         _check_media_type(request, MEDIA_TYPES[form])
         if len(body) > values_limit:  # each takes a byte at least
             check_cost(body, values_limit)
+        context.raw = body
         return parse(body)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])

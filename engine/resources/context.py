@@ -18,7 +18,8 @@ class Context:
     """One request on its way through an operation.
 
     now_ns, wall_ns: the request's one instant on the monotonic and the wall clock (D-CLOCK).
-    body: the parsed JSON, or the bytes where the operation takes them raw.
+    body: the parsed JSON, or the bytes where the operation takes them raw. raw: the bytes of a JSON
+    body that came as such.
     prepared: what the operation's `prepare` has made of it.
     params, query: from the path template and the query string.
     proxies: the proxies that a proxy key and a custom hostname name.
@@ -35,6 +36,7 @@ class Context:
         "prepared",
         "proxies",
         "query",
+        "raw",
         "request",
         "services",
         "wall_ns",
@@ -58,6 +60,7 @@ class Context:
         self.params = params
         self.query = query
         self.body: Json | bytes = None
+        self.raw: bytes | None = None
         self.prepared: Any = None
         self.proxies: Proxies = NO_PROXIES
         self.now_ns = now_ns

@@ -6,13 +6,17 @@ data until CVC Retention is over (QUO-CVC).
 
 from __future__ import annotations
 
+from typing import Final
+
 from engine.messages import Json, Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import cvc_purpose, parse, read_expressions
+from engine.tokens import cvc_purpose, parse, read_expressions, splice
 
 __all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
+
+_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
 
 def opened(token: Token, context: Context) -> tuple[Json, str | None]:
@@ -35,8 +39,13 @@ def plaintext_of(token: Token, context: Context) -> Json:
     return data
 
 
-def reveal(body: Json, context: Context, permission: str) -> tuple[Json, list[str]]:
+def reveal(
+    body: Json, context: Context, permission: str, raw: bytes | None = None
+) -> tuple[Json | bytes, list[str]]:
     """Return the body with its expressions replaced, and the ids of the tokens that were read.
+
+    raw: the bytes that the body came as; the answer is bytes then, and what is no expression is
+    among them as it was sent (D-PASS-THROUGH).
 
     Raises `Problem`: the profile's status over the Detokenize Limit, 400 for unknown ids, 403
     without `permission` in the container of a token that is named.
@@ -61,16 +70,18 @@ def reveal(body: Json, context: Context, permission: str) -> tuple[Json, list[st
         raise found.unknown(missing)
     found.check_limit(limit, services.rules)
     values = {token_id: plaintext_of(token, context) for token_id, token in tokens.items()}
+    if raw is not None:
+        return (splice(raw, values.__getitem__) if named else raw), list(named)
     return found.rebuild(values.__getitem__), list(named)
 
 
 def _detokenize(context: Context) -> Response:
     if not context.caller.may("token:read"):
         raise Problem(403, "The key lacks token:read.", clause="AUTH-READ")
-    answer, read = reveal(context.json, context, "token:read")
+    answer, read = reveal(context.json, context, "token:read", context.raw)
     if read:
         context.log("token:read", "token", read[0], 200)
-    return Response(200, answer)
+    return Response(200, answer, {} if context.raw is None else dict(_JSON))
 
 
 OPERATIONS = (

@@ -190,6 +190,7 @@ async def _react(context: Context) -> Response:
         _REACT.check(body)
         reactor = _found(context)
         revealed, _ = reveal(args, context, "token:use")
+        assert not isinstance(revealed, bytes), "a value came"
         return reactor, revealed, _code(reactor, context), _configuration(reactor, context)
 
     async def run(plan: tuple[Reactor, Json, str, dict[str, str]]) -> Json:

@@ -50,7 +50,7 @@ from engine.tokens.deduplication import (
     decide,
     merge_existing,
 )
-from engine.tokens.detokenize import DetokenizePlan, read_expressions
+from engine.tokens.detokenize import DetokenizePlan, read_expressions, splice
 from engine.tokens.drafts import Draft
 from engine.tokens.expressions import index_message
 from engine.tokens.expressions import parse as parse_expression
@@ -96,6 +96,7 @@ __all__ = [
     "parse_expression",
     "read_expressions",
     "record",
+    "splice",
     "timestamp",
     "validate",
     "validate_intent",

@@ -3,9 +3,13 @@
     expression = "{{" id "}}"  |  "{{" "token:" id "}}"      spaces around each part as one likes
 
 A string that is one expression and nothing else becomes the token's data with its JSON type; an
-expression inside a longer string becomes text there: a string as it is, other values as JSON. What
-stands between double braces and is no expression is 400, as an unknown id is: a template with a
-typing error must not come back looking finished. Keys of objects are left alone.
+expression inside a longer string becomes text there: a string as it is, other values as JSON. An
+id is a UUID; what else stands between double braces is somebody else's template and passes as it
+is, but for `{{ token: … }}`, which can only mean a token: 400, as for an unknown id. Keys of
+objects are left alone.
+
+A body that came as bytes is changed where an expression stands and nowhere else: every other byte,
+the digits of numbers among them, is what was sent (D-PASS-THROUGH).
 
 What it is not: the permission to read, and the values; both are handed in.
 """
@@ -16,17 +20,23 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+import orjson
+
 from engine.messages import Json, Problem
 from engine.tokens.rules import Faults, Rules
 from engine.tokens.shapes import Frame, pointer_to
 from engine.tokens.strict_json import dumps
 
-__all__ = ["DetokenizePlan", "read_expressions"]
+__all__ = ["DetokenizePlan", "read_expressions", "splice"]
 
 _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
-_INSIDE: Final = re.compile(r"\s*(?:token\s*:\s*)?([^\s:{}]+)\s*")
+_INSIDE: Final = re.compile(
+    r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"
+)
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_COLON: Final = re.compile(rb"[ \t\r\n]*:")
+_BRACES: Final = (b"{{", b"\\u007b", b"\\u007B")
 _UNKNOWN_FAULT: Final = "must name tokens that exist"
-_SYNTAX_FAULT: Final = "must hold expressions of the form {{ id }} or {{ token: id }}"
 
 
 class _Hole:
@@ -96,20 +106,29 @@ class DetokenizePlan:
     def rebuild(self, value_of: Callable[[str], Json]) -> Json:
         """Return the answer: the body with each expression replaced. A plan is rebuilt once."""
         for hole in self._holes:
-            found = _EXPRESSION.fullmatch(hole.text)
-            if len(hole.ids) == 1 and found is not None:
-                hole.mirror[hole.key] = value_of(hole.ids[0])
-            else:
-                hole.mirror[hole.key] = _replaced(hole, value_of)
+            hole.mirror[hole.key] = _replaced(hole.text, value_of)
         answer: Json = self._root[0]
         return answer
+
+
+def splice(raw: bytes, value_of: Callable[[str], Json]) -> bytes:
+    """Return a JSON text with each expression replaced, and every other byte as it was."""
+
+    def spliced(found: re.Match[bytes]) -> bytes:
+        sent = found[0]
+        if not any(brace in sent for brace in _BRACES) or _COLON.match(raw, found.end()):
+            return sent
+        text: str = orjson.loads(sent)
+        return dumps(_replaced(text, value_of)) if any(_ids(text)) else sent
+
+    return _STRING.sub(spliced, raw)
 
 
 def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
     """Return the expressions of a body.
 
-    Raises `Problem` 400 naming every string whose braces hold no expression, and every place that
-    is nested deeper than the profile's depth limit (D-DEPTH).
+    Raises `Problem` 400 naming every place that is nested deeper than the profile's depth limit
+    (D-DEPTH).
     """
     faults = Faults()
     root: list[Any] = [None]
@@ -124,7 +143,9 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
             if kind is not dict and kind is not list:
                 mirror[key] = value
                 if kind is str and "{{" in value:
-                    _read_string(_Hole(frame, key, mirror, value, []), holes, faults)
+                    ids = [token_id for token_id in _ids(value) if token_id is not None]
+                    if ids:
+                        holes.append(_Hole(frame, key, mirror, value, ids))
             elif len(stack) >= rules.tokens.depth_limit:
                 faults.add(
                     "" if faults.is_full else pointer_to(frame, key),
@@ -146,22 +167,25 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
     return DetokenizePlan(root, holes)
 
 
-def _read_string(hole: _Hole, holes: list[_Hole], faults: Faults) -> None:
-    for braces in _EXPRESSION.finditer(hole.text):
+def _ids(text: str) -> Iterator[str | None]:
+    """Yield what each pair of double braces names: a token's id, None where it is no expression."""
+    for braces in _EXPRESSION.finditer(text):
         inside = _INSIDE.fullmatch(braces[1])
-        if inside is None:
-            faults.add(faults.where(hole), _SYNTAX_FAULT)
-            return
-        hole.ids.append(inside[1].lower())
-    if hole.ids:
-        holes.append(hole)
+        yield None if inside is None else (inside[1] or inside[2]).lower()
 
 
-def _replaced(hole: _Hole, value_of: Callable[[str], Json]) -> str:
-    values = iter(hole.ids)
+def _replaced(text: str, value_of: Callable[[str], Json]) -> Json:
+    """Return a string with its expressions replaced; the value where it is one and nothing else."""
+    named = iter(list(_ids(text)))
+    if _EXPRESSION.fullmatch(text) is not None:
+        token_id = next(named)
+        return text if token_id is None else value_of(token_id)
 
-    def text_of(_: re.Match[str]) -> str:
-        value = value_of(next(values))
+    def text_of(braces: re.Match[str]) -> str:
+        token_id = next(named)
+        if token_id is None:
+            return braces[0]
+        value = value_of(token_id)
         return value if isinstance(value, str) else dumps(value).decode()
 
-    return _EXPRESSION.sub(text_of, hole.text)
+    return _EXPRESSION.sub(text_of, text)

@@ -177,3 +177,15 @@ def test_a_proxy_passes_every_method_on(hurried: Live, method: str) -> None:
     assert shown["body_bytes"] == 20
     assert shown["headers"]["x-mine"] == "passed on"
     assert not {"svc-api-key", "svc-proxy-key"} & shown["headers"].keys()
+
+
+def test_detokenize_answers_with_the_bytes_that_were_sent(live: Live) -> None:
+    # D-PASS-THROUGH
+    made = live.ask("POST", "/tokenize", json=["Ada"]).json()[0]
+    sent = b' {"n": 12345678901234567.89,"m" :1.10, "t":"{{ name }}", "a":%s} '
+    headers = {"Content-Type": "application/json"}
+    for value, shown in ((b'"x"', b'"x"'), (b'"{{ %s }}"' % made.encode(), b'"Ada"')):
+        answer = live.ask("POST", "/detokenize", content=sent % value, headers=headers)
+        assert (answer.status_code, answer.content) == (200, sent % shown)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["cache-control"] == "no-store"

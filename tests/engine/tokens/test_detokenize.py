@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Json, Problem
-from engine.tokens import Rules, read_expressions
+from engine.tokens import Rules, dumps, read_expressions, splice
 
 MakeRules = Callable[..., Rules]
 
@@ -84,11 +86,48 @@ def test_an_unknown_id_is_named_by_its_place(rules: Rules) -> None:
     assert problem.errors == {"/b~1c": ["must name tokens that exist"]}
 
 
-@pytest.mark.parametrize("text", ["{{ }}", "{{}}", "{{ a b }}", "{{ token: }}", "{{ card: x }}"])
-def test_braces_that_hold_no_expression_are_400(rules: Rules, text: str) -> None:
-    with pytest.raises(Problem) as caught:
-        read_expressions({"a": ["fine", f"x {text}"]}, rules)
-    assert list(caught.value.errors or {}) == ["/a/1"]
+@pytest.mark.parametrize(
+    "text", ["{{ }}", "{{}}", "{{ name }}", "{{ a b }}", "{{ token: }}", "{{ card: x }}", "{{{a}}}"]
+)
+def test_braces_that_hold_no_expression_pass(rules: Rules, text: str) -> None:
+    """D-PASS-THROUGH: they are somebody else's template, beside an expression too."""
+    body: Json = {"a": [text, f"x {text}"]}
+    assert replaced(body, rules) == body
+    assert replaced(f"{text} {{{{ {A} }}}} {text}", rules) == f"{text} Ada {text}"
+
+
+def test_what_names_a_token_that_cannot_be_is_unknown(rules: Rules) -> None:
+    assert read_expressions(["{{ token: name }}"], rules).token_ids == ["name"]
+
+
+SENT = (
+    b' { "n" : 12345678901234567.89 , "m":[1.10,1e2,-0.0,123456789012345678901234567890],\n'
+    b'"t":"{{ name }} \\u00e9\\/","%s" : "x", "a":%s , "b": "\\u0041 %s" } '
+)
+
+
+@pytest.mark.parametrize("form", ["{{ %s }}", "{{token:%s}}", "\\u007b\\u007b %s \\u007d\\u007D"])
+def test_every_other_byte_is_what_was_sent(rules: Rules, form: str) -> None:
+    """D-PASS-THROUGH: digits, blanks, escapes and keys."""
+    a, b = (form % value for value in (A, B))
+    raw = SENT % (b"{{ %s }}" % A.encode(), f'"{b}"'.encode(), a.encode())
+    assert read_expressions(orjson.loads(raw), rules).token_ids == [B, A]
+    whole = b'{"number":"4242424242424242","month":12}'
+    expected = SENT % (b"{{ %s }}" % A.encode(), whole, b"Ada")
+    assert splice(raw, VALUES.__getitem__) == expected.replace(b"\\u0041 Ada", b"A Ada")
+
+
+@given(PLAIN, st.integers(0, 3))
+def test_a_text_without_an_expression_is_byte_for_byte_itself(body: Json, indent: int) -> None:
+    raw = json.dumps(body, indent=indent or None).encode()
+    assert splice(raw, VALUES.__getitem__) == raw
+
+
+@given(PLAIN)
+def test_both_ways_replace_alike(rules: Rules, body: Json) -> None:
+    """A Python value and its text come to the same."""
+    sent: Json = [body, f"{{{{ {B} }}}}", {"k": f"a {{{{ {A} }}}} b", f"{{{{ {A} }}}}": body}]
+    assert orjson.loads(splice(dumps(sent), VALUES.__getitem__)) == replaced(sent, rules)
 
 
 def test_d_depth_holds_here_too(rules: Rules) -> None:

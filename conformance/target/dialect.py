@@ -39,6 +39,8 @@ _CARD: Final = ("number", "expiration_month", "expiration_year", "cvc")
 FIELDS: Final = (*_REQUEST, *_RECORD, *_CARD, "deduplicated")
 """Fields that a deployment may call otherwise; `[fields]` maps them to its own names."""
 
+_NO_CONTAINER: Final = frozenset(FIELDS) - {"containers"}
+"""Fields that name no container; any other may, whatever the profile calls it."""
 _EXPRESSIONS: Final = ("fingerprint_expression", "search_indexes")
 _EXPRESSION: Final = re.compile(r"(\{\{\s*)([\w.]+)(\s*\}\})")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
@@ -203,7 +205,7 @@ class Dialect:
             plain = key if is_asked else name
             if plain in _EXPRESSIONS:
                 value = _each(value, lambda text: _expression(text, name_of))  # noqa: PLW2901 # reason: the value told
-            elif plain in {"containers", "container"}:
+            elif plain not in _NO_CONTAINER:
                 value = _each(value, lambda text: containers.get(text, text))  # noqa: PLW2901 # reason: the value told
             elif plain in {"data", "mask", "_extras"} and isinstance(value, Mapping):
                 value = {name_of(inner) or inner: one for inner, one in value.items()}  # noqa: PLW2901 # reason: the value told

@@ -260,6 +260,17 @@ def test_containers_keep_their_names_apart() -> None:
     assert paths == ["/main/", "/main-1/", "/pci/", "/container/", "/other/"]
 
 
+def test_a_container_is_named_so_in_whatever_field_the_profile_gives_it() -> None:
+    own = Dialect(containers=["main"])
+    body = {"type": "token", "data": "/main/", "vault": "/main/", "metadata": {"a": "/main/"}}
+    told = own.asked(Ask(method="POST", path="/tokenize", body=body)).body
+    assert told == {**body, "vault": "main"}
+    record = {"id": "1", "type": "main", "vault": "main", "metadata": {"a": "main"}}
+    ask = Ask(method="POST", path="/tokenize", body=body)
+    heard = own.heard(ask, 201, json.dumps(record).encode())
+    assert json.loads(heard.body or b"") == {**record, "vault": "/main/"}
+
+
 # --- keys and proxies ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,199 @@
+"""Targets that are no deployment: one line, in bounded time, and the exit code that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import main
+from tests.conformance.servers import Handler, answering, hanging, serving
+
+TIMEOUT_S = 1
+PATIENCE_S = 10
+
+
+def _answer(
+    body: bytes, kind: str = "application/json", more: str = "", status: str = "200 OK"
+) -> Handler:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return answering(head.encode() + body)
+
+
+async def _drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def _speaks_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+    await reader.read()
+
+
+async def _never_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    piece = b"[" * 1_000_000
+    while True:
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await writer.drain()
+
+
+BOMB = gzip.compress(b"[" * 30_000_000)
+BAD: dict[str, tuple[Handler, str]] = {
+    "hanging": (hanging, "no answer within 1 s"),
+    "dripping": (_drips, "no answer within 1 s"),
+    "endless": (_never_ends, ""),
+    "html": (_answer(b"<html>Welcome</html>", "text/html"), "text/html"),
+    "gzip": (_answer(BOMB, more="Content-Encoding: gzip\r\n"), ""),
+    "deep": (_answer(b"[" * 200_000), ""),
+    "key": (_answer(b"{}", status="401 Unauthorized"), "401"),
+    "address": (_answer(b"{}", status="404 Not Found"), "404"),
+    "no HTTP": (answering(b"220 smtp.example ESMTP\r\n\r\n"), "no HTTP"),
+}
+
+
+def _run(
+    folder: Path, url: str, capsys: pytest.CaptureFixture[str], more: str = ""
+) -> tuple[int, str]:
+    file = folder / "target.toml"
+    file.write_text(
+        f'base_url = "{url}"\ntimeout = "{TIMEOUT_S}s"\n{more}\n'
+        '[[keys]]\nrole = "private_prod"\nvalue = "canary-of-a-key"\n',
+        "utf-8",
+    )
+    began = time.monotonic()
+    code = main(["run", str(file), "--out", str(folder / "out"), "--no-limits"])
+    assert time.monotonic() - began < TIMEOUT_S + PATIENCE_S
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("conformance: ")
+    assert "canary" not in printed.err
+    return code, printed.err
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_deployment_is_one_line_and_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    handler, says = BAD[name]
+    with serving(handler) as port:
+        code, line = _run(tmp_path, f"http://127.0.0.1:{port}", capsys)
+    assert code == 3
+    assert says in line
+
+
+def test_a_dead_target_and_one_without_tls_end_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(hanging) as port:
+        pass
+    code, line = _run(tmp_path, f"http://127.0.0.1:{port}", capsys)
+    assert (code, "connection refused" in line) == (3, True)
+    with serving(_speaks_plainly) as port:
+        code, line = _run(tmp_path, f"https://127.0.0.1:{port}", capsys)
+    assert (code, "TLS" in line) == (3, True)
+
+
+def test_a_bad_file_is_one_line_and_nothing_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[bytes] = []
+    with serving(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", seen)) as port:
+        more = "budget = { requests = 0 }"
+        code, line = _run(tmp_path, f"http://127.0.0.1:{port}", capsys, more)
+        assert code == 2
+        assert "target.toml:3:23: budget.requests = 0 must be at least 1" in line
+        for words, says in (
+            (["--format", "jnuit"], "--format = 'jnuit' must be some of"),
+            (["--only-new"], "--only-new needs a --baseline RUN"),
+            (["--baseline", str(tmp_path / "none")], "give the folder of a run"),
+            (["--select", "TOK-NONE"], "TOK-NONE"),
+        ):
+            (tmp_path / "target.toml").write_text(f'base_url = "http://127.0.0.1:{port}"\n')
+            assert main(["run", str(tmp_path / "target.toml"), *words]) == 2
+            assert says in capsys.readouterr().err
+    assert seen == []
+
+
+# --- targets to begin with ----------------------------------------------------------------------
+
+
+def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign service: 201, an own container field, nothing but /tokenize, a bearer token."""
+    asked: list[bytes] = []
+
+    async def foreign(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = [
+                int(line.partition(b":")[2])
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            ]
+            body = await reader.readexactly(size[0]) if size else b""
+            asked.append(head)
+            record = {"id": "1", "vault": "cards" if b"card" in body else "main"}
+            if not head.startswith(b"POST /tokenize "):
+                status, answer = "404 Not Found", b"{}"
+            elif b"canary-of-a-key" not in head:
+                status, answer = "401 Unauthorized", b'{"say": "Authorization: Bearer missing"}'
+            else:
+                status, answer = "201 Created", json.dumps(record).encode()
+            length = f"Content-Length: {len(answer)}"
+            writer.write(f"HTTP/1.1 {status}\r\n{length}\r\n\r\n".encode() + answer)
+
+    monkeypatch.setenv("KEY_PRIVATE_PROD_1", "canary-of-a-key")
+    file = tmp_path / "target.toml"
+    with serving(foreign) as port:
+        assert main(["init", str(file), "--url", f"http://127.0.0.1:{port}/"]) == 0
+    text = file.read_text("utf-8")
+    assert "canary" not in text + capsys.readouterr().out
+    for line in (
+        f'base_url = "http://127.0.0.1:{port}"',
+        'key_header = "Authorization"  # the answer without a key names it',
+        'default_containers = { token = "main", card = "cards" }  # as its records say',
+        'containers = "vault"  # as its records say',
+        "# [requests.search]  # POST /tokens/search: 404",
+    ):
+        assert line in text
+    assert len(asked) < 40
+    assert main(["check", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "private_reader; add [[keys]] role" in told
+    assert "nothing was sent" in told
+    assert main(["init", str(tmp_path / "other.toml"), "--url", "http://127.0.0.1:9"]) == 3
+    assert main(["init", str(tmp_path / "other.toml"), "--url", "vault.example"]) == 2
+    assert not (tmp_path / "other.toml").exists()
+
+
+def test_check_sends_nothing_and_says_how_to_be_told_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "target.toml"
+    file.write_text(
+        'base_url = "http://127.0.0.1:9"\nsources = ["127.0.0.2", "127.0.0.3"]\n'
+        'keys = [{ role = "private_prod", value = "canary-of-a-key" }]\n'
+        '[requests.search]\nmethod = "POST"\npath = "/find"\nlimit = "20/10s"\n',
+        "utf-8",
+    )
+    assert main(["check", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("http://127.0.0.1:9: ")
+    assert any(line.startswith("judged: TOK-OBJECT") for line in lines)
+    assert any("search has a limit of its own here, 20/10s" in line for line in lines)
+    assert any(line.startswith("warning: the probe of LIM-IP") for line in lines)
+    assert any(line.startswith("- management: ") for line in lines)

@@ -241,7 +241,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         target=target,
         profile=session.profile,
         known=frozenset(session.known),
-        notes=(*notes, *unrun_notes(head.get("unrun", ()))),
+        notes=(*target.notes, *notes, *unrun_notes(head.get("unrun", ()))),
         seed=head["seed"],
         preflight=head["preflight"],
         aborted=head["aborted"],

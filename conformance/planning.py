@@ -27,6 +27,8 @@ __all__ = ["Dealt", "Plan", "make_plan"]
 _SECOND_NS: Final = 1_000_000_000
 _SLACK_REQUESTS: Final = 30
 """What a check may need beyond the usual, besides as much again."""
+_MOST_SHARES: Final = 4.0
+"""A check that needs five times the usual goes round in circles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Plan:
         expected = self._expected()
         slack = {name: number + _SLACK_REQUESTS for name, number in expected.items()}
         left = max(0, budget - sum(expected.values()))
-        shares = min(1.0, left / sum(slack.values()))
+        shares = min(_MOST_SHARES, left / sum(slack.values()))
         self.allowances = {
             name: number + int(slack[name] * shares) for name, number in expected.items()
         }

@@ -373,7 +373,7 @@ class Run:
             target=self.target,
             profile=session.profile,
             known=frozenset(session.known),
-            notes=(*self.notes, *unrun_notes(self._unrun())),
+            notes=(*self.target.notes, *self.notes, *unrun_notes(self._unrun())),
             preflight=self.preflight.plain(),
             seed=self.seed,
             started_at=started_at.isoformat(timespec="seconds"),

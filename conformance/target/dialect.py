@@ -98,6 +98,11 @@ class Dialect:
         self._errors = errors
         self.speaks_otherwise = bool(self._there or self._paths)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The containers by their own names."""
+        return tuple(self._names)
+
     def path_of(self, container: str) -> str:
         """Return the path that stands for a container's own name in a run.
 

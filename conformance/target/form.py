@@ -143,7 +143,7 @@ class TargetTenant:
 class Budget:
     """The most that a run may cost."""
 
-    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 30_000
+    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 40_000
     minutes: Annotated[int, Integer(minimum=1), "minutes in all"] = 5
 
 
@@ -343,6 +343,22 @@ class Target:
             containers=(*self.container_names, *defaults.values(), *keys),
             errors=self.errors,
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of a report must know of the words that it is written in."""
+        fields = [f"`{name}` as `{own}`" for name, own in (self.fields or {}).items()]
+        paths = [
+            f"`{name}` as `{self.dialect.path_of(name)}`"
+            for name in self.dialect.names
+            if self.dialect.path_of(name) != name
+        ]
+        found = []
+        if fields:
+            found.append(f"the deployment writes {', '.join(fields)}; reports use the first name")
+        if paths:
+            found.append(f"reports write the container {', '.join(paths)}")
+        return tuple(found)
 
     @cached_property
     def containers(self) -> tuple[str, ...]:

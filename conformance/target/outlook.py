@@ -120,7 +120,6 @@ def _missing_roles(target: Target) -> Iterator[str]:
 
 
 def _renamed(target: Target) -> Iterator[str]:
-    names = [f"{name} as {own}" for name, own in (target.fields or {}).items()]
-    if names:
+    if target.notes:
         yield ""
-        yield f"read and written under names of its own: {', '.join(names)}"
+        yield from target.notes

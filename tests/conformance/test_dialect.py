@@ -183,6 +183,8 @@ def test_a_deployment_with_words_of_its_own_passes_what_it_is_asked() -> None:
     assert odd == {}
     assert not [body for body in transport.seen if isinstance(body, dict) and "containers" in body]
     assert report.readings()["tokens.container_default_card"] == "/cards/"
+    assert "the deployment writes `containers` as `vault`, " in report.notes[0]
+    assert "`cards` as `/cards/`" in report.notes[1]
 
 
 def test_a_fault_behind_other_words_is_still_found() -> None:

@@ -205,8 +205,36 @@ def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) ->
     )
 
 
+def print_groups(result: Result, screen: Console) -> None:
+    """Print the table of client groups: how much of each is refused, by what, and what passes."""
+    from rich.table import Table
+
+    from simulator.report import binding_text, pace_text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("clients", no_wrap=True)
+    for name in ("count", "affected", "offered", "refused", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound by")
+    table.add_column("would pass", no_wrap=True)
+    for group in result.summary["groups"]:
+        share = group["refused"] / group["offered"] if group["offered"] else 0.0
+        table.add_row(
+            group["name"],
+            f"{group['clients']:,}",
+            f"{group['clients_refused']:,}",
+            f"{group['offered']:,}",
+            f"{group['refused']:,}",
+            f"{share:.1%}",
+            binding_text(group) or "–",
+            pace_text(group["binds"]) or "–",
+        )
+    screen.print(table, markup=False)
+
+
 def print_tail(result: Result, screen: Console, *, checked: bool) -> None:
-    """Print totals, checks and thresholds."""
+    """Print groups of clients, totals, checks and thresholds."""
+    print_groups(result, screen)
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

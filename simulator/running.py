@@ -6,6 +6,7 @@ What it is not: how a scenario is played (`simulator.backends`).
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -347,9 +348,20 @@ def _replications(
             for each in runs
         ],
         "intervals": {name: _interval_plain(each) for name, each in spread.items()},
+        "spread": {name: _spread(name, runs) for name in spread},
         "thresholds": _judged_by_intervals(scenario, runs, spread),
         **({} if reached is None else {"precision": asdict(reached)}),
     }
+
+
+def _spread(name: str, runs: Sequence[Replication]) -> dict[str, float | None]:
+    """Return how far single runs lie apart; a metric that a run lacks counts as 0."""
+    values = [run.line.get(name, 0.0) for run in runs]
+    values = [value for value in values if math.isfinite(value)]
+    if not values:
+        return dict.fromkeys(("least", "most", "deviation"))
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"least": min(values), "most": max(values), "deviation": deviation}
 
 
 def _interval_plain(interval: Interval) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from simulator.report import ADMITTED, REFUSED
 from simulator.results import Result
 
 __all__ = ["picture"]
@@ -15,8 +16,6 @@ _WIDTH: Final = 640
 _HEIGHT: Final = 180
 _LEFT: Final = 52
 _BOTTOM: Final = 22
-_ADMITTED: Final = "#4c78a8"
-_REFUSED: Final = "#e45756"
 
 
 def picture(result: Result, title: str) -> str:
@@ -46,7 +45,7 @@ def _svg(admitted: Any, refused: Any, end_s: float, words: str) -> str:  # noqa:
     bars = []
     for place, (low, top) in enumerate(zip(admitted.tolist(), refused.tolist(), strict=True)):
         x, foot = _LEFT + place * width, float(_HEIGHT - _BOTTOM)
-        for count, colour in ((low, _ADMITTED), (top, _REFUSED)):
+        for count, colour in ((low, ADMITTED), (top, REFUSED)):
             size = high * count / highest
             foot -= size
             if count:

@@ -7,7 +7,9 @@ notebook are in `simulator.report.plots`, which is not loaded here.
 """
 
 from simulator.report._findings import Findings, Party, Refusals, gather, together_ns
+from simulator.report._lines import binding_text, pace_text
 from simulator.report._page import REPORT_FILE, write_report
+from simulator.report._palette import ADMITTED, CLAUSES, REFUSED
 from simulator.report._words import (
     Axis,
     count_text,
@@ -18,14 +20,19 @@ from simulator.report._words import (
 )
 
 __all__ = [
+    "ADMITTED",
+    "CLAUSES",
+    "REFUSED",
     "REPORT_FILE",
     "Axis",
     "Findings",
     "Party",
     "Refusals",
+    "binding_text",
     "count_text",
     "counted_text",
     "gather",
+    "pace_text",
     "plain_text",
     "share_text",
     "span_text",

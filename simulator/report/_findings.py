@@ -42,14 +42,18 @@ __all__ = [
 
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "timeline": ("t_ns", "outcome", "rule"),
+    "attempts": ("t_ns", "attempt", "outcome", "status"),
     "parties": ("t_ns", "key", "ip", "outcome", "rule", "wait_ns"),
-    "clients": ("client", "outcome"),
     "waits": ("outcome", "wait_ns"),
     "latencies": ("outcome", "latency_ns"),
 }
 """Part of what is found → the columns that tell it; with a warm-up each needs `t_ns` too."""
 
-_COLUMNS: Final = ("t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns", "latency_ns")
+_COLUMNS: Final = (
+    *("t_ns", "attempt", "key", "ip", "outcome", "rule"),
+    *("wait_ns", "latency_ns", "status"),
+)
+_BAD_STATUS: Final = 400
 _INTERVALS_LIMIT: Final = 200_000
 _DECADES: Final = 12
 _STEPS: Final = 4
@@ -89,11 +93,11 @@ class Findings:
     """What was found.
 
     end_ns: end of the time axis. bin_ns: width of a bin. offered: attempts a bin. refused:
-    attempts a bin by clause. waits: for refused attempts, how many had a wait in each step of the
-    histogram; latencies: likewise for what was let in. start_ns: end of the warm-up.
-    by_client: attempts of each client number, offered and refused. parts: those of `PARTS` that the
-    rows tell; the others are empty. carried: who was refused in the warm-up alone, and is shut out
-    beyond it.
+    attempts a bin by clause. firsts, good: a bin, those that are a request's first attempt, and
+    those that were let in and not answered with an error. waits: for refused attempts, how many had
+    a wait in each step of the histogram; latencies: likewise for what was let in. start_ns: end of
+    the warm-up. parts: those of `PARTS` that the rows tell; the others are empty. carried: who was
+    refused in the warm-up alone, and is shut out beyond it.
     """
 
     end_ns: int
@@ -102,11 +106,12 @@ class Findings:
     start_ns: int = 0
     parts: frozenset[str] = frozenset(PARTS)
     refused: dict[str, Numbers] = field(default_factory=dict)
+    firsts: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    good: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     parties: dict[Party, Refusals] = field(default_factory=dict)
     carried: dict[Party, Refusals] = field(default_factory=dict)
     offered_of_key: dict[str | None, int] = field(default_factory=dict)
     offered_of_ip: dict[str | None, int] = field(default_factory=dict)
-    by_client: Numbers = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     waits: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     latencies: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     _kept: int = 0
@@ -124,9 +129,8 @@ class Findings:
     def take(self, batch: pa.RecordBatch) -> None:
         """Take in the next rows, in decision order."""
         rows = BatchRows(batch, None, {})
-        if "timeline" in self.parts:
-            self._take_bins(rows)
-        if not self.parts.difference({"timeline"}):
+        self._take_times(rows)
+        if not self.parts.difference({"timeline", "attempts"}):
             return
         if self.start_ns:
             self._carry(rows)
@@ -134,8 +138,6 @@ class Findings:
         if not len(rows):
             return
         turned = _turned(rows)
-        if "clients" in self.parts:
-            self._take_clients(rows.ints("client"), turned)
         if "latencies" in self.parts:
             self.latencies += _steps(rows.ints("latency_ns")[~turned])
         refused = rows.take(np.flatnonzero(turned))
@@ -154,6 +156,13 @@ class Findings:
                 if count:
                     counts[value] = counts.get(value, 0) + count
 
+    def _take_times(self, rows: BatchRows) -> None:
+        """Take in what is told over time, the warm-up included."""
+        if "timeline" in self.parts:
+            self._take_bins(rows)
+        if "attempts" in self.parts:
+            self._take_attempts(rows)
+
     def _take_bins(self, rows: BatchRows) -> None:
         size = len(self.offered)
         place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
@@ -164,14 +173,14 @@ class Findings:
             bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
             bins += _binned(place[turned[codes == code]], size)
 
-    def _take_clients(self, client: Numbers, turned: npt.NDArray[np.bool_]) -> None:
-        size = max(len(self.by_client), int(client.max()) + 1)
-        if size > len(self.by_client):
-            grown = np.zeros((2 * size, 2), dtype=np.int64)
-            grown[: len(self.by_client)] = self.by_client
-            self.by_client = grown
-        self.by_client[:, 0] += _binned(client, len(self.by_client))
-        self.by_client[:, 1] += _binned(client[turned], len(self.by_client))
+    def _take_attempts(self, rows: BatchRows) -> None:
+        size = len(self.offered)
+        if not len(self.firsts):
+            self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
+        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
+        self.firsts += _binned(place[rows.ints("attempt") == 1], size)
+        good = ~_turned(rows) & (rows.ints("status") < _BAD_STATUS)  # null, −1, is good
+        self.good += _binned(place[good], size)
 
     def _carry(self, rows: BatchRows) -> None:
         """Take in who was told in the warm-up to wait beyond its end."""

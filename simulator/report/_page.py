@@ -15,15 +15,19 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from simulator.report import _slim
 from simulator.report._charts import gantt, histogram_chart, timeline
 from simulator.report._findings import PARTS, Findings, gather, histogram, quantile_ns
+from simulator.report._lines import group_lines, threshold_lines
 from simulator.report._tables import (
+    address_rows,
     answer,
     bin_rows,
     check_lines,
     clause_rows,
     group_rows,
     shut_out,
+    spread_rows,
     tiles,
     top_rows,
     versus,
@@ -41,8 +45,8 @@ _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
 _BATCH_ROWS: Final = 1 << 17
 _UNTOLD: Final = {
     "timeline": "the timeline",
+    "attempts": "retries and goodput",
     "parties": "who was shut out",
-    "clients": "the groups of clients",
     "waits": "waits",
     "latencies": "latencies",
 }
@@ -112,11 +116,16 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
             "delayed": any(line["delayed"] for line in summary["clauses"]),
             "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
         },
-        groups=group_rows(summary, findings),
+        groups=group_rows(summary),
+        group_lines=group_lines(summary),
+        threshold_lines=threshold_lines(summary),
         statuses=summary["totals"].get("statuses", {}),
-        thresholds=summary.get("thresholds", []),
         question=summary.get("question"),
         recorded=summary.get("answer"),
+        attempts=_time_pictures(summary, findings, axis),
+        headroom=_headroom(summary, axis, colours),
+        addresses=_addresses(findings),
+        runs=_runs(summary),
         keys=top_rows(findings, "key"),
         ips=top_rows(findings, "ip"),
         spreads=_spreads(findings),
@@ -129,8 +138,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
 
 
 def _untold(summary: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Return what the page leaves out since the log does not keep it; a replay has no groups."""
-    has = PARTS if summary.get("groups") else PARTS.keys() - {"clients"}
+    """Return what the page leaves out since the log does not keep it; a replay has no retries."""
+    has = PARTS if summary.get("groups") else PARTS.keys() - {"attempts"}
     return [_UNTOLD[part] for part in PARTS if part in has and part not in findings.parts]
 
 
@@ -144,6 +153,47 @@ def _colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
     order += sorted(clause for clause in findings.refused if clause not in order)
     bound = [clause for clause in order if clause in findings.refused]
     return {clause: f"c{place % _COLOURS}" for place, clause in enumerate(bound)}
+
+
+def _time_pictures(
+    summary: Mapping[str, Any], findings: Findings, axis: Axis
+) -> dict[str, Any] | None:
+    """Return first attempts against retries, and goodput; a log has no retries to tell."""
+    if "replay" in summary or "attempts" not in findings.parts or not findings.rows:
+        return None
+    return {
+        "attempts": _slim.attempts(findings, axis).markup(),
+        "goodput": _slim.goodput(findings, axis).markup(),
+        "rows": _slim.time_rows(findings, axis),
+    }
+
+
+def _headroom(
+    summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return how full counters were."""
+    drawn = _slim.headroom(summary, axis, colours)
+    if drawn is None:
+        return None
+    return {"chart": drawn.markup(), **summary["headroom"]}
+
+
+def _addresses(findings: Findings) -> dict[str, Any] | None:
+    """Return the refused share by address, where more than one asked."""
+    found = address_rows(findings)
+    drawn = _slim.addresses(findings)
+    if drawn is None or found["total"] <= 1:
+        return None
+    return {"chart": drawn.markup(), **found}
+
+
+def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what replications say."""
+    rows = spread_rows(summary)
+    drawn = _slim.spread([row for row in rows if row["drawn"]])
+    if not rows or drawn is None:
+        return None
+    return {"chart": drawn.markup(), "rows": rows, "count": len(summary["replications"]["runs"])}
 
 
 def _spreads(findings: Findings) -> list[dict[str, Any]]:

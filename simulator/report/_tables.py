@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from simulator.report._findings import Findings, Party, Refusals, together_ns
+from simulator.report._lines import binding_text, pace_text, value_text
 from simulator.report._words import (
     Axis,
     count_text,
@@ -16,12 +17,14 @@ from simulator.report._words import (
 )
 
 __all__ = [
+    "address_rows",
     "answer",
     "bin_rows",
     "check_lines",
     "clause_rows",
     "group_rows",
     "shut_out",
+    "spread_rows",
     "tiles",
     "top_rows",
     "versus",
@@ -29,7 +32,8 @@ __all__ = [
 
 _TOP: Final = 12
 _TABLE_BINS: Final = 48
-_GROUPS_TOLD: Final = 4
+_SPREAD: Final = ("offered", "refused_share", "goodput_per_s", "latency_p99")
+"""Metrics of replications that are drawn, beside those of groups and thresholds."""
 
 
 def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
@@ -43,7 +47,7 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     if not refused:
         return f"None of {things} {would} refused."
     counted = f"{count_text(refused)} of {things} ({share_text(refused, offered)}) {would} refused"
-    of_others = (*_of_groups(group_rows(summary, findings)), *_of_requests(summary))
+    of_others = _of_requests(summary)
     if not findings.parties:
         return " ".join((f"{counted}.", *of_others))
     by_clause: dict[str, int] = {}
@@ -60,15 +64,6 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
         f" {axis.instant(last_ns)}, of {count_text(ips)} {one}."
     )
     return " ".join((refusals, *of_others))
-
-
-def _of_groups(groups: list[dict[str, Any]]) -> list[str]:
-    """Say how the groups differ, where there are some."""
-    met = [group for group in groups if group["offered"]]
-    if not 2 <= len(met) <= _GROUPS_TOLD:
-        return []
-    shares = (f"{plain_text(g['name'])} {share_text(g['refused'], g['offered'])}" for g in met)
-    return [f"Refused by group: {', '.join(shares)}."]
 
 
 def _of_requests(summary: Mapping[str, Any]) -> list[str]:
@@ -107,8 +102,12 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
         )
     if "parties" not in findings.parts:
         return found
+    found.append(_tile("Shut out", span_text(shut_ns), "somebody was" if shut_ns else "nobody was"))
+    groups = [group for group in summary.get("groups", []) if "binds" in group]
+    if groups:
+        hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
+        found.append(_tile("Clients affected", count_text(hit), f"of {count_text(met)}"))
     found += [
-        _tile("Shut out", span_text(shut_ns), "somebody was" if shut_ns else "nobody was"),
         _tile(
             "Addresses refused",
             count_text(len(ips)),
@@ -170,18 +169,59 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
     return {"rows": ordered[:_TOP], "total": len(ordered)}
 
 
-def group_rows(summary: Mapping[str, Any], findings: Findings) -> list[dict[str, Any]]:
-    """Return what each group of clients met; none in a replay, whose clients have no groups."""
-    if "clients" not in findings.parts:
+def address_rows(findings: Findings) -> dict[str, Any]:
+    """Return the refused share of the addresses refused most, and how many were never refused."""
+    refused: dict[str, int] = {}
+    for who, found in findings.parties.items():
+        refused[who.ip] = refused.get(who.ip, 0) + found.refused
+    ordered = sorted(refused, key=lambda ip: (-refused[ip], ip))
+    rows = [
+        {"name": plain_text(ip), "offered": findings.offered_of_ip[ip], "refused": refused[ip]}
+        for ip in ordered[:_TOP]
+    ]
+    total = len(findings.offered_of_ip)
+    return {"rows": rows, "refused": len(refused), "total": total, "never": total - len(refused)}
+
+
+def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the metrics of replications: mean, interval, and how far single runs lie apart."""
+    found = summary.get("replications")
+    if found is None:
         return []
+    judged = {line["subject"] for line in found["thresholds"]}
     rows = []
-    for group in summary.get("groups", []):
-        first, count = group["first_client"], group["clients"]
-        offered, refused = findings.by_client[first : first + count].sum(axis=0).tolist()
+    for name, each in found["intervals"].items():
+        values = [run["line"].get(name, 0.0) for run in found["runs"]]
+        values = [value for value in values if value is not None]
+        apart = found["spread"][name]
+        if not values or (apart["least"] == apart["most"] == 0 and name not in judged):
+            continue
+        is_told = name in judged or name in _SPREAD or name.startswith("refused_share{")
         rows.append(
-            {"name": group["name"], "clients": count, "offered": offered, "refused": refused}
+            {
+                "name": name,
+                "mean": value_text(name, each["mean"]),
+                "low": value_text(name, each["low"]),
+                "high": value_text(name, each["high"]),
+                **{each: value_text(name, apart[each]) for each in ("least", "most", "deviation")},
+                "method": each["method"],
+                "values": values,
+                "mean_value": each["mean"],
+                "low_value": each["low"],
+                "high_value": each["high"],
+                "drawn": is_told,
+            }
         )
     return rows
+
+
+def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each group of clients met; none in a replay, whose clients have no groups."""
+    return [
+        {**group, "binding": binding_text(group), "pace": pace_text(group["binds"])}
+        for group in summary.get("groups", [])
+        if "binds" in group
+    ]
 
 
 def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from simulator.arguments import takes, whole
 from simulator.report._findings import PARTS, Findings, gather, histogram
+from simulator.report._palette import ADMITTED, CLAUSES
 from simulator.results.choosing import refuse_missing
 
 __all__ = ["Plots", "PlottedResult"]
@@ -143,7 +144,7 @@ class Plots:
                     "outcome:N",
                     title=None,
                     scale=alt.Scale(
-                        domain=["refused by it", "others"], range=["#d5473a", "#b9c5d8"]
+                        domain=["refused by it", "others"], range=[CLAUSES[0], ADMITTED]
                     ),
                 ),
                 tooltip=["clause:N", "outcome:N", "requests:Q"],
@@ -208,11 +209,10 @@ class Plots:
 
     @staticmethod
     def _colour(name: str, order: list[str]) -> alt.Color:
-        palette = ["#d5473a", "#2f5fd0", "#c98a00", "#178a74", "#8a4fc7", "#c43d86", "#5a7d1c"]
         named = [item for item in order if item != _ADMITTED]
-        colours = [palette[place % len(palette)] for place in range(len(named))]
+        colours = [CLAUSES[place % len(CLAUSES)] for place in range(len(named))]
         if _ADMITTED in order:
-            colours = ["#b9c5d8", *colours]
+            colours = [ADMITTED, *colours]
         return alt.Color(f"{name}:N", title=None, scale=alt.Scale(domain=order, range=colours))
 
 

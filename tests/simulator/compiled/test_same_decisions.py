@@ -47,15 +47,15 @@ def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=1500)
-def test_thousands_of_drawn_scenarios(text: str) -> None:
+@settings(max_examples=700)
+def test_many_drawn_scenarios(text: str) -> None:
     check_same(loads(text))
 
 
 @pytest.mark.slow
 @given(outside_scenarios())
-@settings(max_examples=1000)
-def test_a_thousand_drawn_scenarios_with_an_outside(text: str) -> None:
+@settings(max_examples=400)
+def test_many_drawn_scenarios_with_an_outside(text: str) -> None:
     check_same(loads(text))
 
 

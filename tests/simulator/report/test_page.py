@@ -13,10 +13,13 @@ import pytest
 
 import simulator
 from engine.limits import LimitTable
+from simulator.exploring._picture import picture
 from simulator.replaying import replay
-from simulator.report import gather, write_report
+from simulator.report import ADMITTED, CLAUSES, REFUSED, gather, write_report
+from simulator.report._tables import spread_rows
 from simulator.scenario import load, loads
 from tests.chromium import chromium, needs_chromium
+from tests.simulator.results.test_groups import WORKERS
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
@@ -113,7 +116,7 @@ def test_hostile_texts_of_a_log_stay_texts(tmp_path: Path) -> None:
 def test_every_chart_is_named_has_a_table_beside_it_and_few_marks(tmp_path: Path) -> None:
     page = page_of(tmp_path, busy())
     found = list(drawings(page))
-    assert len(found) == 3
+    assert len(found) == 4
     for drawing in found:
         assert drawing.get("role") == "img"
         assert drawing.get("aria-label")
@@ -172,7 +175,7 @@ def test_a_browser_opens_it_without_an_error_or_a_request(tmp_path: Path, scheme
         tab.on("request", lambda request: requests.append(request.url))
         tab.goto(address)
         assert tab.locator("h1").inner_text() == "frame"
-        assert tab.locator("svg").count() == 3
+        assert tab.locator("svg").count() == 4
         tab.locator("summary").first.click()
         assert tab.locator("details table").first.is_visible()
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -197,11 +200,78 @@ def test_a_scenario_shows_its_question_the_runs_answer_and_the_files_own(tmp_pat
     totals = simulator.Result.load(tmp_path / "out").summary["totals"]
     said = run[0].replace("\u202f", "")
     assert f"{totals['refused']} of {totals['offered']} attempts" in said
-    assert "Refused by group: browsers" in said
     ended = totals["requests"] - totals["requests_pending"]
     assert f"Of {ended} requests that ended, retries included, " in said
     assert f"; {totals['requests_pending']} had not ended at the end of the run." in said
     assert recorded[0].endswith(scenario.answer)
+
+
+def test_each_group_and_threshold_has_a_line_in_the_headline(tmp_path: Path) -> None:
+    text = (
+        WORKERS.format(rate="97/10s")
+        + """
+        [[thresholds]]
+        that = "refused_share{client='workers'} <= 0.01"
+        [[thresholds]]
+        that = "latency_p99 < 1s"
+    """
+    )
+    simulator.run(loads(text), fidelity="limits", out=tmp_path / "out")
+    page = html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
+    page = page.replace("\u202f", " ")
+    assert "<b>workers</b>: 31.3 % by LIM-CREATE at one address; 6.6/s each would pass" in page
+    assert "<b>readers</b>: nothing is refused" in page
+    assert '<li class="bad"><b>does not hold</b>' in page
+    assert '<li class="good"><b>holds</b> <span class="mono">latency_p99 < 1s</span>' in page
+    tiles = re.findall(r"<dt>(.*?)</dt>.*?value\">(.*?)</div>.*?small\">(.*?)</div>", page)
+    told = {name: (value, note) for name, value, note in tiles}
+    assert told["Clients affected"] == ("3", "of 23")
+    assert told["Addresses refused"] == ("1", "of 21")
+
+
+def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path) -> None:
+    simulator.run("everyday", fidelity="limits", out=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    Page(page)
+    labels = [str(drawing.get("aria-label")).replace("\u202f", " ") for drawing in drawings(page)]
+    for said in (
+        "first attempts, ",
+        "attempts were let in and not answered with an error",
+        "How full the fullest counter of each rule was: LIM-CREATE 22 %, LIM-PUBLIC 100 %",
+        "Refused share by address: 198.51.100.1 64.2 %, 198.51.100.2 35.8 %",
+    ):
+        assert any(said in label for label in labels), said
+    # Of all drawings but one, attempts and goodput, which share a table.
+    assert page.count("as a table") == len(labels) - 1
+    rows = simulator.Result.load(tmp_path / "out").requests
+    firsts = f"{(rows['attempt'] == 1).sum():,}".replace(",", " ")
+    assert any(label.startswith(f"Attempts over time: {firsts} first") for label in labels)
+
+
+def test_replications_show_intervals_spread_and_judgements(tmp_path: Path) -> None:
+    result = simulator.run("shared-office", fidelity="limits", replications=4, out=tmp_path / "out")
+    page = html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
+    assert "Over 4 runs</h2>" in page
+    assert '<li class="open"><b>not decided</b>' in page
+    found = result.summary["replications"]
+    values = [run["line"]["refused_share"] for run in found["runs"]]
+    spread = found["spread"]["refused_share"]
+    assert (spread["least"], spread["most"]) == (min(values), max(values))
+    assert spread["deviation"] == pytest.approx(pd.Series(values).std())
+    (drawing,) = (d for d in drawings(page) if "intervals of the mean" in str(d.get("aria-label")))
+    dots = [path for path in drawing.iter() if path.get("class") == "dots"]
+    assert all(path.get("d", "").count("M") == 4 for path in dots)
+    means = {line["name"]: line["mean"] for line in spread_rows(result.summary)}
+    assert f">refused_share</th><td>{means['refused_share']}</td>" in page
+
+
+def test_the_page_the_charts_and_the_explorer_have_the_same_colours(tmp_path: Path) -> None:
+    style = page_of(tmp_path, busy(20)).split("<style>")[1].split("@media")[0]
+    found = dict(re.findall(r"--(c[0-9]|calm|turned): (#[0-9a-f]{6})", style))
+    assert tuple(found[f"c{place}"] for place in range(10)) == CLAUSES
+    assert (found["calm"], found["turned"]) == (ADMITTED, REFUSED)
+    drawn = picture(simulator.run("retry-storm", fidelity="limits"), "x")
+    assert set(re.findall(r'fill="(#[0-9a-f]{6})"', drawn)) == {ADMITTED, REFUSED}
 
 
 def test_a_scenario_without_a_written_answer_shows_none(tmp_path: Path) -> None:

@@ -184,10 +184,10 @@ def test_the_report_leaves_out_what_the_log_does_not_tell_and_says_so(
     folders: tuple[Path, Path],
 ) -> None:
     whole, fewer = ((folder / "report.html").read_text() for folder in folders)
-    note = "It keeps t_ns, key, outcome, rule, wait_ns, which does not tell who was shut out, the"
+    note = "It keeps t_ns, key, outcome, rule, wait_ns, which does not tell retries and goodput,"
     assert note in fewer
     assert note not in whole
-    for there, lacks in (('id="when"', 'id="blocks"'), ('id="clauses"', 'id="groups"')):
+    for there, lacks in (('id="when"', 'id="blocks"'), ('id="groups"', 'id="attempts"')):
         assert there in whole
         assert there in fewer
         assert lacks in whole
@@ -212,7 +212,7 @@ def test_a_warm_up_needs_the_time(tmp_path: Path) -> None:
     run(SCENARIO, fidelity="limits", out=tmp_path / "one", columns="outcome,client", warm_up="1s")
     with pytest.raises(InputError, match="metrics must have the column t_ns; the log keeps"):
         Result.load(tmp_path / "one").metrics()
-    assert 'id="groups"' not in (tmp_path / "one" / "report.html").read_text()
+    assert 'id="when"' not in (tmp_path / "one" / "report.html").read_text()
 
 
 def test_a_result_saves_no_column_that_it_lacks(folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterable, Mapping
@@ -57,6 +58,12 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--write-target", metavar="FILE", type=Path, help="write the demo's conformance target"
     )
     parser.add_argument("--store", metavar="PATH", help="keep everything in this file")
+    parser.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="HOST:PORT",
+        help="answer /metrics here and nowhere else, such as 127.0.0.1:9464",
+    )
     parser.add_argument("--limits", metavar="FILE", help="a limit table instead of the default one")
     parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="1: see DESIGN")
@@ -146,6 +153,8 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     destination = SlowDestination()
     if args.demo:
         await destination.start()
+    address = args.metrics or config.metrics_address
+    metrics = None if address is None else _bind_metrics(address)
     engine, secret = _engine(args, config, destination.url)
     url = _url(bound)
     if document is not None:
@@ -162,8 +171,10 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     gc.freeze()  # what is there by now stays: no collection needs to look at it again
     gc.set_threshold(20_000, 20, 50)
 
+    where = [] if metrics is None else [{"role": "metrics", "url": f"{_url(metrics)}/metrics"}]
+
     async def started() -> None:
-        _print([{"url": url}, *lines, {"role": "end"}])
+        _print([{"url": url}, *lines, *where, {"role": "end"}])
 
     try:
         return await serve_engine(
@@ -171,9 +182,13 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
             bound,
             trusted=trusted,
             origins=make_origins(config.cors_origins),
+            demo_keys=lines if args.demo else (),
+            metrics=metrics,
             on_start=started,
         )
     finally:
+        if metrics is not None:
+            metrics.close()
         await destination.stop()
 
 
@@ -327,6 +342,13 @@ def _made_line(engine: Engine, made: Any) -> dict[str, Any]:  # noqa: ANN401 # r
     }
 
 
+def _bind_metrics(address: str) -> socket.socket:
+    from engine.http.server import bind
+
+    host, _, port = address.rpartition(":")
+    return bind(host.strip("[]"), int(port), "--metrics")
+
+
 def _url(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -336,6 +358,14 @@ def _print(lines: Iterable[Mapping[str, Any]]) -> None:
     with contextlib.suppress(BrokenPipeError):  # whoever reads no longer is served all the same
         for line in lines:
             print(json.dumps(line), flush=True)
+
+
+def _address(text: str) -> str:
+    from engine.http.configuration import ADDRESS_FORM, ADDRESS_RULE
+
+    if re.fullmatch(ADDRESS_FORM, text) is None or int(text.rpartition(":")[2]) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} {ADDRESS_RULE}")
+    return text
 
 
 def _port(text: str) -> int:

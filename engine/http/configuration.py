@@ -42,6 +42,8 @@ from engine.service import Engine
 from engine.vault import hash_key_text
 
 __all__ = [
+    "ADDRESS_FORM",
+    "ADDRESS_RULE",
     "Made",
     "ServeConfig",
     "load",
@@ -53,6 +55,10 @@ __all__ = [
 ]
 
 _KEY_BYTES: Final = 32
+
+_LAST_PORT: Final = 65_535
+ADDRESS_FORM: Final = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+ADDRESS_RULE: Final = "must be a host and a port, such as 127.0.0.1:9464 or [::1]:9464"
 _KEYS: Final = Items(Text(environment=True, secret=True))
 
 
@@ -138,6 +144,11 @@ class ServeConfig:
     own_names: Annotated[
         tuple[str, ...], "hostnames that reach this server; no proxy may have one"
     ] = ()
+    metrics_address: Annotated[
+        str | None,
+        Text(ADDRESS_FORM, ADDRESS_RULE),
+        "where /metrics answers instead of beside the API, such as 127.0.0.1:9464",
+    ] = None
     cors_origins: Annotated[
         tuple[str, ...], "web pages that may ask with any public key, such as https://shop.example"
     ] = ()
@@ -349,7 +360,13 @@ def _checked(document: Document) -> tuple[ServeConfig, Document]:
         with _placed(document, spot):
             make_grants(row.kind, _pairs(row))
             make_origins(row.origins, row.kind)
+    _check_addresses(config, document)
+    return config, document
+
+
+def _check_addresses(config: ServeConfig, document: Document) -> None:
+    if int((config.metrics_address or ":0").rpartition(":")[2]) > _LAST_PORT:
+        document.spot("metrics_address").fail(ADDRESS_RULE)
     if config.cors_origins:
         with _placed(document, document.spot("cors_origins")):
             make_origins(config.cors_origins, thing="cors_origins")
-    return config, document

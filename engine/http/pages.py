@@ -7,11 +7,14 @@ any proxy: nobody who holds a custom hostname can answer for the server's health
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import importlib.util
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,24 +30,49 @@ from engine.service import Engine
 from engine.store import Store
 from engine.tokens import dumps
 
-__all__ = ["PAGE_PATHS", "make_pages"]
+__all__ = ["METRICS_PATHS", "PAGE_PATHS", "make_pages"]
 
-PAGE_PATHS: Final = frozenset({"/docs", "/healthz", "/metrics", "/openapi.json"})
+_OWN: Final = {
+    "/docs": ("index.html", "text/html"),
+    "/docs/docs.css": ("docs.css", "text/css"),
+    "/docs/docs.js": ("docs.js", "text/javascript"),
+}
+_VIEWER: Final = {
+    "/docs/swagger-ui.css": ("swagger-ui.css", "text/css"),
+    "/docs/swagger-ui-bundle.js": ("swagger-ui-bundle.js", "text/javascript"),
+}
+"""Swagger UI's files, in the package `fastapi-swagger`, which follows each release of it."""
+
+PAGE_PATHS: Final = frozenset(
+    {"/docs/keys.json", "/healthz", "/metrics", "/openapi.json", *_OWN, *_VIEWER}
+)
 """Where the pages are."""
 
+METRICS_PATHS: Final = frozenset({"/healthz", "/metrics"})
+"""What an address of its own for the metrics answers."""
+
 _POLICY: Final = (
-    "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; connect-src 'self'; img-src 'self' data:; style-src 'self'; "
+    "script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEALTH_S: Final = 1.0
 _log: Final = logging.getLogger("tollgate")
 _METHODS: Final = ["GET", "OPTIONS"]
 
 
-def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
-    """Return the pages of an engine, as an ASGI application."""
+def make_pages(
+    engine: Engine,
+    metrics: Callable[[], Metrics],
+    *,
+    demo_keys: Sequence[Mapping[str, Any]] = (),
+    paths: frozenset[str] = PAGE_PATHS,
+) -> Starlette:
+    """Return the pages of an engine, as an ASGI application.
+
+    demo_keys: the lines of a demo's keys, which `/docs` offers. paths: which pages.
+    """
     openapi = json.dumps(document("full", engine.profile)).encode()
-    docs = resources.files("engine.http").joinpath("docs.html").read_bytes()
+    keys = json.dumps(list(_offered(engine, demo_keys))).encode()
 
     health = _Health(engine.services.store)
 
@@ -54,19 +82,23 @@ def make_pages(engine: Engine, metrics: Callable[[], Metrics]) -> Starlette:
     def openapi_document(_: Request) -> Response:
         return _json(200, openapi)
 
-    def documentation(_: Request) -> Response:
-        headers = {"content-security-policy": _POLICY, "referrer-policy": "no-referrer"}
-        return Response(docs, media_type="text/html", headers=headers)
+    def keys_of_the_demo(_: Request) -> Response:
+        return _json(200, keys)
 
     pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
-        "/docs": documentation,
+        **_documentation(),
+        "/docs/keys.json": keys_of_the_demo,
         "/healthz": health,
         "/metrics": numbers,
         "/openapi.json": openapi_document,
     }
     assert pages.keys() == PAGE_PATHS
     return Starlette(
-        routes=[Route(path, _answering(page), methods=_METHODS) for path, page in pages.items()],
+        routes=[
+            Route(path, _answering(page), methods=_METHODS)
+            for path, page in pages.items()
+            if path in paths
+        ],
         exception_handlers={HTTPException: _problem},  # type: ignore[dict-item] # reason: the handler of this exception gets this exception
     )
 
@@ -102,6 +134,49 @@ class _Health:
             _log.error("the store is not healthy: %s", error)
             return "The store cannot be written or read; the service's log says why."
         return None
+
+
+def _documentation() -> dict[str, Callable[[Request], Response]]:
+    """Return the pages of the viewer and its files."""
+    own = resources.files("engine.http").joinpath("docs")
+    found = {path: (own.joinpath(name), kind) for path, (name, kind) in _OWN.items()}
+    viewer = importlib.util.find_spec("fastapi_swagger")  # found, never imported: it needs FastAPI
+    assert viewer is not None, "it is a dependency"
+    folder = Path((viewer.submodule_search_locations or [""])[0], "resources")
+    found |= {path: (folder / name, kind) for path, (name, kind) in _VIEWER.items()}
+    return {path: _file(file.read_bytes(), kind) for path, (file, kind) in found.items()}
+
+
+def _file(content: bytes, kind: str) -> Callable[[Request], Response]:
+    headers = {
+        "content-security-policy": _POLICY,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-cache",
+        "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+    }
+
+    def page(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["etag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
+
+    return page
+
+
+def _offered(engine: Engine, lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Return what the page offers: a key of each role, and by which header it is sent."""
+    schemes = {
+        engine.profile.http.key_header: "apiKey",
+        engine.profile.http.proxy_key_header: "proxyKey",
+    }
+    roles = set()
+    for line in lines:
+        scheme = schemes.get(line.get("header", ""))
+        if scheme is not None and line.get("key") and line["role"] not in roles:
+            roles.add(line["role"])
+            shown = ("role", "key", "header", "tenant_kind")
+            yield {"scheme": scheme, **{name: line[name] for name in shown}}
 
 
 def _answering(

@@ -16,15 +16,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import uvicorn
 
 from engine.errors import InputError, TollgateError
 from engine.http.addresses import Network
 from engine.http.app import Application
-from engine.http.pages import PAGE_PATHS, make_pages
+from engine.http.pages import METRICS_PATHS, PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
@@ -51,17 +51,19 @@ def make_application(
     *,
     trusted: tuple[Network, ...] = (),
     origins: tuple[str, ...] = (),
+    demo_keys: Sequence[Mapping[str, Any]] = (),
+    page_paths: frozenset[str] = PAGE_PATHS,
 ) -> Application:
     """Return the ASGI application of an engine, with its own pages."""
     made: list[Application] = []
-    pages = make_pages(engine, lambda: made[0].metrics)
+    pages = make_pages(engine, lambda: made[0].metrics, demo_keys=demo_keys, paths=page_paths)
     made.append(
-        Application(engine, trusted=trusted, pages=pages, page_paths=PAGE_PATHS, origins=origins)
+        Application(engine, trusted=trusted, pages=pages, page_paths=page_paths, origins=origins)
     )
     return made[0]
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a bound socket; raises `InputError` when the address cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -76,7 +78,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InputError(
-            f"port = {port} must be free on {host}; choose another with --port, or 0 for any: "
+            f"port = {port} must be free on {host}; choose another with {option}, or 0 for any: "
             f"{error.strerror}"
         ) from None
     return bound
@@ -88,20 +90,57 @@ async def serve(
     *,
     trusted: tuple[Network, ...] = (),
     origins: tuple[str, ...] = (),
+    demo_keys: Sequence[Mapping[str, Any]] = (),
+    metrics: socket.socket | None = None,
     on_start: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
     """Serve until a signal says to stop; returns the exit code, 0 or 130 after Ctrl-C.
 
+    demo_keys: the lines of a demo's keys, which `/docs` offers.
+    metrics: a bound socket of its own for `/metrics`, which is then nowhere else.
     on_start: awaited once connections are accepted.
     """
     clock, store = engine.clock, engine.services.store
     if isinstance(clock, SystemClock):  # which may have been set back since the last process
         with store.transaction(write=False):
             clock.not_before(store.latest_ns())
-    application = make_application(engine, trusted=trusted, origins=origins)
+    application = make_application(
+        engine,
+        trusted=trusted,
+        origins=origins,
+        demo_keys=demo_keys,
+        page_paths=PAGE_PATHS if metrics is None else PAGE_PATHS - {"/metrics"},
+    )
     connections = Connections(_connections_limit())
     protocol = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
-    config = uvicorn.Config(
+    server = _Server(_config(application, protocol), on_start)
+    await _warm_up(engine)
+    stopping = asyncio.Event()
+    beside = [
+        asyncio.create_task(_tick(application, connections, stopping)),
+        asyncio.create_task(_erase(engine, stopping)),
+    ]
+    second = None
+    if metrics is not None:
+        pages = make_pages(engine, lambda: application.metrics, paths=METRICS_PATHS)
+        second = _Second(_config(pages, protocol))
+        beside.append(asyncio.create_task(second.serve(sockets=[metrics])))
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        if second is not None:
+            second.should_exit = True
+        stopping.set()  # what a thread does meanwhile comes to its end
+        await asyncio.gather(*beside, return_exceptions=True)
+        world = engine.services.world
+        if isinstance(world, SystemWorld):
+            await world.close()
+        engine.close()
+    return 130 if server.was_interrupted else 0
+
+
+def _config(application: Any, protocol: type[HttpProtocol]) -> uvicorn.Config:  # noqa: ANN401 # reason: any ASGI application
+    return uvicorn.Config(
         application,
         http=protocol,
         ws="none",
@@ -115,23 +154,13 @@ async def serve(
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_STOP_S,
     )
-    server = _Server(config, on_start)
-    await _warm_up(engine)
-    stopping = asyncio.Event()
-    beside = [
-        asyncio.create_task(_tick(application, connections, stopping)),
-        asyncio.create_task(_erase(engine, stopping)),
-    ]
-    try:
-        await server.serve(sockets=[bound])
-    finally:
-        stopping.set()  # what a thread does meanwhile comes to its end
-        await asyncio.gather(*beside, return_exceptions=True)
-        world = engine.services.world
-        if isinstance(world, SystemWorld):
-            await world.close()
-        engine.close()
-    return 130 if server.was_interrupted else 0
+
+
+class _Second(uvicorn.Server):
+    """A server beside the first, which stops when that one has."""
+
+    def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override] # reason: there is nothing to capture
+        return contextlib.nullcontext()
 
 
 class _Server(uvicorn.Server):

@@ -16,16 +16,19 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import InputError
-from simulator.backends import Fidelity, simulate
+from simulator.backends import Fidelity, simulate, template_for
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
 from simulator.progress import tell_line
 from simulator.results import Result
-from simulator.results.measuring import measure_condition, subject_of, value_in
-from simulator.scenario import METRICS, Scenario, dump, loads
+from simulator.results.measuring import is_of_totals, measure_condition, subject_of, value_in
+from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.spawning import cores, end_pool, process_pool
+
+if TYPE_CHECKING:
+    from simulator.backends.compiled import Template
 
 __all__ = [
     "MOST_REPLICATIONS",
@@ -136,6 +139,7 @@ class Replicator:
         self._processes = processes
         self._threads = threads
         self.stopped = threading.Event()
+        self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
 
     def play(
         self,
@@ -146,8 +150,12 @@ class Replicator:
         warm_up_ns: int | None = None,
         check: bool = True,
         told: Callable[[int], None] | None = None,
+        only: Sequence[Condition] | None = None,
     ) -> list[Replication]:
-        """Return one replication a seed, in order. `told` hears how many are done."""
+        """Return one replication a seed, in order. `told` hears how many are done.
+
+        only: lines hold what these conditions are about, and nothing else.
+        """
         if not seeds:
             raise InputError("replications = 0 must be at least 1")
         done: list[Replication] = []
@@ -158,10 +166,10 @@ class Replicator:
                 told(len(done))
 
         if fidelity == "compiled":
-            self._compiled(scenario, seeds, warm_up_ns, check, take)
+            self._compiled(scenario, seeds, warm_up_ns, check, take, only)
             return done
         text = dump(scenario, absolute=True)
-        jobs = [(text, seed, fidelity, warm_up_ns, check) for seed in seeds]
+        jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
         began_s = time.perf_counter()
         take(_play_one(*jobs[0]))
         work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
@@ -181,10 +189,13 @@ class Replicator:
         warm_up_ns: int | None,
         check: bool,  # noqa: FBT001 # reason: one of a run's flags
         take: Callable[[Replication], None],
+        only: Sequence[Condition] | None,
     ) -> None:
         from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         warm_up(tell_line)
+        keep = only is None or not all(map(is_of_totals, only))
+        template = self._template(scenario, warm_up_ns, anonymous=not keep)
 
         def go_on(_now_ns: int) -> None:
             if self.stopped.is_set():
@@ -198,8 +209,10 @@ class Replicator:
                 warm_up_ns=warm_up_ns,
                 check=check,
                 progress=go_on,
+                template=template,
+                keep=keep,
             )
-            return replication_of(result, scenario)
+            return replication_of(result, scenario, only)
 
         if len(seeds) == 1:
             take(play(seeds[0]))
@@ -207,6 +220,17 @@ class Replicator:
         waiting: list[Future[Replication]] = [self._threads().submit(play, seed) for seed in seeds]
         for future in waiting:
             take(future.result())
+
+    def _template(
+        self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool
+    ) -> Template | None:
+        """Return what runs of a scenario share; kept for the scenario that was played last."""
+        asked = warm_up_ns, anonymous
+        known = self._planned
+        if known is None or known[0] is not scenario or known[1] != asked:
+            found = template_for(scenario, warm_up_ns, anonymous=anonymous)
+            known = self._planned = scenario, asked, found
+        return known[2]
 
 
 class _StoppedError(Exception):
@@ -314,17 +338,20 @@ def _play_one(
     fidelity: Fidelity,
     warm_up_ns: int | None,
     check: bool,  # noqa: FBT001 # reason: one tuple a job
+    only: Sequence[Condition] | None = None,
 ) -> Replication:
     scenario = loads(text)
     result = simulate(scenario, seed=seed, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
-    return replication_of(result, scenario)
+    return replication_of(result, scenario, only)
 
 
-def replication_of(result: Result, scenario: Scenario) -> Replication:
-    """Return what is kept of a run."""
-    return Replication(
-        result.summary["seed"],
-        result.summary["sha256"],
-        result.summary["checks"]["faults"],
-        line_of(result, scenario),
-    )
+def replication_of(
+    result: Result, scenario: Scenario, only: Sequence[Condition] | None = None
+) -> Replication:
+    """Return what is kept of a run; of its metrics what some conditions are about, or all."""
+    if only is None:
+        line = line_of(result, scenario)
+    else:
+        line = {subject_of(each): measure_condition(result, each) for each in only}
+    summary = result.summary
+    return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)

@@ -49,7 +49,7 @@ from simulator.intervals import (
 from simulator.replicating import Budget, Replicator, replicator
 from simulator.results.measuring import subject_of
 from simulator.running import SCENARIO, ScenarioLike, resolve
-from simulator.scenario import Condition, Scenario, Threshold, parse_condition, value_of, with_value
+from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.chance import draws_at_random
 
 __all__ = ["Capacity", "CapacityInterrupted", "Player", "Trial", "capacity", "search"]
@@ -61,7 +61,7 @@ MOST_REPLICATIONS: Final = 1_000
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)
 _PARTS: Final = (0.8, 0.15, 0.05)
 """Parts of a side's error that its first, second and third trial may spend."""
-_ROOMS: Final = (0.6, 0.5, 0.47)
+_ROOMS: Final = (0.55, 0.5, 0.47)
 """Parts of a value's budget within which its pilot must foresee a decision, trial by trial.
 
 A pilot is a few runs and may be wrong; later trials have less of the error, and need more runs.
@@ -333,10 +333,14 @@ class _ScenarioPlayer:
     def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         """Play a value under these seeds; return the metric of each run, and its attempts."""
         if self._played[0] != value:
-            changed = with_value(self._scenario, self._path, value_of(value))
-            thresholds = tuple(Threshold(that=condition) for condition in self._conditions)
-            self._played = value, dataclasses.replace(changed, thresholds=thresholds)
-        found = self._runner.play(self._played[1], seeds, fidelity=self._fidelity, check=False)
+            self._played = value, with_value(self._scenario, self._path, value_of(value))
+        found = self._runner.play(
+            self._played[1],
+            seeds,
+            fidelity=self._fidelity,
+            check=False,
+            only=self._conditions,
+        )
         name, offered = map(subject_of, self._conditions)
         return [run.line[name] for run in found], [run.line[offered] for run in found]
 

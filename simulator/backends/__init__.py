@@ -1,5 +1,12 @@
 """Backends: they play a scenario and write down what was decided."""
 
-from simulator.backends.simulation import FIDELITIES, SEED, Fidelity, seed_in_force, simulate
+from simulator.backends.simulation import (
+    FIDELITIES,
+    SEED,
+    Fidelity,
+    seed_in_force,
+    simulate,
+    template_for,
+)
 
-__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate"]
+__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate", "template_for"]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError
 from engine.files import format_duration
+from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
 from simulator.backends.needing_bodies import needs_bodies
 from simulator.progress import Progress
@@ -18,7 +19,10 @@ from simulator.results import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.traffic.population import populate
 
-__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate"]
+if TYPE_CHECKING:
+    from simulator.backends.compiled import Template
+
+__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate", "template_for"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
@@ -29,7 +33,7 @@ _SEEDS: Final = whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 64)
 SEED: Final[Rule] = optional(_SEEDS, "the scenario's")
 
 
-def simulate(  # reason: what a run is told
+def simulate(  # noqa: PLR0913 # reason: what a run is told
     scenario: Scenario,
     *,
     seed: int | None = None,
@@ -39,11 +43,15 @@ def simulate(  # reason: what a run is told
     columns: Collection[str] | None = None,
     check: bool = True,
     progress: Progress | None = None,
+    template: Template | None = None,
+    keep: bool = True,
 ) -> Result:
     """Play a scenario once; returns its result, with the rows in memory or in `folder`.
 
     seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
     of them unless given. check: run the invariant checkers.
+    template: of this scenario and this warm-up (`template_for`), for compiled runs.
+    keep: False where the summary's totals alone are wanted, neither rows nor their digest.
 
     Raises `InputError` where the scenario needs bodies and the fidelity runs none.
     """
@@ -51,15 +59,12 @@ def simulate(  # reason: what a run is told
         raise InputError(f"fidelity = {fidelity!r} must be one of {', '.join(FIDELITIES)}")
     seed = seed_in_force(scenario, seed)
     warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
-    profile, tables = profile_of(scenario), limit_tables_of(scenario)
-    if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
-        raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
-    if fidelity == "compiled":
-        from simulator.backends.compiled import cannot_play  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-        if reason := cannot_play(scenario):
-            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}; choose limits")
-    population = populate(scenario, seed)
+    if template is None:
+        profile, tables = profile_of(scenario), limit_tables_of(scenario)
+        _refuse_unplayable(scenario, profile, fidelity)
+        population = populate(scenario, seed)
+    else:
+        profile, tables, population = template.profile, template.tables, template.population
     header = RunHeader(
         scenario.name,
         seed,
@@ -69,16 +74,52 @@ def simulate(  # reason: what a run is told
         warm_up_ns,
         population.groups,
     )
-    book = RunBook(header, tables, profile.limits, folder=folder, columns=columns, check=check)
+    book = RunBook(
+        header,
+        tables,
+        profile.limits,
+        folder=folder,
+        columns=columns,
+        check=check,
+        known=None if template is None else template.known,
+        keep=keep,
+    )
     if fidelity == "compiled":
-        from simulator.backends.compiled import simulate_compiled  # noqa: PLC0415 # reason: as above
+        from simulator.backends.compiled import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        simulate_compiled(scenario, population, tables, profile, seed, book, progress)
+        simulate_compiled(scenario, population, tables, profile, seed, book, progress, template)
         return book.close()
     from simulator.backends.simpy_run import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
 
     gate = simulate_simpy(scenario, population, tables, profile, seed, book, fidelity, progress)
     return book.close(gate.violations() if check else None)
+
+
+def template_for(
+    scenario: Scenario, warm_up_ns: int | None = None, *, anonymous: bool = False
+) -> Template | None:
+    """Return what compiled runs of a scenario share under all seeds; None where they share nothing.
+
+    anonymous: for runs of which the totals alone are wanted.
+
+    Raises `InputError` where the scenario cannot be compiled.
+    """
+    from simulator.backends.compiled import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+    profile, tables = profile_of(scenario), limit_tables_of(scenario)
+    _refuse_unplayable(scenario, profile, "compiled")
+    from_ns = _warm_up_ns(scenario, warm_up_ns)
+    return template_of(scenario, tables, profile, from_ns, anonymous=anonymous)
+
+
+def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:
+    if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
+        raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
+    if fidelity == "compiled":
+        from simulator.backends.compiled import cannot_play  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        if reason := cannot_play(scenario):
+            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}; choose limits")
 
 
 def seed_in_force(scenario: Scenario, asked: object = None) -> int:

@@ -25,7 +25,8 @@ from simulator.results.limits_view import LimitsView
 from simulator.results.recorder import CHUNK_ROWS, Recorder, Watcher
 from simulator.results.result import Result
 from simulator.results.rows import Chunk
-from simulator.results.storing import REQUESTS_FILE, FileSink, MemorySink
+from simulator.results.storing import REQUESTS_FILE, CountSink, FileSink, MemorySink
+from simulator.results.subjects import SubjectTable
 from simulator.results.tally import Tally
 
 __all__ = ["RunBook", "RunHeader"]
@@ -73,6 +74,8 @@ class RunBook:
     columns: those that the file keeps; all of them for None, and in memory always.
     check: run the invariant checkers, and watch how full counters are.
     by_client: ties in time go by client number (not in replay).
+    known: the subjects of all rows, where they are known before the run. keep: False where the
+    totals alone are wanted, neither rows nor their digest.
     """
 
     __slots__ = (
@@ -88,7 +91,7 @@ class RunBook:
         "view",
     )
 
-    def __init__(  # reason: the parts of a run
+    def __init__(  # noqa: PLR0913 # reason: the parts of a run
         self,
         header: RunHeader,
         tables: Mapping[str, LimitTable],
@@ -99,19 +102,25 @@ class RunBook:
         check: bool = True,
         by_client: bool = True,
         chunk_rows: int = CHUNK_ROWS,
+        known: tuple[LimitsView, SubjectTable] | None = None,
+        keep: bool = True,
     ) -> None:
         self.header = header
         self._columns = None if folder is None or columns is None else list(columns)
-        self.view = LimitsView(tables, profile)
+        self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
         self.tally = Tally(
             self.view.index,
             self.view.clauses,
             end_ns=header.duration_ns,
             warm_up_ns=header.warm_up_ns,
         )
-        self._sink = (
-            MemorySink() if folder is None else FileSink(folder / REQUESTS_FILE, self._columns)
-        )
+        self._sink: CountSink | MemorySink | FileSink
+        if not keep:
+            self._sink = CountSink()
+        elif folder is None:
+            self._sink = MemorySink()
+        else:
+            self._sink = FileSink(folder / REQUESTS_FILE, self._columns)
         self._checkers: list[Checker] = []
         if check:
             self._checkers = checkers(
@@ -125,14 +134,14 @@ class RunBook:
         self._groups = GroupTally(self.view.index, header.groups, warm_up_ns=header.warm_up_ns)
         watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
         self._headroom: Headroom | None = None
-        if header.groups:
+        if header.groups and keep:
             watchers.append(self._groups)
         if header.groups and check:
             self._headroom = Headroom(
                 self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )
             watchers.append(self._headroom)
-        self.recorder = Recorder(watchers, chunk_rows=chunk_rows)
+        self.recorder = Recorder(watchers, chunk_rows=chunk_rows, subjects=subjects)
 
     def close(self, found: Sequence[Violation] | None = None) -> Result:
         """Finish the run; returns its result, with the rows in memory or in the folder's file.

@@ -19,11 +19,13 @@ from simulator.scenario.conditions import METRICS, Condition
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["columns_of", "measure", "measure_condition", "subject_of", "value_in"]
+__all__ = ["columns_of", "is_of_totals", "measure", "measure_condition", "subject_of", "value_in"]
 
 _NAN: Final = float("nan")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
 _REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
+_TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
+"""What the totals of a summary have as a run's rows would tell it."""
 _COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
 
 
@@ -46,6 +48,9 @@ def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None
     if metric not in METRICS:
         raise InputError(f"metric = {metric!r} must be known{did_you_mean(metric, METRICS)}")
     labels = dict(labels or {})
+    if not labels and metric in _TOTALS:
+        totals = result.summary["totals"]
+        return float(totals[metric]) if totals["offered"] or metric in _COUNTS else _NAN
     by_rule = {name: labels.pop(name) for name in _BY_RULE if name in labels}
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
@@ -57,6 +62,11 @@ def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None
         refused = value_in(result.metrics(where=narrowed), "refused")
         return refused / offered if offered else _NAN
     return value_in(whole, metric)
+
+
+def is_of_totals(condition: Condition) -> bool:
+    """Return whether a run's totals tell what a condition is about, without its rows."""
+    return not condition.labels and condition.metric in _TOTALS
 
 
 def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:

@@ -55,9 +55,15 @@ class Recorder:
 
     __slots__ = ("_chunk_cells", "_chunks", "_first", "_last", "_watchers", "subjects", "verdicts")
 
-    def __init__(self, watchers: Sequence[Watcher], *, chunk_rows: int = CHUNK_ROWS) -> None:
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        subjects: SubjectTable | None = None,
+    ) -> None:
         assert chunk_rows > 0, "a chunk holds rows"
-        self.subjects = SubjectTable()
+        self.subjects = SubjectTable() if subjects is None else subjects
         self.verdicts = VerdictTable()
         self._watchers = tuple(watchers)
         self._chunk_cells = chunk_rows * CELLS

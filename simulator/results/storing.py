@@ -25,7 +25,7 @@ from simulator.results.choosing import schema_of
 from simulator.results.columns import Coded, ColumnDigest, TextColumns, record_batch
 from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk
 
-__all__ = ["REQUESTS_FILE", "FileSink", "MemorySink", "open_file", "write_table"]
+__all__ = ["REQUESTS_FILE", "CountSink", "FileSink", "MemorySink", "open_file", "write_table"]
 
 REQUESTS_FILE: Final = "requests.parquet"
 
@@ -98,6 +98,25 @@ class _Sink(ABC):
     @abstractmethod
     def _put(self, coded: Coded) -> None:
         """Keep one chunk, and digest it."""
+
+
+class CountSink:
+    """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        self.rows += len(chunk)
+
+    def hexdigest(self) -> str:
+        """Return no digest."""
+        return ""
+
+    decisions_hexdigest = hexdigest
 
 
 class FileSink(_Sink):

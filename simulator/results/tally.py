@@ -135,9 +135,9 @@ class Tally:
         self._counts += np.bincount(cells, minlength=self._counts.size).reshape(-1, width)
         late = chunk.outcome_is("delayed") & (chunk.t_ns + chunk.wait_ns >= self._end_ns) & chosen
         self._pending += int(np.count_nonzero(late))
-        for status, count in zip(*np.unique(chunk.status[chosen], return_counts=True), strict=True):
-            if status != NO_STATUS:
-                self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
+        known = chunk.status[chosen & (chunk.status != NO_STATUS)]
+        for status, count in zip(*np.unique(known, return_counts=True), strict=True):
+            self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
         served = chosen & chunk.outcome_is("admitted", "delayed")
         if served.any():
             # Sorted here, where it is fast; the digest would sort them the same.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -56,6 +57,7 @@ def philox4x64(counter: int, key: tuple[int, int]) -> tuple[int, int, int, int]:
     return c0, c1, c2, c3
 
 
+@lru_cache(maxsize=1 << 19)
 def stream_number(name: str) -> int:
     """Return the 64-bit number of the stream that goes by `name`, the same in every run.
 

@@ -10,6 +10,7 @@ follows the counters and not the requests.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -116,6 +117,16 @@ class CompiledLimiter:
         self._stale = True
         self._roomy: Lanes | None = None
         JIT.warm_up(_compile_all, tell)
+
+    def fresh(self) -> CompiledLimiter:
+        """Return a limiter with the same rules and kinds, which has counted nothing.
+
+        For one that has counted nothing itself; no new kinds from then on, in either.
+        """
+        found = copy.copy(self)
+        found.core = fresh_core(self.core.flags.copy())
+        found._stale = True  # noqa: SLF001 # reason: one of its own kind
+        return found
 
     # --- kinds of requests -------------------------------------------------------------------
 

@@ -6,10 +6,20 @@ fidelity, bit for bit. Importing this package imports numba.
 
 from simulator.backends.compiled.backend import (
     CompiledRun,
+    Template,
     simulate_compiled,
+    template_of,
     warm_up,
     write_rows,
 )
 from simulator.backends.compiled.planning import cannot_play
 
-__all__ = ["CompiledRun", "cannot_play", "simulate_compiled", "warm_up", "write_rows"]
+__all__ = [
+    "CompiledRun",
+    "Template",
+    "cannot_play",
+    "simulate_compiled",
+    "template_of",
+    "warm_up",
+    "write_rows",
+]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,13 +26,14 @@ from simulator.backends.compiled.planning import Plan
 from simulator.backends.compiled.planning_outside import is_job, proxy_of, upload_subject
 from simulator.progress import tell_line
 from simulator.results import RunBook
+from simulator.results.limits_view import LimitsView
 from simulator.results.recorder import CHUNK_ROWS
-from simulator.results.rows import Subject
+from simulator.results.subjects import Subject, SubjectTable
 from simulator.scenario import Scenario
 from simulator.scenario.model import Proxy
-from simulator.traffic.population import Client, KeyHolder, Population
+from simulator.traffic.population import Client, KeyHolder, Population, populate
 
-__all__ = ["CompiledRun", "simulate_compiled", "warm_up", "write_rows"]
+__all__ = ["CompiledRun", "Template", "simulate_compiled", "template_of", "warm_up", "write_rows"]
 
 _ROW_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
 
@@ -93,6 +96,7 @@ class CompiledRun:
     """A scenario on its way through the compiled loop; `chunks` hands out rows as they fill up.
 
     tables, profile: the limits in force. from_ns: the warm-up's end, for what is counted.
+    template: what was planned before for this scenario, these limits and this warm-up.
     """
 
     def __init__(  # reason: what a run is told
@@ -105,12 +109,18 @@ class CompiledRun:
         *,
         from_ns: int = 0,
         chunk_rows: int = CHUNK_ROWS,
+        template: Template | None = None,
     ) -> None:
         self.scenario = scenario
-        self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
-        self._plan = Plan(scenario, population, self.limiter, seed, profile)
+        if template is None:
+            self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+            plan = Plan(scenario, population, self.limiter, seed, profile)
+            sim, self._loops = plan.sim, plan.loops
+        else:
+            self.limiter = template.fresh_limiter()
+            sim, self._loops = template.sim(seed), template.loops
         self._core = self.limiter.ready_core()
-        self.sim = self._plan.sim._replace(rows=_rows(chunk_rows))
+        self.sim = sim._replace(rows=_rows(chunk_rows))
         self.sim.clock[at.WARM_UP] = from_ns
         self._late: list[at.Ints] = []
 
@@ -129,7 +139,7 @@ class CompiledRun:
         clock[at.ROWS_BEFORE] += clock[at.ROWS]
         clock[at.ROWS] = 0
         while True:
-            stopped = play(words_of(self.sim), self._core, self._plan.loops)
+            stopped = play(words_of(self.sim), self._core, self._loops)
             if stopped == at.FULL:
                 return int(self.sim.clock[at.ROWS])
             if stopped == at.DONE:
@@ -230,30 +240,23 @@ def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
     return table
 
 
-class _Writer:
-    """Hands rows to a run's book: combos become subjects, verdicts the recorder's.
+class _Subjects:
+    """Numbers who asks for what, in a table of subjects."""
 
-    Rows are handed on in order, so those that wait for an answer hold up what follows them.
-    """
+    def __init__(
+        self,
+        scenario: Scenario,
+        clients: Sequence[Client],
+        table: SubjectTable,
+        view: LimitsView,
+    ) -> None:
+        self._scenario = scenario
+        self._clients = clients
+        self._table = table
+        self._view = view
 
-    def __init__(self, book: RunBook, run: CompiledRun, population: Population) -> None:
-        self._book = book
-        self._run = run
-        self._scenario = run.scenario
-        self._clients = population.clients
-        self._subjects: list[int] = []
-        self._verdicts: dict[int, int] = {0: 0}
-        self._held: deque[dict[str, at.Ints]] = deque()
-        self._handed_on = 0
-        pools = {pool.name: pool for pool in self._scenario.addresses}
-        for client in population.clients:
-            group = client.group
-            pool = pools.get(group.addresses or "")
-            deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
-            if len(group.mix) == 1 and not deals:
-                self._number(client.number, 0, client.deal_key(), client.deal_address())
-
-    def _number(self, number: int, entry: int, key: int, address: int) -> int:
+    def number(self, number: int, entry: int, key: int, address: int) -> int:
+        """Return the number of a combo's subject."""
         client = self._clients[number]
         mix = client.group.mix
         ask = mix[entry % len(mix)]
@@ -279,16 +282,210 @@ class _Writer:
             asked.method,
             asked.path,
         )
-        return self._book.recorder.subjects.number(row, self._book.view.counted(asked))
+        return self._table.number(row, self._view.counted(asked))
+
+
+class Template:
+    """A scenario's arrays and subjects, made once and played under many seeds, on any thread.
+
+    For scenarios whose streams alone follow from the seed (`template_of`). from_ns: the warm-up's
+    end. population: everybody; known: all subjects, for a run's book. anonymous: one subject stands
+    for all, where totals alone are wanted.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        population: Population,
+        tables: dict[str, LimitTable],
+        profile: Profile,
+        from_ns: int,
+        *,
+        anonymous: bool = False,
+    ) -> None:
+        self.population = population
+        self.tables = tables
+        self.profile = profile
+        self.from_ns = from_ns
+        self._limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+        plan = Plan(scenario, population, self._limiter, 0, profile)
+        self.loops = plan.loops
+        self.known = LimitsView(tables, profile.limits), SubjectTable()
+        mixes = [len(client.group.mix) for client in population.clients]
+        self._first = np.cumsum([0, *(2 * size for size in mixes)])[:-1]
+        self._numbers = np.zeros(2 * sum(mixes), dtype=np.int64)
+        clients: Sequence[Client] = population.clients
+        if anonymous:
+            self.known[1].number(_ANYBODY)
+            clients = _one_of_each(clients)  # so that their rules are known
+        self._number(scenario, clients)
+        if anonymous:
+            self._numbers[:] = 0
+        self.known[1].clients()  # all are put into their columns, before threads read them
+        room = max(len(plan.sim.combos), 1 << (2 * sum(mixes) + 63).bit_length())
+        self._sim = plan.sim._replace(
+            combos=longer(plan.sim.combos, room),
+            combo_table=np.full(2 * room, -1, dtype=np.int32),
+            ended=longer(plan.sim.ended, room),
+        )
+        self._lanes = sum(mixes)
+
+    def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
+        """Number who asks for what: entries of a mix, and behind them the uploads of its jobs."""
+        subjects = _Subjects(scenario, self.population.clients, self.known[1], self.known[0])
+        for client in clients:
+            first = int(self._first[client.number])
+            key, address = client.deal_key(), client.deal_address()
+            size = len(client.group.mix)
+            for entry, ask in enumerate(client.group.mix):
+                for place in (entry, size + entry) if is_job(ask) else (entry,):
+                    number = subjects.number(client.number, place, key, address)
+                    self._numbers[first + place] = number
+
+    def fresh_limiter(self) -> CompiledLimiter:
+        """Return a limiter of one's own, with room for everybody."""
+        found = self._limiter.fresh()
+        found.ready_core()
+        found.grow(lanes=self._lanes)
+        return found
+
+    def sim(self, seed: int) -> Sim:
+        """Return arrays of one's own, with the streams of a seed."""
+        own = {name: _copied(getattr(self._sim, name)) for name in _WRITTEN}
+        own["streams"][:, 0] = seed
+        return self._sim._replace(**own)
+
+    def subjects_of(self, combos: np.ndarray[Any, Any]) -> at.Ints:
+        """Return the numbers of combos' subjects."""
+        found: at.Ints = self._numbers[self._first[combos[:, at.O_CLIENT]] + combos[:, at.O_ENTRY]]
+        return found
+
+
+def _distinct(numbers: at.Ints) -> tuple[at.Ints, at.Ints]:
+    """Return the distinct numbers in order, and each one's place among them."""
+    top = int(numbers.max(initial=0))
+    if top > len(numbers) or numbers.min(initial=0) < 0:
+        found, inverse = np.unique(numbers, return_inverse=True)
+        return found, inverse
+    found = np.flatnonzero(np.bincount(numbers))
+    place = np.zeros(top + 1, dtype=np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[numbers]
+
+
+_WRITTEN: Final = (
+    *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
+    *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
+)
+"""What a run writes to; the other arrays are the same for all seeds."""
+_MOST_SUBJECTS: Final = 1_000_000
+_ANYBODY: Final = Subject(0, None, None, None, "", "", "")
+
+
+def _one_of_each(clients: Sequence[Client]) -> list[Client]:
+    """Return a client of each group and kind of key."""
+    found: dict[object, Client] = {}
+    for client in clients:
+        holder = client.keys[client.deal_key()] if client.keys else None
+        kind = holder and (holder.application, holder.legacy)
+        found.setdefault((client.group.name, kind), client)
+    return list(found.values())
+
+
+def template_of(
+    scenario: Scenario,
+    tables: dict[str, LimitTable],
+    profile: Profile,
+    from_ns: int,
+    *,
+    anonymous: bool = False,
+) -> Template | None:
+    """Return the template of a scenario, None where keys or addresses are dealt anew by chance.
+
+    Or by request: then nobody knows before which subjects there are.
+    """
+    pools = {pool.name: pool for pool in scenario.addresses}
+    dealt = [group.keys for group in scenario.clients]
+    dealt += [pools[g.addresses].deal for g in scenario.clients if g.addresses is not None]
+    if any(each.zipf is not None or each.per == "request" for each in dealt):
+        return None
+    if sum(group.count * len(group.mix) for group in scenario.clients) > _MOST_SUBJECTS:
+        return None
+    with _no_collection():
+        population = populate(scenario, 0)
+        return Template(scenario, population, tables, profile, from_ns, anonymous=anonymous)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking at many new objects again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy that begins with a cache line."""
+    return longer(array, len(array))
+
+
+class _Writer:
+    """Hands rows to a run's book: combos become subjects, verdicts the recorder's.
+
+    Rows are handed on in order, so those that wait for an answer hold up what follows them.
+    """
+
+    def __init__(
+        self,
+        book: RunBook,
+        run: CompiledRun,
+        population: Population,
+        template: Template | None = None,
+    ) -> None:
+        self._book = book
+        self._run = run
+        self._template = template
+        self._subjects: at.Ints = np.zeros(0, dtype=np.int64)
+        self._verdicts: dict[int, int] = {0: 0}
+        self._held: deque[dict[str, at.Ints]] = deque()
+        self._handed_on = 0
+        if template is not None:
+            return
+        self._numbering = _Subjects(
+            run.scenario, population.clients, book.recorder.subjects, book.view
+        )
+        pools = {pool.name: pool for pool in run.scenario.addresses}
+        for client in population.clients:
+            group = client.group
+            pool = pools.get(group.addresses or "")
+            deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+            if len(group.mix) == 1 and not deals:
+                self._numbering.number(client.number, 0, client.deal_key(), client.deal_address())
+
+    def _known(self, count: int) -> at.Ints:
+        """Return the subjects of so many combos."""
+        new = self._run.sim.combos[len(self._subjects) : count]
+        if not len(new):
+            return self._subjects
+        if self._template is not None:
+            found = self._template.subjects_of(new)
+        else:
+            number = self._numbering.number
+            combos = new[:, : at.O_LANE].tolist()
+            found = np.array([number(*combo) for combo in combos], dtype=np.int64)
+        self._subjects = np.concatenate([self._subjects, found])
+        return self._subjects
 
     def write(self, count: int) -> None:
         """Take the rows of the run's last step, and write what is answered."""
         sim = self._run.sim
-        known = int(sim.clock[at.COMBO_COUNT])
-        for combo in sim.combos[len(self._subjects) : known].tolist():
-            self._subjects.append(self._number(*combo[: at.O_LANE]))
+        subjects = self._known(int(sim.clock[at.COMBO_COUNT]))
         columns = dict(zip(_ROW_NAMES, sim.rows[:, :count].copy(), strict=True))
-        columns["subject"] = np.array(self._subjects, dtype=np.int64)[columns["subject"]]
+        columns["subject"] = subjects[columns["subject"]]
         columns["verdict"] = self._renumbered(columns["verdict"])
         self._held.append(columns)
         self._hand_on()
@@ -313,7 +510,7 @@ class _Writer:
             first += size
 
     def _renumbered(self, verdicts: at.Ints) -> at.Ints:
-        numbers, inverse = np.unique(verdicts, return_inverse=True)
+        numbers, inverse = _distinct(verdicts)
         legs = self._run.limiter.legs
         for number in numbers.tolist():
             if number not in self._verdicts:
@@ -341,12 +538,15 @@ def simulate_compiled(  # reason: what a run is told
     seed: int,
     book: RunBook,
     progress: Callable[[int], None] | None = None,
+    template: Template | None = None,
 ) -> None:
     """Play a scenario and write every row to `book`."""
     warm_up(tell_line)
     from_ns = book.header.warm_up_ns
-    run = CompiledRun(scenario, population, tables, profile, seed, from_ns=from_ns)
-    write_rows(run, book, population, progress)
+    run = CompiledRun(
+        scenario, population, tables, profile, seed, from_ns=from_ns, template=template
+    )
+    write_rows(run, book, population, progress, template)
 
 
 def write_rows(
@@ -354,10 +554,11 @@ def write_rows(
     book: RunBook,
     population: Population,
     progress: Callable[[int], None] | None = None,
+    template: Template | None = None,
 ) -> None:
     """Play a run to its end and write every row to `book`."""
     duration_ns = run.scenario.duration_ns
-    writer = _Writer(book, run, population)
+    writer = _Writer(book, run, population, template)
     while (count := run.step()) is not None:
         writer.write(count)
         if progress is not None:

@@ -1,0 +1,94 @@
+"""What compiled runs of one scenario share: the runs are the same as without it, bit for bit."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from simulator.backends import simulate, template_for
+from simulator.replicating import line_of, replicator
+from simulator.scenario import Scenario, builtin, load, loads, parse_condition
+
+
+def _builtins() -> list[tuple[str, Scenario]]:
+    return [(name, load(name)) for name in builtin()]
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_template_moves_nothing(anonymous: bool) -> None:
+    met = 0
+    for name, scenario in _builtins():
+        template = template_for(scenario, anonymous=anonymous)
+        if template is None:
+            continue
+        met += 1
+        flags: dict[str, Any] = {"fidelity": "compiled", "check": not anonymous}
+        for seed in (3, 4):
+            alone = simulate(scenario, seed=seed, **flags)
+            shared = simulate(scenario, seed=seed, template=template, keep=not anonymous, **flags)
+            assert shared.summary["totals"] == alone.summary["totals"], name
+            if not anonymous:
+                for each in (shared, alone):  # rules are met in another order
+                    each.summary["headroom"]["rules"].sort(key=lambda rule: str(rule["rule"]))
+                assert shared.summary == alone.summary, name
+    assert met > 5
+
+
+DEALT = """
+duration = "1m"
+tenants = [{ name = "t" }]
+applications = [{ name = "a", tenant = "t", kind = "public", keys = 5 }]
+addresses = [{ name = "pool", count = 3, DEAL }]
+[[clients]]
+name = "c"
+count = 9
+application = "a"
+addresses = "pool"
+keys = { KEYS }
+loop = "open"
+arrivals = { kind = "poisson", rate = "30/1m" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("deal", "keys", "shares"),
+    [
+        ("clients_each = 2", "", True),
+        ('deal = { per = "client" }', "", True),
+        ("deal = { zipf = 1.0 }", "", False),
+        ('deal = { per = "request" }', "", False),
+        ("clients_each = 2", "zipf = 1.0", False),
+        ("clients_each = 2", 'per = "request"', False),
+    ],
+)
+def test_what_is_dealt_by_chance_is_not_shared(deal: str, keys: str, shares: bool) -> None:
+    scenario = loads(DEALT.replace("DEAL", deal).replace("KEYS", keys))
+    assert (template_for(scenario) is not None) == shares
+    with replicator() as player:
+        found = player.play(scenario, range(3), fidelity="compiled")
+    for run in found:
+        alone = simulate(scenario, seed=run.seed, fidelity="compiled")
+        assert run.sha256 == alone.summary["sha256"]
+
+
+def test_compiled_replications_share_this_process() -> None:
+    """No process is started, and one that another thread looks at is the same everywhere."""
+    scenario = load("shared-office")
+    only = [parse_condition("refused_share <= 0.01"), parse_condition("offered > 0")]
+    before = set(sys.modules)
+    with replicator() as player:
+        found = player.play(scenario, range(6), fidelity="compiled")
+        names = {thread.name for thread in threading.enumerate()}
+        lean = player.play(scenario, range(6), fidelity="compiled", check=False, only=only)
+    assert any(name.startswith("replication") for name in names)
+    assert "multiprocessing.popen_spawn_posix" not in set(sys.modules) - before
+    assert not any(thread.name.startswith("replication") for thread in threading.enumerate())
+    for whole, part in zip(found, lean, strict=True):
+        assert part.line == {name: whole.line[name] for name in part.line}
+        assert (
+            line_of(simulate(scenario, seed=whole.seed, fidelity="compiled"))["offered"]
+            == (part.line["offered"])
+        )

@@ -513,8 +513,10 @@ def _uuids(chance: random.Random) -> list[str]:
 def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
     """Return the answer to a request that the limits refuse (ERR-429)."""
     verb = "blocked" if decision.outcome == "blocked" else "throttled"
+    assert decision.rule is not None, "a refusal has its rule"
+    row = decision.rule.partition(".")[0]  # LIM-PRIVATE is one row with two counters
     response = Problem(
-        429, f"Too many requests: {verb} by {decision.rule}.", headers=headers, clause="ERR-429"
+        429, f"Too many requests: {verb} by {decision.rule}.", headers=headers, clause=row
     ).response()
     response.decision = decision
     return response

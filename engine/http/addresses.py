@@ -8,15 +8,18 @@ IPv4-mapped IPv6 address is the IPv4 one; IPv6 clients are told apart by the pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Final, TypeAlias
 
+from engine.addresses import Address, read_address, shown_address
 from engine.errors import InputError
 
 __all__ = ["Address", "Clients", "Network", "in_networks", "parse_networks"]
 
-Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
+
+_NOBODY: Final = IPv4Address(0)
+"""Who comes without an address, through a socket of the file system."""
 
 _REMEMBERED: Final = 65_536
 _HOPS_LIMIT: Final = 32
@@ -36,12 +39,6 @@ def parse_networks(texts: Iterable[str], what: str) -> tuple[Network, ...]:
                 f"{what} = {text!r} must be an IP address or a network such as 10.0.0.0/8"
             ) from None
     return tuple(found)
-
-
-def unmapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for, else itself."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address if mapped is None else mapped
 
 
 def in_networks(address: Address, networks: Sequence[Network]) -> bool:
@@ -80,8 +77,7 @@ class Clients:
             return self._shown(self._nearest(peer, forwarded))
         known = self._known.get(peer)
         if known is None:
-            address = _address(peer)
-            known = peer if address is None else self._shown(address)
+            known = self._shown(read_address(peer) or _NOBODY)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[peer] = known
@@ -92,28 +88,19 @@ class Clients:
 
         What is no address ends the chain: everything beyond was written by nobody we know.
         """
-        nearest = _address(peer) or IPv4Address(0)
+        nearest = read_address(peer) or _NOBODY
         hops = [hop for value in forwarded for hop in value.split(",")]
         for hop in reversed(hops[-_HOPS_LIMIT:]):
             if not in_networks(nearest, self._trusted):
                 break
-            address = _address(_without_port(hop.strip()))
+            address = read_address(_without_port(hop.strip()))
             if address is None:
                 break
             nearest = address
         return nearest
 
     def _shown(self, address: Address) -> str:
-        if address.version == 6 and self._prefix_bits < 128:
-            return str(ip_network((address, self._prefix_bits), strict=False).network_address)
-        return str(address)
-
-
-def _address(text: str) -> Address | None:
-    try:
-        return unmapped(ip_address(text.partition("%")[0]))
-    except ValueError:
-        return None
+        return shown_address(address, self._prefix_bits)
 
 
 def _without_port(text: str) -> str:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from engine.addresses import Address, unmapped
 from engine.errors import DestinationUnreachable, InputError
-from engine.http.addresses import Address, Network, in_networks, parse_networks, unmapped
+from engine.http.addresses import Network, in_networks, parse_networks
 
 __all__ = ["Destinations", "Target"]
 

@@ -6,12 +6,13 @@ simulation from its scenario. The limits know no tenant, no key text and no stor
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from engine.model import ApplicationKind, TenantKind
 
 __all__ = ["Block", "Headroom", "Subject"]
 
+_UPLOADS: Final = "/batch-files/"
 _SECOND_NS = 1_000_000_000
 
 
@@ -26,6 +27,9 @@ class Subject:
     table: the tenant's limit table by name (QUO-RATE); `Default` where there is no tenant.
     proxy_key_id: of a known proxy key whose proxy requires no authentication (D-PROXY-RULES).
     host_id: of a known custom hostname.
+
+    Whoever uploads a batch file is known by the secret in its address and by nothing else, so that
+    LIM-IP alone counts it, whatever key comes along (D-SPLIT).
 
     One subject may serve many requests of the same client to the same resource: the limiter
     remembers its counters in it.
@@ -60,6 +64,9 @@ class Subject:
         proxy_key_id: str | None = None,
         host_id: str | None = None,
     ) -> None:
+        if path.startswith(_UPLOADS):
+            key_id = tenant_kind = application_kind = proxy_key_id = host_id = None
+            legacy, table = False, "Default"
         self.method = method
         self.path = path
         self.ip = ip

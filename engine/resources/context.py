@@ -91,10 +91,11 @@ class Context:
         return self.body
 
     def require(self, permission: str, container: str | None = None) -> None:
-        """Raise a 403 problem unless the caller holds `permission` (AUTH-CREATE, D-GRANT)."""
+        """Raise a 403 problem unless the caller holds `permission` (D-PERMISSIONS, D-GRANT)."""
         if not self.caller.may(permission, container):
             where = "" if container is None else f" on {container}"
-            raise Problem(403, f"The key lacks {permission}{where}.", clause="AUTH-CREATE")
+            clause = "AUTH-CREATE" if permission == "token:create" else "D-PERMISSIONS"
+            raise Problem(403, f"The key lacks {permission}{where}.", clause=clause)
 
     def log(self, operation: str, entity_type: str, entity_id: str, status: int) -> None:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""

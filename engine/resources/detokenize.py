@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.messages import Json, Problem, Response
+from engine.messages import Json, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
@@ -76,8 +76,7 @@ def reveal(
 
 
 def _detokenize(context: Context) -> Response:
-    if not context.caller.may("token:read"):
-        raise Problem(403, "The key lacks token:read.", clause="AUTH-READ")
+    context.require("token:read")
     answer, read = reveal(context.json, context, "token:read", context.raw)
     if read:
         context.log("token:read", "token", read[0], 200)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.addresses import client_address
+from engine.errors import InputError
 from engine.identity import Caller
 from engine.limits import Subject
 from engine.messages import Request
@@ -71,16 +73,22 @@ class Identifier:
     is to be called now and then.
     """
 
-    __slots__ = ("_known", "_services", "_subjects")
+    __slots__ = ("_addresses", "_known", "_prefix_bits", "_services", "_subjects")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._prefix_bits = services.profile.http.ipv6_prefix_bits
+        self._addresses: dict[str, str] = {}
         self._known: dict[tuple[bytes, str | None], Identification] = {}
         self._subjects: dict[tuple[Identification, str, str, str], Subject] = {}
 
     def identify(self, request: Request) -> tuple[Identification, Subject]:
-        """Return who asks, and the subject for the limits."""
-        method, path, ip, key = request.method, request.path, request.ip, request.key
+        """Return who asks, and the subject for the limits.
+
+        Raises `InputError` for an `ip` that is no IP address.
+        """
+        method, path, key = request.method, request.path, request.key
+        ip = self._addresses.get(request.ip) or self._address(request.ip)
         if key is None or request.proxy_key is not None:
             who = self._look_up(request, None if key is None else hash_key_text(key))
             return who, who.subject(method, path, ip)
@@ -103,6 +111,16 @@ class Identifier:
                 self._subjects.clear()
             self._subjects[known, method, path, ip] = subject
         return known, subject
+
+    def _address(self, text: str) -> str:
+        """Return what stands for the client's address in the counters (D-IP)."""
+        address = client_address(text, self._prefix_bits)
+        if address is None:
+            raise InputError(f"ip = {text!r} must be an IP address, such as '192.0.2.1'")
+        if len(self._addresses) >= _SUBJECTS_LIMIT:
+            self._addresses.clear()
+        self._addresses[text] = address
+        return address
 
     def forget_subjects(self) -> None:
         """Forget the subjects, so that memory follows those that are in use."""

@@ -43,7 +43,8 @@ def read_card(
     whose cvc is gone.
     """
     if type(given) is not dict:
-        faults.add(f"{faults.where(at)}/{field}", "must be an object: `data` of a `card` is one")
+        fault = "must be an object: `data` of a `card` is one"
+        faults.add(f"{faults.where(at)}/{field}", fault, "TOK-CARD-DATA")
         return None
     data: dict[str, Any] = {}
     wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
@@ -61,10 +62,11 @@ def read_card(
         return data, cvc
     pointer = f"{faults.where(at)}/{field}"
     for name, fault in wrong.items():
+        clause = "D-CARD" if name in _KNOWN else "D-UNKNOWN"
         if field == "data":
-            faults.add("" if faults.is_full else pointer + escaped(name), fault)
+            faults.add("" if faults.is_full else pointer + escaped(name), fault, clause)
         else:
-            faults.add(pointer, f"{name} {fault}" if name in _KNOWN else fault)
+            faults.add(pointer, f"{name} {fault}" if name in _KNOWN else fault, clause)
     return None
 
 

@@ -100,7 +100,7 @@ class DetokenizePlan:
         faults = Faults()
         for hole in self._holes:
             if not missing.isdisjoint(hole.ids):
-                faults.add(faults.where(hole), _UNKNOWN_FAULT)
+                faults.add(faults.where(hole), _UNKNOWN_FAULT, "D-DETOKENIZE")
         return faults.problem()
 
     def rebuild(self, value_of: Callable[[str], Json]) -> Json:
@@ -150,6 +150,7 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
                 faults.add(
                     "" if faults.is_full else pointer_to(frame, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
+                    "D-DEPTH",
                 )
             else:
                 stack.append((items, mirror, frame))

@@ -151,7 +151,7 @@ def derive(
         path = _path(supplied)
         fault = _fault_of(draft, path, _select(draft, data, path), rules)
         if fault is not None:
-            faults.add(f"{faults.where(at)}/fingerprint_expression", fault)
+            faults.add(f"{faults.where(at)}/fingerprint_expression", fault, "TOK-FPEXPR")
             return
     if is_card and shown == NUMBER:  # as nearly every card
         draft.selected = orjson.dumps(data["number"])
@@ -183,7 +183,7 @@ def _index_messages(
         if fault is None:
             messages.append(expressions.index_message(path, value))
         else:
-            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault)
+            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault, "TOK-INDEXES")
     return tuple(messages)
 
 

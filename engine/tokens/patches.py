@@ -95,7 +95,7 @@ def validate_patch(
     reading.misses_cvc = cvc is None
     check_fields(body, reading, _BODY)
     if "type" in body and body["type"] != token.type:
-        reading.faults.add("/type", "must not change")
+        reading.faults.add("/type", "must not change", "D-PATCH")
     draft = unplaced(token.type, _container(body, token, reading))
     change = Change(draft)
     draft.cvc = cvc
@@ -190,7 +190,8 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
     patch: Any = body.get("data", NOTHING)
     if "encrypted" in body and (patch is NOTHING or reading.rules.tokens.one_of != "data"):
         if patch is not NOTHING and reading.rules.tokens.one_of == "reject":
-            reading.faults.add("", "must hold one of `data` and `encrypted`, not both")
+            fault = "must hold one of `data` and `encrypted`, not both"
+            reading.faults.add("", fault, "TOK-ONE-OF")
             return NOTHING
         patch, field = open_payload(body["encrypted"], reading, _BODY), "encrypted"
         if patch is NOTHING:
@@ -198,7 +199,7 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
     if patch is NOTHING:
         return data
     if patch is None:
-        reading.faults.add(f"/{field}", "must not be removed")
+        reading.faults.add(f"/{field}", "must not be removed", "D-PATCH")
         return NOTHING
     change.reseals = True
     if draft.type != CARD:

@@ -100,6 +100,7 @@ class Faults(dict[str, list[str]]):
     The rest is counted. No message quotes a value of the body.
     """
 
+    _clause: str | None = None
     _left_out = 0
     _characters = 0
 
@@ -115,8 +116,10 @@ class Faults(dict[str, list[str]]):
         """
         return "" if self.is_full else at.pointer
 
-    def add(self, pointer: str, message: str) -> None:
-        """Remember one fault."""
+    def add(self, pointer: str, message: str, clause: str | None = None) -> None:
+        """Remember one fault, and the clause that the first one breaks."""
+        if self._clause is None:
+            self._clause = clause
         if self.is_full:
             self._left_out += 1
             return
@@ -127,12 +130,12 @@ class Faults(dict[str, list[str]]):
             said.append(message)
 
     def problem(self, clause: str | None = None) -> Problem:
-        """Return the 400 that names them all."""
+        """Return the 400 that names them all, by the clause of the first one."""
         count = sum(map(len, self.values())) + self._left_out
         detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
             detail += f" The first {sum(map(len, self.values()))} are named."
-        return Problem(400, detail, errors=self, clause=clause)
+        return Problem(400, detail, errors=self, clause=self._clause or clause)
 
     def check(self) -> None:
         """Raise the 400 when there is a fault (TOK-ATOMIC)."""

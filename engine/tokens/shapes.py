@@ -95,7 +95,7 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
     if faults:
         raise faults.problem("TOK-COMPOSITE")
     if not elements and rules.tokens.empty_body == "reject":
-        raise Problem(400, "The body must hold something to tokenize.", clause="TOK-COMPOSITE")
+        raise Problem(400, "The body must hold something to tokenize.", clause="D-EMPTY")
     return Plan(root, elements)
 
 
@@ -120,7 +120,7 @@ def _walk_scalar(body: Json, rules: Rules) -> Plan:
     """D-SCALAR: a body that is a bare scalar is none of the four shapes."""
     choice = rules.tokens.non_string_leaf
     if rules.tokens.scalar_body == "reject" or (not isinstance(body, str) and choice == "reject"):
-        raise Problem(400, "The body must be an object or an array.", clause="TOK-COMPOSITE")
+        raise Problem(400, "The body must be an object or an array.", clause="D-SCALAR")
     if not isinstance(body, str) and choice == "pass":
         return Plan([body], [])
     root: list[Any] = [None]
@@ -158,6 +158,7 @@ def _elements(
                 faults.add(
                     "" if faults.is_full else pointer_to(frame, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
+                    "D-DEPTH",
                 )
             elif kind is dict and "type" in value:
                 named = value["type"]
@@ -213,7 +214,7 @@ def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
-        faults.add(faults.where(leaf), _LEAF_FAULT)
+        faults.add(faults.where(leaf), _LEAF_FAULT, "D-LEAF")
     elif choice == "pass":
         leaf.hole[leaf.key] = leaf.value
     else:
@@ -225,11 +226,13 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     fields = element.value
     named = fields["type"]
     if type(named) is not str:
-        faults.add(f"{faults.where(element)}/type", "must be a string that names a token type")
+        fault = "must be a string that names a token type"
+        faults.add(f"{faults.where(element)}/type", fault, "D-TYPE-VALUE")
     elif named not in rules.types:
         faults.add(
             f"{faults.where(element)}/type",
             "must be a token type; known: " + ", ".join(sorted(rules.types)),
+            "D-TYPE-VALUE",
         )
     else:
         element.type = named
@@ -252,12 +255,13 @@ def read_container(
     below = escaped(rules.tokens.container_field)
     if rules.tokens.container_form == "array":
         if type(given) is not list or len(given) > 1:
-            faults.add(faults.where(at) + below, "must be an array of at most one container path")
+            fault = "must be an array of at most one container path"
+            faults.add(faults.where(at) + below, fault, "D-CONTAINER")
             return None
         if not given:
             return None
         below, given = f"{below}/0", given[0]
     path = normal_container(given) if type(given) is str else None
     if path is None:
-        faults.add(faults.where(at) + below, CONTAINER_RULE)
+        faults.add(faults.where(at) + below, CONTAINER_RULE, "D-CONTAINER")
     return path

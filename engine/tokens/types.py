@@ -168,7 +168,7 @@ def _read_object(draft: Draft, reading: Reading) -> None:
             draft.deduplicate = flag
         else:
             pointer = reading.faults.where(draft) + escaped(rules.dedup.flag_name)
-            reading.faults.add(pointer, "must be true or false")
+            reading.faults.add(pointer, "must be true or false", "D-DEDUP")
     if "metadata" in given:
         draft.metadata = read_metadata(given["metadata"], reading, draft)
     if "search_indexes" in given:
@@ -194,10 +194,10 @@ def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> Non
     for name in given:
         if name not in reading.fields:
             if faults.is_full:  # to word what is not named takes seconds
-                faults.add("", "")
+                faults.add("", "", "D-UNKNOWN")
                 continue
             hint = did_you_mean(name, sorted(reading.fields))
-            faults.add(pointer + escaped(name), f"is no field of this object{hint}")
+            faults.add(pointer + escaped(name), f"is no field of this object{hint}", "D-UNKNOWN")
 
 
 def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
@@ -209,6 +209,7 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
             reading.faults.add(
                 f"{reading.faults.where(at)}/token_intent_id",
                 "must stand instead of `data` and `encrypted`",
+                "D-INTENT",
             )
             return NOTHING
         return _read_intent(draft, given["token_intent_id"], reading, at)
@@ -216,7 +217,9 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
         choice = reading.rules.tokens.one_of
         if choice == "reject":
             reading.faults.add(
-                reading.faults.where(at), "must hold one of `data` and `encrypted`, not both"
+                reading.faults.where(at),
+                "must hold one of `data` and `encrypted`, not both",
+                "TOK-ONE-OF",
             )
             return NOTHING
         has_data, has_encrypted = choice == "data", choice == "encrypted"
@@ -225,7 +228,8 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
     if has_encrypted:
         opened = open_payload(given["encrypted"], reading, at)
         return opened if opened is NOTHING else read_data(draft, opened, reading, at, "encrypted")
-    reading.faults.add(reading.faults.where(at), "must hold one of `data` and `encrypted`")
+    fault = "must hold one of `data` and `encrypted`"
+    reading.faults.add(reading.faults.where(at), fault, "TOK-ONE-OF")
     return NOTHING
 
 
@@ -249,7 +253,7 @@ def _read_intent(
         if found[0] != draft.type:
             fault = "must be a token intent of the same type"
     if found is None or fault:
-        reading.faults.add(f"{reading.faults.where(at)}/token_intent_id", fault)
+        reading.faults.add(f"{reading.faults.where(at)}/token_intent_id", fault, "D-INTENT")
         return NOTHING
     draft.intent_id = given
     return found[1]
@@ -261,7 +265,7 @@ def consumed(draft: Draft) -> Problem:
         400,
         "The body has a fault.",
         errors={f"{draft.pointer}/token_intent_id": [_INTENT_FAULT]},
-        clause="TOK-ATOMIC",
+        clause="D-INTENT",
     )
 
 
@@ -281,7 +285,7 @@ def open_payload(
             fault = f"cannot be opened: {error}"
         except Problem:
             fault = "must hold the JSON of `data`"
-    reading.faults.add(f"{reading.faults.where(at)}/encrypted", fault)
+    reading.faults.add(f"{reading.faults.where(at)}/encrypted", fault, "TOK-ENCRYPTED")
     return NOTHING
 
 
@@ -308,12 +312,15 @@ def read_data(
             reading.faults.add(
                 f"{reading.faults.where(at)}/{field}",
                 f"must not be nested deeper than {rules.tokens.depth_limit} levels",
+                "D-DEPTH",
             )
             return NOTHING
         return given
     if type(given) is not str:
         reading.faults.add(
-            f"{reading.faults.where(at)}/{field}", "must be a string: `data` of a `token` is one"
+            f"{reading.faults.where(at)}/{field}",
+            "must be a string: `data` of a `token` is one",
+            "TOK-TOKEN-DATA",
         )
         return NOTHING
     return given
@@ -327,7 +334,9 @@ def read_metadata(
     """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
     if type(given) is not dict:
         reading.faults.add(
-            f"{reading.faults.where(at)}/metadata", "must be an object of string to string"
+            f"{reading.faults.where(at)}/metadata",
+            "must be an object of string to string",
+            "TOK-METADATA",
         )
         return None
     bounds = reading.rules.tokens
@@ -335,6 +344,7 @@ def read_metadata(
         reading.faults.add(
             f"{reading.faults.where(at)}/metadata",
             f"must have at most {bounds.metadata_entries_limit} entries",
+            "D-METADATA",
         )
         return None
     key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
@@ -343,11 +353,13 @@ def read_metadata(
             continue
         pointer = f"{reading.faults.where(at)}/metadata{escaped(key)}"
         if type(value) is not str:
-            reading.faults.add(pointer, "must be a string")
+            reading.faults.add(pointer, "must be a string", "TOK-METADATA")
         elif len(value) > value_limit:
-            reading.faults.add(pointer, f"must have at most {value_limit} characters")
+            fault = f"must have at most {value_limit} characters"
+            reading.faults.add(pointer, fault, "D-METADATA")
         if len(key) > key_limit:
-            reading.faults.add(pointer, f"must have a key of at most {key_limit} characters")
+            fault = f"must have a key of at most {key_limit} characters"
+            reading.faults.add(pointer, fault, "D-METADATA")
     return dict(given)
 
 
@@ -360,18 +372,20 @@ def read_indexes(
     limit = reading.rules.tokens.indexes_limit
     if type(given) is not list:
         reading.faults.add(
-            f"{reading.faults.where(at)}/search_indexes", "must be an array of expressions"
+            f"{reading.faults.where(at)}/search_indexes",
+            "must be an array of expressions",
+            "TOK-INDEXES",
         )
         return None
     if len(given) > limit:
         fault = f"must hold at most {limit} expressions"
-        reading.faults.add(f"{reading.faults.where(at)}/search_indexes", fault)
+        reading.faults.add(f"{reading.faults.where(at)}/search_indexes", fault, "D-INDEXES")
         return None
     fine = True
     for place, text in enumerate(given):
         if type(text) is not str or (text != DATA and expressions.parse(text) is None):
             pointer = f"{reading.faults.where(at)}/search_indexes/{place}"
-            reading.faults.add(pointer, expressions.GRAMMAR_FAULT)
+            reading.faults.add(pointer, expressions.GRAMMAR_FAULT, "D-EXPR")
             fine = False
     return tuple(given) if fine else None
 
@@ -385,7 +399,9 @@ def read_expression(
     if type(given) is str and expressions.parse(given) is not None:
         return given
     reading.faults.add(
-        f"{reading.faults.where(at)}/fingerprint_expression", expressions.GRAMMAR_FAULT
+        f"{reading.faults.where(at)}/fingerprint_expression",
+        expressions.GRAMMAR_FAULT,
+        "D-EXPR",
     )
     return None
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import simpy
 
+from engine.addresses import read_address
 from engine.limits import LimitTable
 from engine.messages import Request, Response
 from engine.model import Application, ApplicationKind, Tenant
@@ -60,6 +61,7 @@ def ask_engine(
     clock = _SimpyClock(environment, arrivals.start_ns)
     engine = Engine(profile=profile, limits=limits, world=ModelWorld(clock=clock, seed=seed))
     key_texts = _make_keys(engine, arrivals.parties)
+    addresses = _addresses(arrivals.parties)
 
     def finish(decisions: Decisions, row: int, began_ns: int, response: Response) -> None:
         assert response.decision is not None, "the limits answer every request"
@@ -87,7 +89,8 @@ def ask_engine(
         who = arrivals.parties[party]
         body = _BODY if who.method in {"POST", "PUT", "PATCH"} else None
         key = None if who.key is None else key_texts[who.key]
-        answering = engine.submit(Request(who.method, who.path, key=key, ip=who.ip, body=body))
+        address = addresses[who.ip]
+        answering = engine.submit(Request(who.method, who.path, key=key, ip=address, body=body))
         try:
             sleep = answering.send(None)
         except StopIteration as stop:
@@ -97,6 +100,15 @@ def ask_engine(
             environment.process(go_on(decisions, row, now_ns, answering, sleep))
 
     return ask
+
+
+def _addresses(parties: Parties) -> dict[str, str]:
+    """Return each party's address; a host name or pseudonym gets one that nobody has (RFC 6666)."""
+    names = dict.fromkeys(who.ip for who in parties)
+    return {
+        name: name if read_address(name) is not None else f"100::{place >> 16:x}:{place:x}:0:0"
+        for place, name in enumerate(names)
+    }
 
 
 def _make_keys(engine: Engine, parties: Parties) -> dict[str, str]:

@@ -19,7 +19,7 @@ def _clients(*trusted: str, prefix_bits: int = 128) -> Clients:
         ("::ffff:203.0.113.7", "203.0.113.7"),
         ("2001:DB8::0:1", "2001:db8::1"),
         ("fe80::1%eth0", "fe80::1"),
-        ("", ""),
+        ("", "0.0.0.0"),  # reason: nobody's address, not one to listen on
     ],
 )
 def test_a_peer_is_itself_whatever_it_forwards(peer: str, shown: str) -> None:

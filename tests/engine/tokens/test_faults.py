@@ -41,7 +41,7 @@ FAULTY: dict[str, Any] = {
     "index": {"type": "token", "data": "x", "search_indexes": ["x"]},
     "index of nothing": {"type": "token", "data": "x", "search_indexes": ["{{ data.a }}"]},
     "expression": {"type": "token", "data": "x", "fingerprint_expression": "x"},
-    "braces": "{{ x }}",
+    "braces": "{{ token: x }}",
     "no token": NOBODY,
 }
 DETOKENIZED = {"braces", "no token"}

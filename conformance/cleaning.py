@@ -16,6 +16,7 @@ from conformance.created import Thing
 from conformance.exchanges import KeyLabel
 from conformance.registry import CLEANING_ID, Check, Inconclusive, Skip
 from conformance.session import Session
+from conformance.shapes import Spelling
 from conformance.target import Source, Target
 from conformance.verdicts import Finding
 
@@ -54,20 +55,70 @@ def clean(
     for label in busy:
         hopeless[label] = _ENOUGH
 
+    absent = _Absent(session.target.spelling)
+
     async def worker(lane: Lane) -> None:
         while work:
             thing = work.pop()
-            if await _deleted(session.target, lane, thing, hopeless):
-                session.created.forget(thing.path)
+            if absent.is_hopeless(thing):
+                continue
+            status = await _deleted(session.target, lane, thing, hopeless)
+            for one in absent.gone(thing, status):
+                session.created.forget(one.path)
                 gone[0] += 1
 
     began = session.cleanings = session.cleanings + 1
     lanes = [bench.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
     session.transport.run([worker(lane) for lane in lanes])
-    return gone[0]
+    orphans = absent.orphans()
+    for one in orphans:
+        session.created.forget(one.path)
+    return gone[0] + len(orphans)
 
 
-async def _deleted(target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyLabel, int]) -> bool:
+class _Absent:
+    """Which deletions a deployment does not have: every one of them is answered 404.
+
+    A 404 says that a thing is gone only where the same operation has deleted another.
+    """
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._doubtful: dict[str, list[Thing]] = defaultdict(list)
+        self._works: set[str] = set()
+        self._paths: list[str] = []
+
+    def is_hopeless(self, thing: Thing) -> bool:
+        """Whether the operation that deletes it is not there."""
+        name = self._name(thing)
+        return name not in self._works and len(self._doubtful[name]) >= _ENOUGH
+
+    def gone(self, thing: Thing, status: int | None) -> list[Thing]:
+        """Return what is known to be gone after an answer to a deletion; None for a refusal."""
+        name = self._name(thing)
+        if status is None:
+            return []
+        if status == 404 and name not in self._works:
+            self._doubtful[name].append(thing)
+            return []
+        self._works.add(name)
+        self._paths.append(thing.path + "/")
+        return [thing, *self._doubtful.pop(name, ())]
+
+    def orphans(self) -> list[Thing]:
+        """Return what went with the thing that it belonged to: a key with its application."""
+        held = [one for things in self._doubtful.values() for one in things]
+        return [one for one in held if one.path.startswith(tuple(self._paths))]
+
+    def _name(self, thing: Thing) -> str:
+        found = self._spelling.operation(thing.method, thing.path)
+        return thing.method if found is None else found[0]
+
+
+async def _deleted(
+    target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyLabel, int]
+) -> int | None:
+    """Ask with one key after another; returns the status of a success or a 404, else None."""
     for key in _keys_for(target, thing.key):
         if hopeless[key] >= _ENOUGH:
             continue
@@ -77,9 +128,9 @@ async def _deleted(target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyL
             hopeless[key] += 1
             continue
         if found.ok or found.status == 404:
-            return True
+            return found.status
         hopeless[key] += found.status in {401, 403}
-    return False
+    return None
 
 
 def _keys_for(target: Target, label: KeyLabel) -> list[KeyLabel]:

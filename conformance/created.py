@@ -46,6 +46,7 @@ class Created:
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling or Spelling()
         self._things: dict[str, Thing] = {}
+        self._shown: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._things)
@@ -57,10 +58,13 @@ class Created:
         """Take note of what an exchange created or deleted."""
         ask = exchange.ask
         thing = self._things.get(ask.path)
-        if thing is not None and thing.method == ask.method:
-            if exchange.ok or exchange.status == 404:
-                self.forget(ask.path)
-            return
+        if thing is not None:
+            if exchange.ok and ask.method != thing.method:
+                self._shown.add(ask.path)
+            elif exchange.ok or (exchange.status == 404 and ask.path in self._shown):
+                self.forget(ask.path)  # deleted, or there before and gone by itself
+            if ask.method == thing.method:
+                return
         if not exchange.ok or ask.key is None:
             return
         found = self._spelling.operation(ask.method, ask.path)

@@ -46,6 +46,7 @@ _SECOND_NS: Final = 1_000_000_000
 _BEAT_S: Final = 10.0
 """How often a log hears that the run goes on."""
 _SHOWN_TIMELINE: Final = 14
+_SHOWN_FINDINGS: Final = 3
 
 
 class Terminal:
@@ -245,21 +246,28 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     console.print(f"\n[{_colour(result)}]{result.word}[/] [bold]{result.clause.id}[/]{new}")
     console.print(f"  the clause: {escape(result.clause.text)}")
     shown = [one for one in result.findings if one.verdict is Verdict.FAIL]
-    for one in shown:
-        console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
-        if one.accepts:
-            console.print(f"  accepted is: {escape(one.accepts)}")
-        for line in _timeline(one):
-            console.print(f"    {escape(line)}")
-        for each in report.evidence(one):
-            console.print(f"  {escape(each['curl'])}")
-            answer = each["error"] or f"{each['status']} {each['body'][:300]}"
-            console.print(f"    -> {escape(answer)}")
+    told = list({(one.check, one.says): one for one in reversed(shown)}.values())[::-1]
+    for one in told[:_SHOWN_FINDINGS]:
+        _show_finding(console, report, one)
+    if len(shown) > len(told[:_SHOWN_FINDINGS]):
+        console.print(f"  and {len(shown) - len(told[:_SHOWN_FINDINGS])} more, all in the report")
     if not shown:
         console.print(f"  {escape(report.redactor.text(result.says))}")
     if cause.followers:
         ids = ", ".join(one.clause.id for one in cause.followers)
         console.print(f"  from this follows: {ids}")
+
+
+def _show_finding(console: Console, report: Report, one: Finding) -> None:
+    console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
+    if one.accepts:
+        console.print(f"  accepted is: {escape(one.accepts)}")
+    for line in _timeline(one):
+        console.print(f"    {escape(line)}")
+    for each in report.evidence(one):
+        console.print(f"  {escape(each['curl'])}")
+        answer = each["error"] or f"{each['status']} {each['body'][:300]}"
+        console.print(f"    -> {escape(answer)}")
 
 
 def _timeline(finding: Finding) -> Iterable[str]:

@@ -158,6 +158,29 @@ def test_what_a_run_creates_it_deletes(play: Any) -> None:
         assert [store.count_tokens(tenant.id) for tenant in store.tenants()] == [0] * 4
 
 
+def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
+    def makes(bench: Bench) -> Iterable[Finding]:
+        for place in range(20):
+            body: Any = {"a": f"made {place}"}
+            bench.ask("POST", "/tokenize", body, key=bench.key("private_prod"))
+        yield bench.passes("TOK-LEAF", "made")
+
+    deployment = deploy()
+    request = deployment.transport._request
+
+    def without_deletion(ask: Any) -> Any:
+        found = request(ask)
+        found.path = "/nowhere" if found.method == "DELETE" else found.path
+        return found
+
+    deployment.transport._request = without_deletion  # type: ignore[method-assign] # reason: a service without it
+    report = play(_check("a", makes, "TOK-LEAF"), deployment=deployment)
+    gone, left = report.cleaned
+    assert (gone, left >= 20) == (0, True)
+    tried = [one for one in report.exchanges.values() if one.ask.method == "DELETE"]
+    assert len(tried) <= 8, "a deletion that is not there is not tried for each thing"
+
+
 def test_what_is_forbidden_is_never_asked(play: Any) -> None:
     def deletes(bench: Bench) -> Iterable[Finding]:
         bench.ask("DELETE", "/tokens/1234", key=bench.key("private_prod"))

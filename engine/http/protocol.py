@@ -20,9 +20,10 @@ stands in front of the server to limit.
 
 Who takes nothing of an answer for 30 s is cut off.
 
-A body that nobody reads is let pass for a moment after the answer, 16 MB of it at most, so that
-the client finds the answer and not a reset connection. A method that the parser does not know is a
-method all the same: the service answers it, with 405.
+A body that nobody reads is let pass after the answer while it keeps coming, for 60 s and 100 MB at
+most, so that a client that sends it whole before it reads finds the answer and not a reset
+connection. A method that the parser does not know is a method all the same: the service answers it,
+with 405.
 
 There is no timer for each request: `Connections.tick`, called every half second, looks at all, and
 closes what has been idle for too long. A request whose body is there already, and an answer that
@@ -52,8 +53,9 @@ EXCHANGE: Final = "tollgate.exchange"
 _HEAD_S: Final = 10.0
 _TAIL_S: Final = 10.0
 _LINGER_S: Final = 2.0
+_LONGEST_LINGER_S: Final = 60.0
 _UNREAD_S: Final = 30.0
-_DISCARDED_BYTES: Final = 16_000_000
+_DISCARDED_BYTES: Final = 100_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
 _CONTINUE: Final = b"HTTP/1.1 100 "
@@ -182,6 +184,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **more)
         self.is_receiving = False
         self.lingers = False
+        self._lingers_until_s = 0.0
         self._is_broken = False
         self._since_s = 0.0  # of the message that is coming, or of an unused connection
         self._in_head = True
@@ -217,6 +220,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Send what is written, say that no more comes, and let the rest of the request pass."""
         self.lingers = True
         self._since_s = self.loop.time()
+        self._lingers_until_s = self._since_s + _LONGEST_LINGER_S
         self._unset_keepalive_if_required()
         if self._direct.is_closing():
             return
@@ -240,7 +244,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         waited_s = now_s - self._since_s
         if self.lingers:
-            if waited_s > _LINGER_S:
+            if waited_s > _LINGER_S or now_s > self._lingers_until_s:
                 self._direct.close()
         elif self._direct.is_closing():
             return
@@ -288,6 +292,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Read what has come, unless nobody is interested any more."""
         if self.lingers or self._is_broken:
             self._discarded_bytes += len(data)
+            if self.lingers:
+                self._since_s = self.loop.time()
             if self._discarded_bytes > _DISCARDED_BYTES:
                 self._direct.close()
             return

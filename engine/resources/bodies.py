@@ -147,13 +147,18 @@ def check_coding(request: Request) -> None:
         )
 
 
+def _is_readable(parameter: str) -> bool:
+    """Return whether a media type's parameter leaves JSON as it is; JSON itself has none."""
+    name, _, value = parameter.partition("=")
+    return name.strip() != "charset" or value.strip().strip('"') == "utf-8"
+
+
 def _check_media_type(request: Request, wanted: str) -> None:
     given = header_value(request, "Content-Type")
     if given == wanted:
         return
     if given is not None:
-        media_type, _, parameters = given.partition(";")
-        charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-        if media_type.strip().lower() == wanted and charset in {"", "utf-8"}:
+        media_type, *parameters = given.lower().split(";")
+        if media_type.strip() == wanted and all(map(_is_readable, parameters)):
             return
     raise Problem(415, f"The body must be {wanted}.", clause="TOK-JSON")

@@ -87,6 +87,10 @@ def test_tok_json_the_body_is_json_and_says_so(acme: Deployment) -> None:
     for headers, body, status in [
         (JSON, good, 200),
         ({"content-type": "application/json; charset=utf-8"}, good, 200),
+        ({"Content-Type": "application/json; profile=x"}, good, 200),
+        ({"Content-Type": 'Application/JSON;profile="a";charset="UTF-8"'}, good, 200),
+        ({"Content-Type": "application/json; profile=x; charset=utf-16"}, good, 415),
+        ({"Content-Type": "application/jsonp"}, good, 415),
         ({"Content-Type": "text/plain"}, good, 415),
         ({}, good, 415),
         (JSON, b"{", 400),

@@ -6,6 +6,7 @@ What is sent here is no HTTP client's: plain sockets say what no library would.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import resource
 import select
@@ -194,6 +195,36 @@ def test_an_endless_body_is_413_at_its_bound(live: Live) -> None:
     assert sent_chunks < 2_000
     assert live.memory_bytes() - before < 100_000_000
     _is_served(live)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_who_sends_a_large_body_whole_before_reading_finds_the_413(
+    live: Live, is_chunked: bool
+) -> None:
+    """D-SIZE: no broken pipe for a client that is still sending, as most of them are."""
+    piece, pieces = b"x" * 1_000_000, 40
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=30)
+    headers = {"SVC-API-KEY": KEY, "Content-Type": "application/json"}
+    if not is_chunked:
+        headers["Content-Length"] = str(len(piece) * pieces)
+    body = (piece for _ in range(pieces))
+    connection.request("POST", "/tokenize", body, headers, encode_chunked=is_chunked)
+    with connection.getresponse() as answer:
+        assert answer.status == 413
+        assert json.loads(answer.read())["status"] == 413
+    connection.close()
+
+
+@pytest.mark.slow
+def test_who_sends_a_large_body_slowly_finds_the_413(live: Live) -> None:
+    with _connect(live) as connection:
+        size = 8_000_000
+        head = f"POST /tokenize HTTP/1.1\r\nHost: a\r\nSVC-API-KEY: {KEY}\r\n"
+        connection.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
+        for _ in range(8):
+            time.sleep(0.5)  # longer together than a client that says nothing is waited for
+            connection.sendall(b"x" * (size // 8))
+        _problem(_everything(connection), 413)
 
 
 def test_a_body_that_is_announced_too_large_is_413_before_it_comes(live: Live) -> None:

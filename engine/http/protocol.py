@@ -55,7 +55,8 @@ _TAIL_S: Final = 10.0
 _LINGER_S: Final = 2.0
 _LONGEST_LINGER_S: Final = 60.0
 _UNREAD_S: Final = 30.0
-_DISCARDED_BYTES: Final = 100_000_000
+_HEAD_REST_BYTES: Final = 16_000_000
+_BODY_REST_BYTES: Final = 100_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
 _CONTINUE: Final = b"HTTP/1.1 100 "
@@ -292,9 +293,9 @@ class HttpProtocol(HttpToolsProtocol):
         """Read what has come, unless nobody is interested any more."""
         if self.lingers or self._is_broken:
             self._discarded_bytes += len(data)
-            if self.lingers:
+            if not self._is_broken:  # a body, which its sender may not be able to break off
                 self._since_s = self.loop.time()
-            if self._discarded_bytes > _DISCARDED_BYTES:
+            if self._discarded_bytes > (_HEAD_REST_BYTES if self._is_broken else _BODY_REST_BYTES):
                 self._direct.close()
             return
         if not self.is_receiving:

@@ -39,7 +39,7 @@ class ParquetReader:
         with unreadable(path):
             try:
                 self.fields = tuple(pq.read_schema(path).names)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 raise InputError(f"log = '{path}' must be Parquet; it is cut or damaged") from error
         _refuse_twins(f"log = '{path}'", self.fields)
 
@@ -55,8 +55,9 @@ class ParquetReader:
         with unreadable(self._path), pq.ParquetFile(self._path, **_READING) as file:
             try:
                 for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
-                    columns = [batch.column(name) for name in wanted]
-                    yield Batch(range(first, first + batch.num_rows), columns)
+                    rows = range(first, first + batch.num_rows)
+                    what = f"log = '{self._path}'"
+                    yield Batch(rows, [_sound(batch, name, what, rows) for name in wanted])
                     first += batch.num_rows
             except pa.ArrowException as error:
                 raise InputError(
@@ -103,10 +104,26 @@ class FrameReader:
         first = 1
         table = self._table.select(list(dict.fromkeys(wanted)))
         for batch in table.to_batches(_BATCH_ROWS):
-            yield Batch(
-                range(first, first + batch.num_rows), [batch.column(name) for name in wanted]
-            )
+            rows = range(first, first + batch.num_rows)
+            yield Batch(rows, [_sound(batch, name, "frame", rows) for name in wanted])
             first += batch.num_rows
+
+
+def _sound(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array:
+    """Return a column; raises `InputError` where its values are none of its type.
+
+    Arrow takes the word of whoever wrote the file that a text is UTF-8, and fails when it is read.
+    """
+    column = batch.column(name)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        must = "be UTF-8" if "UTF8" in str(error) else f"hold {column.type}"
+        raise InputError(
+            f"{what}: column = {name!r} must {must}, and does not in rows {rows[0]} to {rows[-1]}; "
+            "write it anew, or as binary"
+        ) from None
+    return column
 
 
 def _refuse_twins(what: str, names: Iterable[str]) -> None:

@@ -45,8 +45,8 @@ def unreadable(path: Place) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"log = '{path}' must be whole gzip; it is cut or damaged") from error
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise InputError(f"log = '{path}' must be readable; {why.lower()}") from error
+        why = (error.strerror or "it is cut or damaged").lower()  # Arrow's has no strerror
+        raise InputError(f"log = '{path}' must be readable; {why}") from error
 
 
 @contextmanager

@@ -75,6 +75,59 @@ def test_any_bytes(tmp_path: Path, kind: Format | None, content: bytes) -> None:
     read_or_complain(file, kind)
 
 
+def _no_utf8() -> pa.Array:
+    """Texts that a careless writer took for UTF-8."""
+    raw = pa.array([b"/tokens", b"/caf\xe9", b"/tokenize"], pa.binary())
+    return pa.StringArray.from_buffers(len(raw), *raw.buffers()[1:])
+
+
+COLUMNS = {
+    "time": pa.array([1, 2, 3]),
+    "ip": pa.array(["192.0.2.1"] * 3),
+    "method": pa.array(["GET"] * 3),
+    "path": pa.array(["/tokens"] * 3),
+}
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+@pytest.mark.parametrize("is_encoded", [False, True])
+def test_a_column_that_is_no_utf8_is_one_line(tmp_path: Path, name: str, is_encoded: bool) -> None:
+    """From Parquet and from a frame; the column and its rows are named."""
+    texts = _no_utf8().dictionary_encode() if is_encoded else _no_utf8()
+    table = pa.table({**COLUMNS, name: texts})
+    file = tmp_path / "log.parquet"
+    pq.write_table(table, file)
+    for source, what in ((file, f"log = '{file}'"), (table, "frame")):
+        with pytest.raises(InputError) as error:
+            read_log(source)
+        assert str(error.value) == (
+            f"{what}: column = '{name}' must be UTF-8, and does not in rows 1 to 3; "
+            "write it anew, or as binary"
+        )
+
+
+def test_a_parquet_whose_names_are_no_utf8_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "log.parquet"
+    pq.write_table(pa.table(COLUMNS), file)
+    file.write_bytes(file.read_bytes().replace(b"method", b"meth\xe9d"))
+    with pytest.raises(InputError, match="must be Parquet; it is cut or damaged"):
+        read_log(file)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_parquet_with_flipped_bits_is_columns_or_one_line(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    file = tmp_path / "log.parquet"
+    pq.write_table(pa.table(COLUMNS), file)
+    content = bytearray(file.read_bytes())
+    for place in data.draw(st.lists(st.integers(4, len(content) - 9), min_size=1, max_size=3)):
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content)
+    read_or_complain(file, "parquet")
+
+
 def line_by_line(content: bytes, longest: int) -> list[tuple[int, str | None]]:
     """Return what each line comes to, read one at a time."""
     lines = content.split(b"\n")

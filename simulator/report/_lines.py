@@ -12,26 +12,58 @@ from typing import Any, Final
 from engine.files import format_duration
 from simulator.report._words import count_text, counted_text, plain_text, share_text
 
-__all__ = ["binding_text", "group_lines", "pace_text", "threshold_lines", "value_text"]
+__all__ = [
+    "binding_text",
+    "group_lines",
+    "pace_text",
+    "runs_share_text",
+    "threshold_lines",
+    "value_text",
+]
 
 _SECOND_NS: Final = 1_000_000_000
 _UNITS: Final = (("s", _SECOND_NS), ("min", 60 * _SECOND_NS), ("h", 3_600 * _SECOND_NS))
 _LEAST: Final = 0.1
 _BOTH: Final = 2
+_PARTS: Final = 1_000_000
+"""Parts of a whole in which a share is told in percent."""
 
 
 def group_lines(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what each group of clients met in words; none in a replay, which has no groups."""
+    """Return what each group of clients met in words; none in a replay, which has no groups.
+
+    Of replications the share is their mean, with its interval; the rest is of the first run.
+    """
     found = []
     for group in summary.get("groups", []):
         if "binds" not in group or not group["offered"]:
             continue
-        share = share_text(group["refused"], group["offered"])
+        share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
+        share = share or share_text(group["refused"], group["offered"])
         binding = binding_text(group)
         pace = pace_text(group["binds"])
         words = f"{share} by {binding}; {pace} would pass" if binding else "nothing is refused"
         found.append({"name": plain_text(group["name"]), "share": share, "words": words})
     return found
+
+
+def runs_share_text(summary: Mapping[str, Any], metric: str) -> str:
+    """Return a share's mean over replications with its interval; empty where there are none.
+
+    >>> found = {"mean": 0.25, "low": 0.125, "high": 0.5}
+    >>> text = runs_share_text({"replications": {"intervals": {"x": found}}}, "x")
+    >>> text.replace(chr(0x202F), " ")
+    '25 % (12.5 % to 50 %)'
+    """
+    found = summary.get("replications", {}).get("intervals", {}).get(metric)
+    if found is None or found["mean"] is None:
+        return ""
+    mean, low, high = (_percent_text(found[end]) for end in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"
+
+
+def _percent_text(share: float) -> str:
+    return share_text(round(share * _PARTS), _PARTS)
 
 
 def binding_text(group: Mapping[str, Any]) -> str:

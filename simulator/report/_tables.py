@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from simulator.report._findings import Findings, Party, Refusals, together_ns
-from simulator.report._lines import binding_text, pace_text, value_text
+from simulator.report._lines import binding_text, pace_text, runs_share_text, value_text
 from simulator.report._words import (
     Axis,
     count_text,
@@ -37,7 +37,20 @@ _SPREAD: Final = ("offered", "refused_share", "goodput_per_s", "latency_p99")
 
 
 def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
-    """Return the run's answer in a few sentences."""
+    """Return the run's answer in a few sentences; first what replications say together."""
+    alone = _of_one_run(summary, findings, axis)
+    share = runs_share_text(summary, "refused_share")
+    if not share:
+        return alone
+    found = summary["replications"]
+    confidence = f"{100 * found['confidence']:.0f}\u202f%"
+    return (
+        f"Over {len(found['runs'])} runs {share} of the attempts are refused on average, with"
+        f" {confidence} confidence. The run of seed {summary['seed']}: {alone}"
+    )
+
+
+def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     totals = summary["totals"]
     offered, refused = totals["offered"], totals["refused"]
     replayed = "replay" in summary
@@ -88,12 +101,17 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     span = span_text(axis.end_ns - findings.start_ns)
     shut_ns = together_ns(findings.shut_out.values())
     found = [
-        _tile("Offered", count_text(offered), f"over {span}"),
-        _tile("Let in", count_text(totals["admitted"]), share_text(totals["admitted"], offered)),
+        _tile("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
+        _tile(
+            "Let in",
+            count_text(totals["admitted"]),
+            share_text(totals["admitted"], offered) + _over_runs(summary, "admitted"),
+        ),
         _tile(
             "Refused",
             count_text(totals["refused"]),
-            f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks",
+            f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
+            f"{_over_runs(summary, 'refused')}",
         ),
     ]
     if totals["delayed"]:
@@ -118,6 +136,15 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
         ),
     ]
     return found
+
+
+def _over_runs(summary: Mapping[str, Any], metric: str) -> str:
+    """Return a metric's mean over replications with its interval, as the end of a tile's note."""
+    found = summary.get("replications", {}).get("intervals", {}).get(metric)
+    if found is None:
+        return ""
+    mean, low, high = (value_text(metric, found[end]) for end in ("mean", "low", "high"))
+    return f"; over all runs {mean} ({low} to {high})"
 
 
 def _tile(name: str, value: str, note: str) -> dict[str, str]:

@@ -248,10 +248,25 @@ def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path
     assert any(label.startswith(f"Attempts over time: {firsts} first") for label in labels)
 
 
+def found_in_runs(result: simulator.Result, metric: str) -> str:
+    """Return a share of replications as the page has it."""
+    each = result.replications.loc[metric]
+    mean, low, high = (
+        f"{100 * each[end]:.1f}".removesuffix(".0") + " %" for end in ("mean", "low", "high")
+    )
+    return f"{mean} ({low} to {high})"
+
+
 def test_replications_show_intervals_spread_and_judgements(tmp_path: Path) -> None:
     result = simulator.run("shared-office", fidelity="limits", replications=4, out=tmp_path / "out")
     page = html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
     assert "Over 4 runs</h2>" in page
+    told = page.replace("\u202f", " ")
+    share = found_in_runs(result, "refused_share")
+    assert f'<p class="answer">Over 4 runs {share} of the attempts are refused on average' in told
+    assert "The run of seed 7: 2 529 of 3 153 attempts (80.2 %) were refused" in told
+    browsers = found_in_runs(result, "refused_share{client='browsers'}")
+    assert f"<b>browsers</b>: {browsers} by LIM-PUBLIC at one address" in told
     assert '<li class="open"><b>not decided</b>' in page
     found = result.summary["replications"]
     values = [run["line"]["refused_share"] for run in found["runs"]]

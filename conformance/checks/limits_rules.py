@@ -11,15 +11,16 @@ from conformance.probes.asking import SECOND_NS, Counter
 from conformance.probes.exceeding import Beyond, go_beyond, refused_in
 from conformance.probes.measuring import evidence, histories_of, measure
 from conformance.probes.playing import play_block
-from conformance.probes.rows import counter_of, rate_of, spare_sources
+from conformance.probes.rows import ROWS, counter_of, rate_of, spare_sources
 from conformance.probes.saying import check_alike, is_counted_each, readings_of, told_algorithm
-from conformance.probes.sightings import odd_statuses
+from conformance.probes.sightings import is_of_a_front, odd_statuses
 from conformance.registry import Inconclusive, check
 from conformance.verdicts import Finding, Verdict
 
 __all__: list[str] = []
 
 _MARGIN_NS: Final = 20_000_000
+_TURNS: Final = 3
 _WHOLE: Final = re.compile("[0-9]{1,9}")
 
 
@@ -144,7 +145,7 @@ async def block(bench: Bench) -> list[Finding]:
             for each in played
             if each.after_end
             for one in each.after_end.exchanges
-            if not one.refused
+            if not one.refused and not is_of_a_front(one.status)
         ),
         default=0,
     )
@@ -176,7 +177,15 @@ async def status(bench: Bench) -> list[Finding]:
     counter = counter_of(bench, "status", "tokenize", "private_test", "LIM-TEST-TENANT")
     # More than a throttle that slows may hold for its bound: two windows' worth and a half.
     size = rate.limit_requests * 5 // 2
-    sent = await go_beyond(bench, [counter], rate, "the private_test key", size)
+    sent = await go_beyond(bench, [counter], rate, "the private_test key", size, until_lost=True)
+    if not sent.refused:
+        instead = await _said_instead(bench, counter)
+        if instead:
+            says = (
+                f"beyond the rate the answer is {instead[0].status}, and another key is answered "
+                "meanwhile: must be 429"
+            )
+            return [bench.fails("ERR-429", says, *instead)]
     found = _judge_status(bench, sent)
     refused = [one for one in sent.exchanges if one.refused]
     if not refused or any(one.verdict is Verdict.FAIL for one in found):
@@ -203,12 +212,39 @@ async def status_blocked(bench: Bench) -> list[Finding]:
     return _judge_status(bench, sent)
 
 
+async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
+    """Return what is said in place of 429, such as 503, where it is the limiter that says it.
+
+    An overrun front says it too. Only a limiter says it to one key again and again, and answers
+    another key in between each time.
+    """
+    roles = ("private_no_permission", "private_prod")
+    spare = [label for role in roles for label in bench.target.labels(role)]
+    if not spare:
+        return []
+    asker = ROWS["LIM-TEST-TENANT"].asker(
+        bench, "tokenize", key=spare[0], sources=bench.sources[:1]
+    )
+    other = Counter(bench, "another key", asker)
+    said: list[Exchange] = []
+    for turn in range(_TURNS):
+        mine = (await counter.send(f"again {turn}", 3)).exchanges
+        theirs = (await other.send(f"another {turn}", 1)).exchanges
+        if not all(is_of_a_front(one.status) for one in mine):
+            return []
+        if len({one.status for one in (*said, *mine)}) > 1 or is_of_a_front(theirs[0].status):
+            return []
+        said += mine[:1]
+    return [] if said[0].status is None else said
+
+
 def _judge_status(bench: Bench, sent: Beyond) -> list[Finding]:
     """Say whether everything beyond the rate is refused with 429; all are the same request."""
-    calm = min(sent.exchanges, key=lambda one: one.number).status or 0
     odd = odd_statuses(sent.exchanges)
-    # 5xx beside 429s may be a server that is overrun: no way to refuse.
-    other = [one for one in sent.exchanges if calm < 400 <= (one.status or 0) < 500]
+    # What a front answers by itself may be a server that is overrun: no way to refuse.
+    answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
+    calm = min(answered, key=lambda one: one.number).status or 0 if answered else 0
+    other = [one for one in answered if calm < 400 <= (one.status or 0)]
     wrong = [one for one in sent.exchanges if one.status in odd]
     wrong += [one for one in other if not one.refused]
     if wrong:

@@ -57,6 +57,7 @@ class Counter:
 
     def __init__(self, bench: Bench, name: str, ask: Asker) -> None:
         self._bench = bench
+        self.name = name
         self._lane = bench.lane(name)
         self._ask = ask
         self._number = 0

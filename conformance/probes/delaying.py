@@ -19,7 +19,7 @@ from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_sh
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
 
-__all__ = ["bound_between", "delays", "delays_that_fit", "longest_wait_ns"]
+__all__ = ["bound_between", "delay_fits", "delays", "delays_that_fit", "longest_wait_ns"]
 
 _FAMILIES: Final = (
     *(
@@ -30,6 +30,7 @@ _FAMILIES: Final = (
     Family("gcra", burst_requests=1),
 )
 _GUARD_NS: Final = 50_000_000
+_EVER_NS: Final = 1 << 60
 
 
 def delays(lanes: Sequence[Sequence[Cluster]]) -> bool:
@@ -65,18 +66,30 @@ def bound_between(
     return (longest_ns, min(refused)) if refused else None
 
 
-def delays_that_fit(lanes: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int) -> list[Family]:
-    """Return the families that could have made the histories, with delays of at most `bound_ns`."""
-    return [family for family in _FAMILIES if _fits(lanes, rate, family, bound_ns)]
+def delays_that_fit(
+    lanes: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int = 0
+) -> list[Family]:
+    """Return the families that could have made the histories, with delays of at most `bound_ns`.
+
+    since_ns: what was sent before is taken and not judged, as in `families_that_fit`.
+    """
+    return [one for one in _FAMILIES if delay_fits(lanes, rate, one, bound_ns, since_ns)]
 
 
-def _fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, bound_ns: int) -> bool:
+def delay_fits(
+    lanes: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    family: Family,
+    bound_ns: int,
+    since_ns: int = 0,
+) -> bool:
+    """Whether one family could have made the histories, with delays of at most `bound_ns`."""
     first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
     unsure_ns = max(uncertainty_ns(cluster) for lane in lanes for cluster in lane)
     shifts = aligned_shifts(lanes, rate.window_ns, family) if family.is_aligned else (0,)
     return any(
         all(
-            _Replay(rate, family, shift - first_ns, unsure_ns, bound_ns).fits(lane)
+            _Replay(rate, family, shift - first_ns, unsure_ns, bound_ns).fits(lane, since_ns)
             for lane in lanes
         )
         for shift in shifts
@@ -111,19 +124,25 @@ class _Replay:
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
         self._last_ns = 0
+        self._lost_ns: list[int] = []
         self.refused_waits: list[int] = []
 
-    def fits(self, lane: Sequence[Cluster]) -> bool:
+    def fits(self, lane: Sequence[Cluster], since_ns: int = 0) -> bool:
         """Whether every burst was answered as this family would, given all before it.
 
         Of a burst first the admissions are taken, then the refusals: which was first is not known.
         """
-        return all(self._fits(cluster) for cluster in _apart(lane))
+        return all(self._fits(cluster, since_ns) for cluster in _apart(lane))
 
-    def _fits(self, cluster: Cluster) -> bool:
-        lost_ns = sum(one.outcome == "lost" for one in cluster) * self._rate.window_ns
-        near_ns = self._near_ns + lost_ns
+    def _fits(self, cluster: Cluster, since_ns: int) -> bool:
         arrived = sorted(cluster, key=lambda one: one.arrived_ns)
+        self._lost_ns += [one.arrived_ns for one in arrived if one.outcome == "lost"]
+        reach_ns = 2 * self._rate.window_ns + self._bound_ns
+        # Each of those may have taken a turn, and has moved all that came soon after it.
+        lost = sum(at_ns > arrived[0].arrived_ns - reach_ns for at_ns in self._lost_ns)
+        near_ns = self._near_ns + lost * self._rate.window_ns
+        if arrived[0].arrived_ns < since_ns:
+            near_ns = _EVER_NS
         admitted = [one for one in arrived if one.outcome == "admitted"]
         predicted = []
         for one in admitted:

@@ -14,7 +14,7 @@ from conformance.bench import Bench
 from conformance.exchanges import Exchange
 from conformance.probes.asking import Burst, Counter
 from conformance.probes.families import Rate
-from conformance.probes.sightings import late_after_ns, odd_statuses
+from conformance.probes.sightings import is_of_a_front, late_after_ns, odd_statuses
 from conformance.probes.soundness import provable_admissions
 from conformance.registry import Inconclusive
 
@@ -61,7 +61,8 @@ def regained(bench: Bench, rate: Rate) -> int:
 
 def check_accepted(burst: Burst, what: str) -> None:
     """Raise `Inconclusive` where not even the first request was taken."""
-    first = min(burst.exchanges, key=lambda one: one.number)
+    ordered = sorted(burst.exchanges, key=lambda one: one.number)
+    first = next((one for one in ordered if not is_of_a_front(one.status)), ordered[0])
     if first.status is None or first.status == 401:
         raise Inconclusive(f"{what} is not accepted: {first.status or first.error}")
 
@@ -74,12 +75,14 @@ async def go_beyond(
     size: int = 0,
     *,
     pause_ns: int = 0,
+    until_lost: bool = False,
 ) -> Beyond:
     """Send `size` at once (half more than the rate unless given), and more until it is certain.
 
     counters: of one row, whose keys take turns; with one alone more than 2 L may have to go out,
     with two each gets one burst. what: whose requests they are. pause_ns: before each further
-    burst. Raises `Inconclusive` when they come too slowly.
+    burst. until_lost: a burst of which a front answers a good part is enough too. Raises
+    `Inconclusive` when they come too slowly.
     """
     found = Beyond()
     size = size or rate.limit_requests * 3 // 2 + regained(bench, rate)
@@ -91,8 +94,12 @@ async def go_beyond(
         check_accepted(bursts[-1], what)
         found.exchanges += bursts[-1].exchanges
         found.refused = refused_in(found.exchanges)
-        found.slowed = slowed_in(bench, found.exchanges)
+        # Whoever blocks refuses at once: what comes late then was held up by something else.
+        found.slowed = [] if rate.block_ns else slowed_in(bench, found.exchanges)
         if found.refused or found.slowed or _is_overrun(counters, rate, bursts):
+            return found
+        lost = sum(is_of_a_front(one.status) for one in bursts[-1].exchanges)
+        if until_lost and lost > size // 5:
             return found
         if len(counters) == 1:
             size = rate.limit_requests
@@ -112,5 +119,5 @@ def _is_overrun(counters: Sequence[Counter], rate: Rate, bursts: Sequence[Burst]
         return provable_admissions(seen, rate.window_ns) > 2 * rate.limit_requests
     lasted_ns = bursts[-1].last_received_ns - bursts[0].begun_ns
     most = rate.limit_requests + 1 + rate.limit_requests * lasted_ns // rate.window_ns
-    answered = [sum(one.status is not None for one in burst.exchanges) for burst in bursts]
+    answered = [sum(not is_of_a_front(one.status) for one in each.exchanges) for each in bursts]
     return len(bursts) > 1 and lasted_ns < rate.window_ns and min(answered) > most

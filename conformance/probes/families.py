@@ -15,7 +15,7 @@ What it is not: a model of composition. A history is of one counter.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -46,6 +46,9 @@ Cluster: TypeAlias = Sequence[Sighting]
 """A burst of requests to one counter, in order of sending."""
 
 _GRID: Final = 80
+_FINEST: Final = 4_000
+"""The phase of windows is looked for as finely as this part of one."""
+_GAINING: Final = frozenset({"token-bucket", "gcra", "sliding-counter"})
 _INSIDE: Final = 8
 HEAVY_REQUESTS: Final = 1_000
 """From this limit on a burst is too long to tell the finer choices; the lighter rows do."""
@@ -120,47 +123,81 @@ def families(rate: Rate) -> Iterator[Family]:
 
 
 def families_that_fit(
-    lanes: Sequence[Sequence[Cluster]], rate: Rate, told: Algorithm | None = None
+    lanes: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    told: Algorithm | None = None,
+    since_ns: int = 0,
 ) -> list[Family]:
     """Return the families that could have made the histories of several counters of one row.
 
     Where windows are aligned, one alignment must do for all of them. told: the algorithm that is
-    known, which is tried in all its ways; of others a heavy rate's history is not asked so much.
+    known; of a heavy rate's history no more is asked than whether that fits.
+    since_ns: what was sent before is taken as it was and not judged, as it may rest on requests
+    of somebody else.
     """
     heavy = rate.limit_requests >= HEAVY_REQUESTS
+    ordered = list(families(rate))
+    if heavy and told is not None:
+        ordered.sort(key=lambda family: family.algorithm != told)
     found: list[Family] = []
-    for family in families(rate):
-        is_plain = family in BASIC or family.algorithm == told
-        if heavy and found and not is_plain:
-            continue  # the lighter rows say it as well
-        if fits(lanes, rate, family):
+    for family in ordered:
+        if heavy and found and (found[0].algorithm == told or family not in BASIC):
+            break  # the lighter rows say it as well
+        if fits(lanes, rate, family, since_ns):
             found.append(family)
     return found
 
 
-def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family) -> bool:
-    """Whether one family could have made the histories."""
+def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int = 0) -> bool:
+    """Whether one family could have made the histories; since_ns: as in `families_that_fit`."""
     clusters = [_apart(lane) for lane in lanes]
     first_ns = min(
         (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
     )
     unsure_ns = max((uncertainty_ns(cluster) for lane in clusters for cluster in lane), default=0)
-    phases = aligned_shifts(clusters, rate.window_ns, family) if family.is_aligned else (0,)
-    grid_ns = 0
-    if family.algorithm == "sliding-counter":
-        grid_ns = -(-rate.window_ns // _GRID)
-    elif family.algorithm == "fixed-window":
-        grid_ns = unsure_ns  # inside a burst a boundary may lie anywhere
-    gaining = family.algorithm in {"token-bucket", "gcra", "sliding-counter"}
-    slack = -(-rate.limit_requests * (unsure_ns + grid_ns) // rate.window_ns) if gaining else 0
     bursts = [[_Burst.of(cluster) for cluster in lane] for lane in clusters]
-    return any(
-        all(
-            _Replay(rate, family, phase - first_ns + unsure_ns, unsure_ns).fits(lane, slack)
+    if rate.block_ns:
+        # A lost request may have been the one that began the block.
+        unsure_ns = max([unsure_ns, *(x.span_ns for lane in bursts for x in lane if x.lost)])
+    # What is gained by and by is unsure by when it was last full, and by when it is asked.
+    blur_ns = 2 * unsure_ns if family.algorithm in _GAINING else unsure_ns
+
+    # Whole windows more, so that no instant is below 0 and no edge moves.
+    origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
+
+    def fits_at(phase_ns: int, cell_ns: int) -> bool:
+        return all(
+            _Replay(rate, family, origin_ns + phase_ns, blur_ns + cell_ns).fits(lane, since_ns)
             for lane in bursts
         )
-        for phase in phases
-    )
+
+    phases = aligned_shifts(clusters, rate.window_ns, family) if family.is_aligned else (0,)
+    if family.algorithm != "sliding-counter":
+        # Inside a burst a boundary may lie anywhere.
+        cell_ns = unsure_ns if family.algorithm == "fixed-window" else 0
+        return any(fits_at(phase_ns, cell_ns) for phase_ns in phases)
+    finest_ns = max(blur_ns, rate.window_ns // _FINEST)
+    return _fits_in_cells(phases, rate.window_ns, fits_at, finest_ns)
+
+
+def _fits_in_cells(
+    phases: Sequence[int], window_ns: int, fits_at: Callable[[int, int], bool], finest_ns: int
+) -> bool:
+    """Whether some phase fits: cells around phases are halved until they are as fine as can be.
+
+    A cell that does not fit as a whole holds no phase that does.
+    """
+    ends = [*phases[1:], phases[0] + window_ns]
+    cells = [((a + b) // 2, (b - a + 1) // 2) for a, b in zip(phases, ends, strict=True)]
+    while cells:
+        middle_ns, half_ns = cells.pop()
+        if not fits_at(middle_ns, half_ns):
+            continue
+        if half_ns <= finest_ns:
+            return True
+        quarter_ns = (half_ns + 1) // 2
+        cells += [(middle_ns - quarter_ns, quarter_ns), (middle_ns + quarter_ns, quarter_ns)]
+    return False
 
 
 def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
@@ -211,6 +248,12 @@ class _Burst(NamedTuple):
     admitted_ns: list[int]
     refused_ns: list[int]
     lost: int
+    sent_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """From its first request to its last."""
+        return self.all_ns[-1] - self.all_ns[0]
 
     @classmethod
     def of(cls, cluster: Cluster) -> _Burst:
@@ -221,6 +264,7 @@ class _Burst(NamedTuple):
             [at_ns for at_ns, outcome in found if outcome == "admitted"],
             [at_ns for at_ns, outcome in found if outcome == "refused"],
             sum(outcome == "lost" for _, outcome in found),
+            min(one.sent_ns for one in cluster),
         )
 
 
@@ -246,18 +290,27 @@ class _Replay:
         self._ring: list[int] = []
         self._now_ns = 0
 
-    def fits(self, lane: Sequence[_Burst], slack: int) -> bool:
-        """Whether each burst's admissions lie in the range, given all before it."""
+    def fits(self, lane: Sequence[_Burst], since_ns: int) -> bool:
+        """Whether each burst's admissions lie in the range, given all before it.
+
+        What is lost may have counted or not: in its own burst, and in those after it.
+        """
+        unknown = 0
         for burst in lane:
-            seen, lost = len(burst.admitted_ns), burst.lost
+            if burst.sent_ns < since_ns:
+                self._take(burst)
+                continue
+            seen = len(burst.admitted_ns)
+            unknown += burst.lost
+            lost = unknown
             would = [self._would_admit(burst.all_ns, 0)]
-            if self._unsure_ns and not would[0] - slack - lost <= seen <= would[0] + slack:
+            if self._unsure_ns and not would[0] - lost <= seen <= would[0] + lost:
                 # The middle instants alone do not explain it: the range decides.
                 would += [
                     self._would_admit(burst.all_ns, by)
                     for by in (-self._unsure_ns, self._unsure_ns)
                 ]
-            if seen > max(would) + slack or seen + lost < min(would) - slack:
+            if seen > max(would) + lost or seen + lost < min(would):
                 return False
             self._take(burst)
         return True

@@ -14,17 +14,34 @@ from dataclasses import dataclass
 from conformance.exchanges import Exchange
 from conformance.probes.delaying import (
     bound_between,
+    delay_fits,
     delays,
     delays_that_fit,
     longest_wait_ns,
 )
-from conformance.probes.families import Cluster, Family, Rate, families_that_fit, fits
+from conformance.probes.families import (
+    BASIC,
+    HEAVY_REQUESTS,
+    Cluster,
+    Family,
+    Rate,
+    families_that_fit,
+    fits,
+)
 from conformance.probes.playing import Played
 from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
 from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
 from engine.profile import Algorithm
 
-__all__ = ["Measured", "evidence", "explain", "histories_of", "measure"]
+__all__ = [
+    "Measured",
+    "evidence",
+    "explain",
+    "histories_of",
+    "measure",
+    "neighbours",
+    "with_sight",
+]
 
 _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
@@ -42,7 +59,8 @@ class Measured:
     delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
     resolution_ns: nothing shorter can be told; a burst's span and a round trip. is_clear: whether
     nothing looked held back that was only late. bound_ns: between which two waits the longest
-    delay lies, None where that is not told.
+    delay lies, None where that is not told. unseen: what would have looked the same: rates of other
+    numbers, windows and blocks.
     """
 
     rate: Rate
@@ -54,6 +72,7 @@ class Measured:
     resolution_ns: int
     is_clear: bool = True
     bound_ns: tuple[int, int] | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def tells_more(self) -> bool:
@@ -87,21 +106,23 @@ def measure(
     bound_ns: int = 10 * _SECOND_NS,
     told: Algorithm | None = None,
     known: Algorithm | None = None,
+    since_ns: int = 0,
 ) -> Measured:
     """Return what the histories of a row's counters (one each) show.
 
     bound_ns: the longest delay of a throttle that slows, as far as it is known. told: the only
     algorithm that may fit, where the operator said so; a bucket is a gcra whose burst is the limit.
-    known: the one that other rows have shown.
+    known: the one that other rows have shown. since_ns: what was sent before may rest on requests
+    of somebody else, and is not judged.
     """
     histories = [history for history in histories if history]
-    found = _measured(histories, rate, bound_ns, told, known)
+    found = _measured(histories, rate, bound_ns, told, known, since_ns)
     plain = [[plainly(cluster) for cluster in history] for history in histories]
     if delays(histories):
         if found.families:
             return found
         # What looks held back may be a server that stalled: then the plain history fits.
-        stalled = _measured(plain, rate, bound_ns, told, known)
+        stalled = _measured(plain, rate, bound_ns, told, known, since_ns)
         found = stalled if stalled.families else found
     is_clear = found.delays or not any(_is_stalled(history) for history in plain)
     return dataclasses.replace(found, is_clear=is_clear)
@@ -117,19 +138,20 @@ def _is_stalled(history: Sequence[Cluster]) -> bool:
     )
 
 
-def _measured(
+def _measured(  # noqa: PLR0913 # reason: what `measure` was handed
     histories: Sequence[Sequence[Cluster]],
     rate: Rate,
     bound_ns: int,
     told: Algorithm | None,
     known: Algorithm | None,
+    since_ns: int,
 ) -> Measured:
     flat = [[one for cluster in history for one in cluster] for history in histories]
     held_back = delays(histories) and not rate.block_ns
     families: list[Family] = (
-        _held_families(histories, rate, bound_ns)
+        _held_families(histories, rate, bound_ns, since_ns)
         if held_back
-        else families_that_fit(histories, rate, told or known)
+        else families_that_fit(histories, rate, told or known, since_ns)
     )
     if told is not None:
         same = "token-bucket" if told == "gcra" else told
@@ -149,7 +171,15 @@ def _measured(
     unsure_ns = max((uncertainty_ns(each) for each in flat), default=0)
     return Measured(
         rate,
-        _fault(flat, rate, families, admitted, span_ns + unsure_ns, is_refused=refused),
+        _fault(
+            flat,
+            rate,
+            families,
+            admitted,
+            span_ns + unsure_ns,
+            is_refused=refused,
+            since_ns=since_ns,
+        ),
         tuple(families),
         held_back,
         refused,
@@ -160,7 +190,7 @@ def _measured(
 
 
 def _held_families(
-    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int
+    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int
 ) -> list[Family]:
     """Return the families that fit with the bound that is known, or with the wait that was seen.
 
@@ -170,7 +200,7 @@ def _held_families(
     seen_ns = longest_wait_ns(histories)
     bounds = (seen_ns, bound_ns) if is_refused else (max(seen_ns, bound_ns),)
     for each_ns in bounds:
-        found = delays_that_fit(histories, rate, each_ns)
+        found = delays_that_fit(histories, rate, each_ns, since_ns)
         if found:
             return found
     return []
@@ -192,7 +222,7 @@ def _pace(cluster: Cluster) -> float:
     return len(received) / max(max(received) - min(received), 1)
 
 
-def _fault(
+def _fault(  # noqa: PLR0913 # reason: what `_measured` has found
     flat: Sequence[Sequence[Sighting]],
     rate: Rate,
     families: Sequence[Family],
@@ -200,6 +230,7 @@ def _fault(
     resolution_ns: int,
     *,
     is_refused: bool,
+    since_ns: int,
 ) -> str | None:
     says = f"{rate.limit_requests} per {_seconds(rate.window_ns)}"
     is_sharp = resolution_ns <= rate.window_ns // _BLUR
@@ -207,7 +238,8 @@ def _fault(
         return f"{admitted} requests inside {_seconds(rate.window_ns)} and none refused or slowed"
     if admitted > 2 * rate.limit_requests:
         return f"{admitted} admitted inside one window: no way of counting {says} does that"
-    broken = [one for each in flat for one in broken_blocks(each, rate.block_ns)]
+    late = [[one for one in each if one.sent_ns >= since_ns] for each in flat]
+    broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
     if rate.block_ns and broken:
         return (
             f"{len(broken)} admitted less than {_seconds(rate.block_ns)} after the first refusal: "
@@ -224,6 +256,7 @@ def _fault(
         premature
         for each in flat
         for premature in premature_refusals(each, limit, reach_ns, counts_refused=not is_sharp)
+        if premature.sighting.sent_ns >= since_ns
     ]
     if early:
         fewest = min(early, key=lambda each: each.possible_requests)
@@ -237,7 +270,48 @@ def _fault(
     return None
 
 
-def explain(histories: Sequence[Sequence[Cluster]], rate: Rate) -> str | None:
+def with_sight(
+    measured: Measured,
+    histories: Sequence[Sequence[Cluster]],
+    known: Algorithm | None,
+    since_ns: int = 0,
+) -> Measured:
+    """Return the measurement with what it could not have told from the row's own rate.
+
+    known: the algorithm that was told, or that other rows have shown; else any may be in use.
+    """
+    rate, heavy = measured.rate, measured.rate.limit_requests >= HEAVY_REQUESTS
+    same = {known, "token-bucket"} if known == "gcra" else {known}
+    likely = [one for one in measured.families if one.algorithm in same] or list(measured.families)
+    if known is None and not heavy and not measured.delays:
+        likely += [one for one in BASIC if one not in likely]
+    bound_ns = max(longest_wait_ns(histories), 10 * _SECOND_NS)
+
+    def looks_like(other: Rate) -> bool:
+        if measured.delays:
+            return any(delay_fits(histories, other, x, bound_ns, since_ns) for x in likely)
+        return any(fits(histories, other, family, since_ns) for family in likely)
+
+    return dataclasses.replace(
+        measured, unseen=tuple(name for name, other in neighbours(rate) if looks_like(other))
+    )
+
+
+def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
+    """Return rates that a row must not be, by what differs; those furthest off come last."""
+    limit, window_ns, block_ns = rate.limit_requests, rate.window_ns, rate.block_ns
+    tenth = max(2, limit // 10)
+    numbers = (limit - 1, limit + 1, limit - tenth, limit + tenth)
+    windows = (window_ns * 9 // 10, window_ns * 11 // 10)
+    blocks = [block_ns * part // 10 for part in (5, 9, 11, 15, 20, 30)] if block_ns else []
+    return [
+        *((str(each), dataclasses.replace(rate, limit_requests=each)) for each in numbers),
+        *((_seconds(x) + " windows", dataclasses.replace(rate, window_ns=x)) for x in windows),
+        *((_seconds(x) + " blocks", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+    ]
+
+
+def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0) -> str | None:
     """Return the plainest rate that the histories fit, where the row's own does not.
 
     Limits a little off, doubled or halved, and windows up to a fifth off are tried.
@@ -252,14 +326,20 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate) -> str | None:
             continue
         other = Rate(other_limit, other_window_ns, rate.block_ns)
         for family in (Family("sliding-log"), Family("token-bucket")):
-            if fits(histories, other, family):
+            if fits(histories, other, family, since_ns):
                 return f"it fits {family.name} of {other_limit} per {_seconds(other_window_ns)}"
     return None
 
 
-def histories_of(played: Sequence[Played]) -> list[list[list[Sighting]]]:
-    """Return the histories of everything that was played."""
-    return [counter.clusters() for each in played for counter in each.counters]
+def histories_of(
+    played: Sequence[Played], before: Sequence[Played] = ()
+) -> list[list[list[Sighting]]]:
+    """Return the histories of everything that was played; before: of the same counters, earlier."""
+    histories = [counter.clusters() for each in played for counter in each.counters]
+    earlier = [counter.clusters() for each in before for counter in each.counters]
+    if not earlier:
+        return histories
+    return [[*one, *two] for one, two in zip(earlier, histories, strict=True)]
 
 
 def evidence(played: Sequence[Played], limit: int = 12) -> list[Exchange]:

@@ -48,6 +48,8 @@ class Played:
     signature: Signature = field(default_factory=Signature)
     before_end: Burst | None = None
     after_end: Burst | None = None
+    is_warm: bool = False
+    """Refused from the first burst on: somebody has used the keys before, and nothing was played."""
 
     @property
     def calm_ns(self) -> int:
@@ -66,9 +68,18 @@ def _spacing_ns(rate: Rate) -> int:
 
 
 async def play_throttle_row(
-    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    *,
+    is_rested: bool = True,
 ) -> Played:
-    """Play the clusters; returns the history of the counter and the signature."""
+    """Play the clusters; returns the history of the counter and the signature.
+
+    is_rested: whether nobody has used the keys for a while, so that a first burst that is refused
+    is no sign of it.
+    """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
@@ -76,6 +87,9 @@ async def play_throttle_row(
     more = limit + _EXTRA if limit < HEAVY_REQUESTS else half + _HEAVY_MORE
     start_ns = counter.now_ns
     first = await counter.send("first", half)
+    if not is_rested and refused_in(first.exchanges):
+        played.is_warm = True
+        return played
     left_ns = first.last_received_ns + window_ns + _MARGIN_NS
     until_ns = min(one.sent_ns for one in first.exchanges) + window_ns
     second = counter.new_burst("second", limit - half + _EXTRA)
@@ -193,16 +207,21 @@ async def play_block(
     own: frozenset[str] = frozenset(),
     *,
     silent: bool = False,
+    is_rested: bool = True,
 ) -> Played:
     """Exceed a block rule, then ask just before (unless `silent`) and just after the block's end.
 
     It is exceeded at an instant from which the block outlasts the window of the first cluster.
+    is_rested: as in `play_throttle_row`.
     """
     played = Played(rate, [counter])
     limit = rate.limit_requests
     half = limit // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
+    if not is_rested and refused_in(first.exchanges):
+        played.is_warm = True
+        return played
     apart_ns = min(SECOND_NS, rate.window_ns // 4)
     beyond_ns = start_ns + max(apart_ns, rate.window_ns + _ROOM_NS - rate.block_ns)
     second = await counter.send(
@@ -244,12 +263,18 @@ async def _ask_around_end(
             await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
 
 
-async def play_window(counter: Counter, rate: Rate) -> Played:
-    """Show a block rule's window: L in two halves, then half of it again just before W is over."""
+async def play_window(counter: Counter, rate: Rate, *, is_rested: bool = True) -> Played:
+    """Show a block rule's window: L in two halves, then half of it again just before W is over.
+
+    is_rested: as in `play_throttle_row`.
+    """
     played = Played(rate, [counter])
     half = rate.limit_requests // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
+    if not is_rested and refused_in(first.exchanges):
+        played.is_warm = True
+        return played
     await counter.send(
         "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
     )
@@ -258,11 +283,16 @@ async def play_window(counter: Counter, rate: Rate) -> Played:
 
 
 async def play_block_row(
-    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str]
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    *,
+    is_rested: bool = True,
 ) -> Played:
     """Show value, window and block of a block rule whose block outlasts its window, in one go.
 
-    L in two halves, half a window apart; a few when the first has left the window; then beyond
+    is_rested: as in `play_throttle_row`. L in two halves, half a window apart; a few when the first has left the window; then beyond
     the rate while the second is still inside it, and around the block's end.
     """
     played = Played(rate, [counter])
@@ -270,6 +300,9 @@ async def play_block_row(
     half = limit // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
+    if not is_rested and refused_in(first.exchanges):
+        played.is_warm = True
+        return played
     at_ns = max(start_ns + window_ns // 2, first.last_received_ns + _MARGIN_NS)
     await counter.send("second", limit - half, at_ns=at_ns)
     few = min(_HEAVY_MORE, half // 2)

@@ -9,9 +9,17 @@ from typing import Final
 from conformance.bench import Bench
 from conformance.probes.asking import SECOND_NS
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
-from conformance.probes.measuring import Measured, evidence, explain, histories_of, measure
+from conformance.probes.measuring import (
+    Measured,
+    evidence,
+    explain,
+    histories_of,
+    measure,
+    with_sight,
+)
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
+from conformance.probes.sightings import Sighting
 from conformance.probes.signature import Signature
 from conformance.registry import Inconclusive
 from conformance.verdicts import Finding, Verdict
@@ -20,8 +28,10 @@ from engine.limits import SEED_SECTIONS, Rule
 from engine.profile import Algorithm
 
 __all__ = [
+    "Unsettled",
     "check_alike",
     "is_counted_each",
+    "measured_row",
     "own_probes",
     "readings_of",
     "row_findings",
@@ -40,6 +50,10 @@ _SHORT_NS: Final = 10_000_000_000
 _BOUND_STEP_NS: Final = 500_000_000
 _TENTH_NS: Final = 100_000_000
 _CHANGES: Final = ("other key", "other address")
+
+
+def _seconds(of_ns: int) -> str:
+    return f"{of_ns / SECOND_NS:g} s"
 
 
 def own_probes(rule: Rule) -> frozenset[str]:
@@ -85,43 +99,86 @@ def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str
     return None
 
 
-def row_findings(
-    bench: Bench, clause_id: str, row: Row, rule: Rule, played: Sequence[Played]
-) -> Iterator[Finding]:
-    """Yield the verdict on a row, what could not be told, and its readings.
+class Unsettled(Inconclusive):
+    """What was seen leaves the row open, and seen from another instant it may not."""
 
-    Raises `Inconclusive` when the requests did not reach the limits.
+
+def measured_row(
+    bench: Bench, rule: Rule, rate: Rate, played: Sequence[Played], before: Sequence[Played] = ()
+) -> tuple[Measured, list[list[list[Sighting]]], int]:
+    """Return what was measured of a row, its histories, and since when they are judged.
+
+    before: what was played of the same counters before a rest. Where nothing speaks against it,
+    that is judged too, and shows more; else it may rest on requests of an earlier run.
     """
-    rate = played[0].rate
-    shown = evidence(played)
-    histories = histories_of(played)
-    if shown and all(one.outcome == "lost" for each in histories for part in each for one in part):
-        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
     limits = bench.profile.limits
     known = limits.algorithm if bench.knows("limits.algorithm") else None
     told = told_algorithm(bench, rule)
-    measured = measure(histories, rate, bound_ns=limits.delay_bound_ns, told=told, known=known)
+    histories = histories_of(played, before)
+    rested_ns = min(x.sent_ns for each in played for y in each.counters for x in y.exchanges())
+    for since_ns in (0, rested_ns) if before else (0,):
+        used, since = histories, since_ns
+        measured = measure(
+            used, rate, bound_ns=limits.delay_bound_ns, told=told, known=known, since_ns=since
+        )
+        if measured.fault is None and measured.families:
+            break
     if measured.fault is not None and len(histories) > 1 and is_counted_each(bench):
         # A second counter stands on an address that others ask from as well.
-        measured = measure(histories[:1], rate, told=told, known=known)
+        used = histories[:1]
+        measured = measure(used, rate, told=told, known=known, since_ns=since)
+    if measured.fault is None and measured.families and measured.refused:
+        measured = with_sight(measured, used, told or known, since)
+    return measured, used, since
+
+
+def row_findings(  # noqa: PLR0913 # reason: what a row is, and what was played of it
+    bench: Bench,
+    clause_id: str,
+    row: Row,
+    rule: Rule,
+    played: Sequence[Played],
+    before: Sequence[Played] = (),
+) -> Iterator[Finding]:
+    """Yield the verdict on a row, what could not be told, and its readings.
+
+    before: what was played of the same counters before a rest. Raises `Inconclusive` when the
+    requests did not reach the limits, `Unsettled` where more than the row's rate explains them.
+    """
+    rate = played[0].rate
+    if any(each.is_warm for each in played):
+        raise Unsettled(
+            f"{row.rule_id} was refused from the first requests on: others use its keys; rest them "
+            f"for {_seconds(rate.window_ns + rate.block_ns)} and run again"
+        )
+    shown = evidence(played)
+    answers = [x for part in histories_of(played) for cluster in part for x in cluster]
+    if answers and all(one.outcome == "lost" for one in answers):
+        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
+    measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
     if not measured.refused and measured.fault is None:
-        raise Inconclusive(
+        raise Unsettled(
             f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
             f"window came too slowly to exceed a bucket of {rate.limit_requests}"
         )
     is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
     if measured.fault is None and (is_blind or not measured.families):
-        raise Inconclusive(f"{row.rule_id} is {measured.summary}: ask from nearer by, or again")
+        raise Unsettled(f"{row.rule_id} is {measured.summary}: ask from nearer by, or again")
     check_alike(bench, row.rule_id, measured)
     signature = next((each.signature for each in played if each.signature.bursts), Signature())
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories)
-        yield bench.fails(clause_id, _fault(measured, rate, histories), *shown)
+        yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
     fault = signature_fault(rule, signature)
     if fault is not None:
         probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
         yield bench.fails(clause_id, fault, *probes)
     if measured.fault is None and fault is None:
+        if measured.unseen:
+            raise Unsettled(
+                f"{row.rule_id} is {measured.summary}; but what was seen may as well be "
+                f"{', '.join(measured.unseen)}: ask from nearer by, or again"
+            )
         yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
     yield from _untold(bench, clause_id, row, signature)
     yield from readings_of(bench, clause_id, rule, measured, signature)
@@ -176,14 +233,16 @@ def check_alike(bench: Bench, rule_id: str, measured: Measured) -> None:
     algorithm = bench.profile.limits.algorithm
     same = {algorithm, "token-bucket"} if algorithm == "gcra" else {algorithm}
     if not same & {family.algorithm for family in measured.families}:
-        raise Inconclusive(
+        raise Unsettled(
             f"{rule_id} is {measured.summary}, and other rows are {algorithm}: as {algorithm} its "
             "rate or block is off; name the algorithm in the target's profile to have it judged"
         )
 
 
-def _fault(measured: Measured, rate: Rate, histories: Sequence[Sequence[Sequence[object]]]) -> str:
-    guess = explain(histories, rate) if measured.refused else None  # type: ignore[arg-type] # reason: sightings
+def _fault(
+    measured: Measured, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
+) -> str:
+    guess = explain(histories, rate, since_ns) if measured.refused else None
     return f"{measured.fault}; {guess or measured.summary}"
 
 

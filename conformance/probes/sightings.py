@@ -13,8 +13,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from conformance.exchanges import Exchange
 
 __all__ = [
+    "FRONT_STATUSES",
     "Outcome",
     "Sighting",
+    "is_of_a_front",
     "late_after_ns",
     "mark_late",
     "odd_statuses",
@@ -24,7 +26,10 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal["admitted", "refused", "lost"]
-"""`lost`: no answer, so nobody knows whether it was counted."""
+"""`lost`: no answer of the limiter's, so nobody knows whether it was counted."""
+
+FRONT_STATUSES: Final = frozenset({408, 413, 414, 431})
+"""Answers that a front gives by itself, before or after a limiter has counted; so is any 5xx."""
 
 _LATE_NS: Final = 1_000_000_000
 _LATE_FACTOR: Final = 4
@@ -57,35 +62,37 @@ class Sighting(NamedTuple):
         return (self.sent_ns + self.received_ns) // 2
 
 
+def is_of_a_front(status: int | None) -> bool:
+    """Whether an answer may never have reached the limiter, or none came at all."""
+    return status is None or status >= 500 or status in FRONT_STATUSES
+
+
 def odd_statuses(exchanges: Sequence[Exchange]) -> frozenset[int]:
     """Return the statuses by which a deployment refuses that never says 429.
 
-    Such as 503: ERR-429's fault, and no other clause's. Where it does say 429, or answers
-    everything alike, there are none.
+    Such as 403: ERR-429's fault, and no other clause's. Where it does say 429, or answers
+    everything alike, there are none. A front's answers are never meant: 503 may be an overrun.
     """
     if any(one.refused for one in exchanges):
         return frozenset()
-    seen = [one.status for one in sorted(exchanges, key=lambda one: one.sent_ns) if one.status]
+    ordered = sorted(exchanges, key=lambda one: one.sent_ns)
+    seen = [one.status for one in ordered if one.status and not is_of_a_front(one.status)]
     calm = seen[0] if seen else 0
-    return frozenset(
-        status
-        for status in seen
-        if status >= 400 and status != calm and (status >= 500 or calm < 400)
-    )
+    return frozenset(status for status in seen if status >= 400 and status != calm and calm < 400)
 
 
 def outcomes_of(exchanges: Sequence[Exchange]) -> list[Outcome]:
     """Return whether each was admitted, refused or lost.
 
-    429 is a refusal. Any other answer was counted as it is (D-COUNTED: 400 as well as 200), except
-    for `odd_statuses`. A 5xx beside 429s is lost.
+    429 is a refusal, and so are `odd_statuses`. What a front answers by itself is lost: it may
+    have counted or not. Any other answer was counted as it is (D-COUNTED: 400 as well as 200).
     """
     odd = odd_statuses(exchanges)
     found: list[Outcome] = []
     for one in exchanges:
         if one.refused or one.status in odd:
             found.append("refused")
-        elif one.status is None or one.status >= 500:
+        elif is_of_a_front(one.status):
             found.append("lost")
         else:
             found.append("admitted")

@@ -15,7 +15,7 @@ from typing import Final
 from conformance.exchanges import Exchange
 from conformance.probes.asking import Asker, Burst, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Rate
-from conformance.probes.sightings import odd_statuses
+from conformance.probes.sightings import is_of_a_front, odd_statuses
 
 __all__ = ["CONTROL", "READINGS", "Signature", "take_signature"]
 
@@ -54,7 +54,8 @@ class Signature:
         answers = self.exchanges(name)
         if any(self.is_refused(one) for one in answers):
             return True
-        return None if not answers or any(one.status is None for one in answers) else False
+        told = sum(not is_of_a_front(one.status) for one in answers)
+        return False if told > self.regained else None
 
     def is_refused(self, one: Exchange) -> bool:
         """Whether an answer says no, by 429 or what is said in place of it."""

@@ -82,12 +82,13 @@ def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
 def broken_blocks(sightings: Sequence[Sighting], block_ns: int) -> list[Sighting]:
     """Return the admissions that lie provably inside the block of this counter's first refusal.
 
-    The first refusal begins a block (LIM-BLOCK), decided between its sending and its answer.
+    The first refusal begins a block (LIM-BLOCK), decided between its sending and its answer. A lost
+    request before it may have been the one that was beyond the rate: the block may be as old.
     """
     refused = [one for one in sightings if one.outcome == "refused"]
     if not refused:
         return []
-    first_sent_ns = min(one.sent_ns for one in refused)
+    first_sent_ns = min(one.sent_ns for one in sightings if one.outcome in {"refused", "lost"})
     begun_ns = min(one.received_ns for one in refused)
     return [
         one

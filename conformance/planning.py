@@ -91,7 +91,11 @@ class Plan:
             largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
             self._drop(largest, f"its {largest.check.requests} requests do not fit", budget)
         expected = self._expected()
-        slack = {name: number + _SLACK_REQUESTS for name, number in expected.items()}
+        most = {one.check.id: one.check.requests_most for one in self.dealt}
+        slack = {
+            name: max(number + _SLACK_REQUESTS, most.get(name, 0) - number)
+            for name, number in expected.items()
+        }
         left = max(0, budget - sum(expected.values()))
         shares = min(_MOST_SHARES, left / sum(slack.values()))
         self.allowances = {
@@ -133,6 +137,18 @@ class _Pool:
             keys[role] = tuple(self.keys[role].pop() for _ in range(number))
         sources = tuple(self.sources.pop() for _ in range(check.sources))
         return Dealt(check, keys, sources or tuple(self.sources[:1]))
+
+    def add_to(self, dealt: Dealt, kept: Mapping[str, int], kept_sources: int) -> Dealt:
+        """Return what was dealt with what the check can use beside, of what is left over."""
+        check, keys = dealt.check, dict(dealt.keys)
+        for role in check.more_roles:
+            if len(self.keys.get(role, ())) > max(kept.get(role, 0), 1):
+                keys[role] = (*keys.get(role, ()), self.keys[role].pop())
+        sources = dealt.sources
+        for _ in range(check.more_sources):
+            if len(self.sources) > max(kept_sources, 1):
+                sources = (*sources, self.sources.pop())
+        return Dealt(check, keys, sources)
 
 
 def make_plan(
@@ -232,6 +248,7 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
             later.append(check)
         else:
             first.append(dealt)
+    first = [pool.add_to(dealt, kept, 1) for dealt in first]
     keys = {role: tuple(labels) for role, labels in pool.keys.items()}
     sources = tuple(pool.sources)
     for check in plain:
@@ -242,7 +259,8 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
     while later:
         pool = _Pool(everything, target.addresses)
         taken = [(check, pool.take(check, {}, 0)) for check in later]
-        plan.rounds.append([dealt for _, dealt in taken if dealt is not None])
+        now = [dealt for _, dealt in taken if dealt is not None]
+        plan.rounds.append([pool.add_to(dealt, {}, 0) for dealt in now])
         later = [check for check, dealt in taken if dealt is None]
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()

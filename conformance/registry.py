@@ -64,8 +64,10 @@ class Check:
     id: a stable word. clauses: what it judges. says: what is shown, in our words.
     accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*;
     a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
-    it shares one). needs: fields of the target that must be set, such as `encryption_jwk`.
-    requests: about how many it sends, more where the budget has room; takes_ns: how long it lasts
+    it shares one). more_roles, more_sources: what it can use beside, where that is left over.
+    needs: fields of the target that must be set, such as `encryption_jwk`.
+    requests: about how many it sends, more where the budget has room (`requests_most`
+    where that is more than twice as many); takes_ns: how long it lasts
     at least (windows, blocks).
     is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
@@ -87,6 +89,9 @@ class Check:
     is_probe: bool = False
     load: Load = "light"
     is_extra: bool = False
+    more_roles: tuple[str, ...] = ()
+    more_sources: int = 0
+    requests_most: int = 0
 
     @property
     def is_side_by_side(self) -> bool:
@@ -110,6 +115,9 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
     is_probe: bool = False,
     load: Load = "light",
     is_extra: bool = False,
+    more_roles: Iterable[str] = (),
+    more_sources: int = 0,
+    requests_most: int = 0,
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -133,6 +141,9 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
             is_probe,
             load,
             is_extra,
+            tuple(more_roles),
+            more_sources,
+            requests_most,
         )
         return judge
 

@@ -7,13 +7,14 @@ row's clause; how the deployment counts is a reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import SECOND_NS, Counter
-from conformance.probes.families import HEAVY_REQUESTS
+from conformance.probes.exceeding import refused_in
+from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.playing import (
     LONG_NS,
     Played,
@@ -44,37 +45,79 @@ async def _staggered(bench: Bench, name: str) -> None:
     await lane.sleep_ns(bench.random("start").randrange(_STAGGER_NS))
 
 
-async def _played(bench: Bench, rule_id: str, turn: int) -> list[Played]:
-    """Play a row as the target's table has it; turn: 1, or 2 once its keys have rested."""
+async def _played(
+    bench: Bench, rule_id: str, turn: int, *, is_silent: bool = False
+) -> list[Played]:
+    """Play a row as the target's table has it; turn: 1, or 2 once its keys have rested.
+
+    is_silent: a block is waited for without a request: a longer one is not one that refusals
+    extend.
+    """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
     key = None if row.role is None else bench.key(row.role)
     mark = "" if turn == 1 else f" {turn}"
     is_rested = turn > 1
-    asker = row.asker(bench, row.operation, key=key, sources=bench.sources)
+    sources = bench.sources[:1] if row.more_sources else bench.sources
+    asker = row.asker(bench, row.operation, key=key, sources=sources)
     counter = Counter(bench, rule_id + mark, asker)
-    probes = row.probes(bench, rule, key, bench.sources)
+    probes = row.probes(bench, rule, key, sources)
     own = own_probes(rule)
+    main: Coroutine[Any, Any, Played]
     if not rate.block_ns:
-        one = await play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
-        played = [one]
+        main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
     elif rate.block_ns > rate.window_ns:
-        played = [await play_block_row(counter, rate, probes, own, is_rested=is_rested)]
-    elif rate.block_ns == rate.window_ns or row.role is None:
-        played = [await play_block(counter, rate, probes, own, is_rested=is_rested)]
+        main = play_block_row(counter, rate, probes, own, is_rested=is_rested)
     else:
-        apart = spare_sources(bench, 1, after=1) or bench.sources
-        second = row.asker(bench, row.operation, key=bench.key(row.role, 2), sources=apart)
-        quiet = Counter(bench, f"{rule_id} window{mark}", second)
-        played = await bench.gather(
-            [
-                play_block(counter, rate, probes, own, is_rested=is_rested),
-                play_window(quiet, rate, is_rested=is_rested),
-            ]
-        )
+        asked = {} if is_silent else probes
+        main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
+    windows = _windows(bench, row, rate, key, mark, is_rested=is_rested)
+    played: list[Played] = await bench.gather([main, *windows])
     if not any(each.is_warm for each in played):
         await _check_failures_count(bench, row, key, counter)
     return played
+
+
+def _windows(
+    bench: Bench, row: Row, rate: Rate, key: KeyLabel | None, mark: str, *, is_rested: bool
+) -> list[Coroutine[Any, Any, Played]]:
+    """Return what shows a block row's window, on keys or addresses that no block shuts out.
+
+    Where the block ends before the window does, or the row's own counter shows it too, one asks
+    just before the window's end; the other just after, with as many keys as there are.
+    """
+    if not rate.block_ns:
+        return []
+    apart = spare_sources(bench, 2, after=1) or bench.sources[:1] * 2
+    askers = []
+    if row.role is None:
+        askers = [
+            (True, row.asker(bench, row.operation, key=key, sources=(source,)))
+            for source in bench.sources[1:2]
+        ]
+    else:
+        # The last key is the signature's; the others stay away from what is blocked.
+        chosen = bench.keys(row.role)[1:-1]
+        wanted = [False, True] if rate.block_ns == rate.window_ns else [False]
+        askers = [
+            (is_late, row.asker(bench, row.operation, key=label, sources=(source,)))
+            for is_late, label, source in zip(wanted, chosen, apart, strict=False)
+        ]
+    found = [
+        play_window(
+            Counter(bench, f"{row.rule_id} window {place}{mark}", asker),
+            rate,
+            is_late=is_late,
+            is_rested=is_rested,
+        )
+        for place, (is_late, asker) in enumerate(askers, 1)
+    ]
+    if row.role is not None and len(chosen := bench.keys(row.role)[1:-1]) > len(askers):
+        # One more that stays silent while it is blocked.
+        asker = row.asker(bench, row.operation, key=chosen[len(askers)], sources=apart[:1])
+        twin = Counter(bench, f"{row.rule_id} silent{mark}", asker)
+        found.append(play_block(twin, rate, silent=True, is_rested=is_rested))
+    return found
 
 
 async def _check_failures_count(
@@ -121,21 +164,36 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
         await _staggered(bench, rule_id)
     first = await _played(bench, rule_id, 1)
     why: Inconclusive | None = None
+    is_silent = False
     if not any(each.is_warm for each in first):
         try:
             found = await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, first)))
         except Unsettled as unsettled:
-            why = unsettled
+            why, is_silent = unsettled, True
         else:
-            if not any(one.verdict is Verdict.FAIL for one in found):
+            verdicts = {one.verdict for one in found}
+            is_open = Verdict.INCONCLUSIVE in verdicts or Verdict.FAIL in verdicts
+            is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
+            if not is_open or _is_free(first) or (is_heavy and Verdict.FAIL not in verdicts):
                 return found
-    if why is not None and rate.limit_requests >= HEAVY_REQUESTS:
-        raise why
+            is_silent = Verdict.FAIL not in verdicts
     await _rest(bench, rate, first)
-    second = await _played(bench, rule_id, 2)
-    return await bench.aside(
-        lambda: list(row_findings(bench, rule_id, row, rule, second, before=first))
-    )
+    second = await _played(bench, rule_id, 2, is_silent=is_silent)
+    try:
+        found = await bench.aside(
+            lambda: list(row_findings(bench, rule_id, row, rule, second, before=first))
+        )
+    except Inconclusive:
+        if why is None:
+            raise
+        raise why from None
+    return found
+
+
+def _is_free(played: Sequence[Played]) -> bool:
+    """Whether nothing was refused at all: no earlier use and no window's edge explains that."""
+    exchanges = [x for each in played for counter in each.counters for x in counter.exchanges()]
+    return not refused_in(exchanges)
 
 
 async def _rest(bench: Bench, rate: Rate, played: Sequence[Played]) -> None:
@@ -147,11 +205,17 @@ async def _rest(bench: Bench, rate: Rate, played: Sequence[Played]) -> None:
 
 
 def _requests(rule: Rule) -> int:
-    """Return about how many requests a row takes."""
+    """Return about how many requests a row takes, where nothing has to be played again."""
     limit = rule.limit_requests
     if limit >= HEAVY_REQUESTS:
-        return limit * 5 // 2
-    return 2 * limit + 80 if rule.block_ns else limit * 16 // 5 + 40
+        return limit * 5 // 2 + 200
+    return limit * 16 // 5 + 60
+
+
+def _requests_most(rule: Rule) -> int:
+    """Return the most: played again, and a limit that is met late, or not at all."""
+    limit = rule.limit_requests
+    return limit * 9 + 600 if limit >= HEAVY_REQUESTS else limit * 14 + 500
 
 
 def _takes_ns(rule: Rule) -> int:
@@ -175,7 +239,10 @@ def _register(rule: Rule, row: Row) -> None:
         accepts=_ACCEPTS + (_BLOCKS if rule.block_ns else ""),
         roles=() if row.role is None else (row.role,) * row.keys,
         sources=row.sources,
+        more_roles=(row.role,) * row.more_keys if row.role is not None else (),
+        more_sources=row.more_sources,
         requests=_requests(rule),
+        requests_most=_requests_most(rule),
         takes_ns=_takes_ns(rule),
         is_probe=True,
     )(judge)

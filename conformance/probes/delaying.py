@@ -108,8 +108,6 @@ class _Replay:
         self._bound_ns = bound_ns
         self._step_ns = rate.window_ns // rate.limit_requests
         self._near_ns = 3 * unsure_ns + _GUARD_NS
-        if family.algorithm in {"token-bucket", "gcra", "sliding-counter"}:
-            self._near_ns += self._step_ns
         if family.algorithm == "sliding-counter":
             # Its alignment is known as well as the grid of shifts is fine.
             self._near_ns += 2 * self._step_ns

@@ -49,7 +49,12 @@ class Played:
     before_end: Burst | None = None
     after_end: Burst | None = None
     is_warm: bool = False
-    """Refused from the first burst on: somebody has used the keys before, and nothing was played."""
+    """Refused from the first burst on, as keys are that were used before: nothing was played."""
+
+    def find_warm(self, first: Burst, *, is_rested: bool) -> bool:
+        """Whether the first burst shows that keys that may not have rested did not."""
+        self.is_warm = not is_rested and bool(refused_in(first.exchanges))
+        return self.is_warm
 
     @property
     def calm_ns(self) -> int:
@@ -84,11 +89,10 @@ async def play_throttle_row(
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
     counter.spacing_ns = _spacing_ns(rate)
-    more = limit + _EXTRA if limit < HEAVY_REQUESTS else half + _HEAVY_MORE
+    more = _more_than(limit)
     start_ns = counter.now_ns
     first = await counter.send("first", half)
-    if not is_rested and refused_in(first.exchanges):
-        played.is_warm = True
+    if played.find_warm(first, is_rested=is_rested):
         return played
     left_ns = first.last_received_ns + window_ns + _MARGIN_NS
     until_ns = min(one.sent_ns for one in first.exchanges) + window_ns
@@ -105,7 +109,7 @@ async def play_throttle_row(
     async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
         if _refusals(counter, [beyond]) or not tries:
             played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
-            size = more if limit < HEAVY_REQUESTS else _HEAVY_MORE
+            size = _fifth_of(limit)
             fifth = await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
             await _ask_until_let_in(counter, rate, fifth)
             return
@@ -134,6 +138,16 @@ async def play_throttle_row(
     await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth(), between()])
     await _show_anchor(counter, rate, start_ns)
     return played
+
+
+def _more_than(limit: int) -> int:
+    """Return how many go out where a window has ended; of a heavy rate not all."""
+    return limit + _EXTRA if limit < HEAVY_REQUESTS else limit // 2 + _HEAVY_MORE
+
+
+def _fifth_of(limit: int) -> int:
+    """Return how many go out where the second window has ended."""
+    return limit + _EXTRA if limit < HEAVY_REQUESTS else _HEAVY_MORE
 
 
 async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
@@ -219,8 +233,7 @@ async def play_block(
     half = limit // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
-    if not is_rested and refused_in(first.exchanges):
-        played.is_warm = True
+    if played.find_warm(first, is_rested=is_rested):
         return played
     apart_ns = min(SECOND_NS, rate.window_ns // 4)
     beyond_ns = start_ns + max(apart_ns, rate.window_ns + _ROOM_NS - rate.block_ns)
@@ -263,22 +276,31 @@ async def _ask_around_end(
             await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
 
 
-async def play_window(counter: Counter, rate: Rate, *, is_rested: bool = True) -> Played:
-    """Show a block rule's window: L in two halves, then half of it again just before W is over.
+async def play_window(
+    counter: Counter, rate: Rate, *, is_late: bool = False, is_rested: bool = True
+) -> Played:
+    """Show a block rule's window: L in two halves, then more of it just before W is over.
 
-    is_rested: as in `play_throttle_row`.
+    is_late: just after instead, with nothing before that could begin a block. is_rested: as in
+    `play_throttle_row`.
     """
     played = Played(rate, [counter])
     half = rate.limit_requests // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
-    if not is_rested and refused_in(first.exchanges):
-        played.is_warm = True
+    if played.find_warm(first, is_rested=is_rested):
         return played
-    await counter.send(
+    second = await counter.send(
         "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
     )
-    await counter.send("early", half + 2, at_ns=start_ns + rate.window_ns * 97 // 100)
+    if is_late:
+        at_ns = second.last_received_ns + rate.window_ns + _MARGIN_NS
+        await counter.send("late", min(half, _HEAVY_MORE), at_ns=at_ns)
+    else:
+        at_ns = start_ns + rate.window_ns * 97 // 100
+        # A bucket has regained nearly all of it by then.
+        size = rate.limit_requests if rate.limit_requests < HEAVY_REQUESTS else _HEAVY_MORE
+        await counter.send("early", size + 2, at_ns=at_ns)
     return played
 
 
@@ -292,23 +314,20 @@ async def play_block_row(
 ) -> Played:
     """Show value, window and block of a block rule whose block outlasts its window, in one go.
 
-    is_rested: as in `play_throttle_row`. L in two halves, half a window apart; a few when the first has left the window; then beyond
-    the rate while the second is still inside it, and around the block's end.
+    L in two halves; then beyond the rate just before they leave the window, and around the
+    block's end. is_rested: as in `play_throttle_row`.
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
-    if not is_rested and refused_in(first.exchanges):
-        played.is_warm = True
+    if played.find_warm(first, is_rested=is_rested):
         return played
-    at_ns = max(start_ns + window_ns // 2, first.last_received_ns + _MARGIN_NS)
-    await counter.send("second", limit - half, at_ns=at_ns)
+    await counter.send("second", limit - half, at_ns=first.last_received_ns + _MARGIN_NS)
     few = min(_HEAVY_MORE, half // 2)
-    await counter.send("room", few, at_ns=first.last_received_ns + window_ns + _MARGIN_NS)
-    early = await counter.send("early", half + _EXTRA, at_ns=at_ns + window_ns * 97 // 100)
-    refused = await _exceed(counter, early, half + 2 * _EXTRA + few)
+    early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
+    refused = await _exceed(counter, early, half + 2 * _EXTRA)
     if refused:
         until_ns = _block_ends_ns(rate, refused)
         played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)

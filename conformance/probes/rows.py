@@ -37,7 +37,7 @@ class Row:
     many of its own it takes. operation: what is asked. other: an operation that no row of its own
     limits lower during the probe. twin: another resource of the same row. single: one whose
     falling under the row is a reading (D-GET-TOKENS). other_role: of the other key, where it must
-    be of the same class.
+    be of the same class. more_keys, more_sources: of its own, where the target has some left over.
     """
 
     rule_id: str
@@ -49,6 +49,8 @@ class Row:
     other: str
     twin: str | None = None
     single: str | None = None
+    more_keys: int = 0
+    more_sources: int = 0
     other_role: str = "private_no_permission"
 
     def asker(
@@ -205,6 +207,7 @@ ROWS: Final[Mapping[str, Row]] = {
             rule_id="LIM-MANAGEMENT",
             says="A management key is limited to 200 per minute, then blocked for a minute.",
             keys=2,
+            more_keys=3,
             role="management",
             operation="get_tenant",
             other="list_applications",
@@ -231,6 +234,7 @@ ROWS: Final[Mapping[str, Row]] = {
         Row(
             rule_id="LIM-IP",
             says="An address is limited to 2000 per 10 s, whatever it asks, then blocked for 30 s.",
+            more_sources=1,
             role=None,
             operation="list",
             other="tokenize",

@@ -30,7 +30,7 @@ from engine import Profile
 from engine.profile import Algorithm
 from engine.world import Clock
 
-__all__ = ["RUNS", "Conditions", "Played", "Pauses", "play"]
+__all__ = ["RUNS", "Conditions", "Pauses", "Played", "play"]
 
 _MS_NS: Final = 1_000_000
 ALGORITHMS: Final[tuple[Algorithm, ...]] = (
@@ -207,15 +207,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 most_calm = max(most_calm, played.unsaid_clauses)
             took = f"{played.took_ns / 1e9:.0f} s virtual, {played.requests} requests"
             line = f"{played.conditions.name}: {len(played.failed)} failed, "
-            print(f"{line}{played.unsaid_clauses} inconclusive, {took}", flush=True)
+            _say(f"{line}{played.unsaid_clauses} inconclusive, {took}")
             for clause, check, says in (*played.failed, *played.unsaid):
                 mark = "FAIL" if (clause, check, says) in played.failed else "inconclusive"
-                print(f"    {mark} {clause} {check}: {says}")
-    print(
+                _say(f"    {mark} {clause} {check}: {says}")
+    _say(
         f"{failed} of {len(chosen)} conforming runs failed; calm ones leave at most {most_calm} "
         f"clauses inconclusive; {time.perf_counter() - began:.0f} s"
     )
     return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 class _Play:

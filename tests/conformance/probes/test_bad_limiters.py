@@ -87,6 +87,7 @@ def test_a_counter_by_one_of_both(rule_id: str, counter: Any, says: str) -> None
     assert f"counted by {says}" in found.says(rule_id)
 
 
+@pytest.mark.slow
 def test_management_counted_by_address_too() -> None:
     table = SEED.replace_rule("LIM-MANAGEMENT", counter="ip+key")
     assert play("LIM-MANAGEMENT", table=table).failed == {"LIM-MANAGEMENT"}

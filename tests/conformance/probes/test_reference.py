@@ -103,7 +103,7 @@ def spaced_throttles() -> LimitTable:
 def test_strict_spacing_is_a_reading() -> None:
     """D-ALGORITHM: one request each fifth of a second is 50 in 10 s too."""
     found = play("LIM-SEARCH", "LIM-READ", table=spaced_throttles(), burst_requests=1)
-    assert found.bad == []
+    assert found.failed == set()
     assert (found.profile.limits.algorithm, found.profile.limits.burst_requests) == ("gcra", 1)
 
 
@@ -197,6 +197,7 @@ def test_no_false_alarm_under_latency_and_jitter(seed: int) -> None:
     assert found.profile.limits.algorithm == seen(ALGORITHMS[seed % 5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_pauses_never_fail_a_row_nor_a_rule(algorithm: str) -> None:
     """A second's windows and a machine that stops for up to 0.3 s about every second."""

@@ -1,0 +1,155 @@
+"""Verdicts that hold in the field: a front's answers, warm keys, and what could not be seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.exchanges import Ask, Exchange
+from conformance.in_process import deploy
+from conformance.probes.families import Family, Rate, fits
+from conformance.probes.measuring import measure, neighbours, with_sight
+from conformance.probes.sightings import Sighting, outcomes_of
+from conformance.probes.soundness import broken_blocks
+from conformance.running import Options, Run
+from conformance.verdicts import Finding, Verdict
+from engine import LimitTable, Profile
+from tests.conformance import field
+from tests.conformance.probes.measured import SECOND_NS, Stalling, play
+
+SEED = LimitTable.default()
+RATE = Rate(50, 10 * SECOND_NS)
+
+
+def answered(statuses: list[int | None]) -> list[Exchange]:
+    ask = Ask(method="POST", path="/tokenize")
+    return [
+        Exchange(number, "check", "lane", number, ask, number, number + 1, status)
+        for number, status in enumerate(statuses, 1)
+    ]
+
+
+@pytest.mark.parametrize("status", [None, 408, 413, 414, 431, 500, 502, 503, 504])
+def test_what_a_front_answers_is_neither_an_admission_nor_a_refusal(status: int | None) -> None:
+    assert outcomes_of(answered([200, status, 429])) == ["admitted", "lost", "refused"]
+    assert outcomes_of(answered([200, status, 200])) == ["admitted", "lost", "admitted"]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 422])
+def test_what_a_limiter_lets_through_is_an_admission_whatever_it_becomes(status: int) -> None:
+    assert outcomes_of(answered([status, status, 429])) == ["admitted", "admitted", "refused"]
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_lost_request_may_have_counted_or_not(counted: bool) -> None:
+    """In its own burst, and as long as it may lie in the window."""
+    rest = 50 - 10 if counted else 50
+    first = [*[Sighting(0, 1)] * 20, *[Sighting(0, 1, "lost")] * 10]
+    then = [Sighting(10, 11)] * (rest - 20) + [Sighting(10, 11, "refused")] * 5
+    assert fits([[first, then]], RATE, Family("sliding-log"))
+    assert measure([[first, then]], RATE).fault is None
+    fewer = [Sighting(10, 11)] * 9 + [Sighting(10, 11, "refused")] * 45
+    assert not fits([[first, fewer]], RATE, Family("sliding-log"))
+
+
+def test_a_lost_request_may_have_begun_the_block() -> None:
+    lost, refused = Sighting(0, 5, "lost"), Sighting(60, 61, "refused")
+    assert broken_blocks([refused, Sighting(120, 121)], 100)
+    assert not broken_blocks([lost, refused, Sighting(120, 121)], 100)
+
+
+def test_what_was_sent_before_a_rest_is_taken_and_not_judged() -> None:
+    """Somebody else has left room for ten: no fault of the deployment's."""
+    warm = [Sighting(0, 1)] * 10 + [Sighting(0, 1, "refused")] * 5
+    later = 20 * SECOND_NS
+    fresh = [Sighting(later, later + 1)] * 50 + [Sighting(later, later + 1, "refused")] * 5
+    assert measure([[warm, fresh]], RATE).fault is not None
+    assert measure([[warm, fresh]], RATE, since_ns=later).fault is None
+
+
+def runs_in_a_row(*checks: str, runs: int = 3, table: LimitTable | None = None) -> list[Run]:
+    """Play checks on one deployment, run after run, with no time between."""
+    made = deploy(limits=table)
+    found = []
+    for seed in range(runs):
+        ids = tuple(f"limits.{name}" for name in checks)
+        run = Run(made.target, Options(checks=ids, seed=seed), transport=made.transport)
+        run.execute()
+        found.append(run)
+    return found
+
+
+def about(run: Run, clause: str) -> list[Finding]:
+    return [one for one in run.findings if one.clause == clause]
+
+
+@pytest.mark.parametrize("rule_id", ["LIM-PUBLIC", "LIM-LEGACY"])
+def test_keys_that_the_last_run_has_used_are_rested(rule_id: str) -> None:
+    for run in runs_in_a_row(rule_id):
+        assert {one.verdict for one in about(run, rule_id)} == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("limit", [49, 51])
+def test_a_wrong_limit_fails_on_warm_keys_too(limit: int) -> None:
+    rate = SEED["LIM-PUBLIC"].rate._replace(limit_requests=limit)
+    table = SEED.replace_rule("LIM-PUBLIC", rate=rate)
+    for run in runs_in_a_row("LIM-PUBLIC", runs=2, table=table):
+        assert Verdict.FAIL in {one.verdict for one in about(run, "LIM-PUBLIC")}
+
+
+@pytest.mark.parametrize("limit", [45, 51, 60])
+def test_a_windows_edge_inside_a_burst_excuses_no_other_number(limit: int) -> None:
+    """Fixed windows may admit more than the rate, but not in two bursts at different phases."""
+    rate = SEED["LIM-PUBLIC"].rate._replace(limit_requests=limit)
+    table = SEED.replace_rule("LIM-PUBLIC", rate=rate)
+    found = play("LIM-PUBLIC", table=table, algorithm="fixed-window")
+    assert found.failed == {"LIM-PUBLIC"}
+
+
+@pytest.mark.parametrize("block_s", [5, 15, 20, 120])
+def test_a_block_of_another_length_is_not_one_that_refusals_extend(block_s: int) -> None:
+    table = SEED.replace_rule("LIM-PUBLIC", block_ns=block_s * SECOND_NS)
+    found = play("LIM-SEARCH", "LIM-PUBLIC", table=table)
+    worst = max(one.verdict for one in found.run.findings if one.clause == "LIM-PUBLIC")
+    assert worst is Verdict.FAIL or (worst is Verdict.INCONCLUSIVE and block_s > 10)
+
+
+def test_what_could_not_be_seen_is_said_and_not_passed() -> None:
+    """LIM-CREATE, through pauses of seconds: 201 must not pass for 200."""
+    rate = SEED["LIM-CREATE"].rate._replace(limit_requests=201)
+    table = SEED.replace_rule("LIM-CREATE", rate=rate)
+    found = play("LIM-CREATE", table=table, latency=Stalling(3, 2, 3))
+    assert found.failed or "would have looked the same" in found.says("LIM-CREATE")
+
+
+def test_a_measurement_names_what_would_have_looked_the_same() -> None:
+    """One burst of 50 says nothing of how long the window is."""
+    once = [[Sighting(0, 1)] * 50 + [Sighting(0, 1, "refused")] * 5]
+    measured = with_sight(measure([once], RATE), [once], "sliding-log")
+    assert measured.unseen == ("9 s windows", "11 s windows")
+    assert [name for name, _ in neighbours(Rate(50, 10 * SECOND_NS, 4 * SECOND_NS))] == [
+        *("49", "51", "45", "55", "9 s windows", "11 s windows", "2 s blocks", "3.6 s blocks"),
+        *("4.4 s blocks", "6 s blocks", "8 s blocks", "12 s blocks"),
+    ]
+
+
+SAMPLE = [one for one in field.RUNS if one.algorithm in {"sliding-log", "token-bucket"}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conditions", SAMPLE[1::12], ids=lambda one: one.name)
+def test_a_conforming_deployment_is_not_failed(conditions: field.Conditions) -> None:
+    """A sample of the 120 runs; `python -m tests.conformance.field` plays all."""
+    probes = [name for name in field.MEASURING if name not in field.TIMED]
+    played = field.play(conditions, checks=probes)
+    assert played.failed == ()
+
+
+def test_no_choice_of_algorithm_hides_what_a_row_is() -> None:
+    """Calm, one row of every algorithm is passed with full sight."""
+    for algorithm in field.ALGORITHMS:
+        profile = Profile().replace(limits={"algorithm": algorithm})
+        made = deploy(profile=profile)
+        options = Options(checks=("limits.LIM-SEARCH",), seed=4)
+        run = Run(made.target, options, transport=made.transport)
+        run.execute()
+        assert {one.verdict for one in about(run, "LIM-SEARCH")} == {Verdict.PASS}

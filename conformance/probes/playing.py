@@ -123,19 +123,18 @@ async def play_throttle_row(
 
         await counter.gather([counter.fill(top), then()])
 
-    async def early(per_cent: int) -> None:
-        at_ns = start_ns + window_ns * per_cent // 100
-        await counter.send(f"early {per_cent} %", 2 + limit // _EARLY_PART, at_ns=at_ns)
-
-    async def fourth() -> None:
-        await counter.send("fourth", more, at_ns=left_ns)
-
     async def between() -> None:
         # A log is full again since the fourth; what grows by and by has room (families).
         if window_ns < LONG_NS and limit < HEAVY_REQUESTS:
             await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
 
-    await counter.gather([beyond(), probe_then_last(), early(85), early(97), fourth(), between()])
+    few = 2 + limit // _EARLY_PART
+    early = [
+        counter.send(f"early {part} %", few, at_ns=start_ns + window_ns * part // 100)
+        for part in (85, 97)
+    ]
+    fourth = counter.send("fourth", more, at_ns=left_ns)
+    await counter.gather([beyond(), probe_then_last(), *early, fourth, between()])
     await _show_anchor(counter, rate, start_ns)
     return played
 

@@ -20,6 +20,7 @@ __all__ = ["NOT_DISCOVERED", "known_to_toml", "playable", "read_profile", "told_
 
 NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # Nothing that is sent or answered depends on them in a way that a client could see.
+    "limits.counters_limit": "it would take as many parties as the bound holds",
     "limits.edges": "the readings differ in one nanosecond, which no client can hit",
     "limits.or_counter": "LIM-IP refuses where the IP counter of LIM-PRIVATE would",
     "http.ipv6_prefix_bits": "it takes two IPv6 addresses of one prefix, which no target names",

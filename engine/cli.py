@@ -1,4 +1,4 @@
-"""The commands of the engine: `clauses`, `limits`, `profile`, `openapi`, `serve`.
+"""The commands: `clauses`, `limits`, `profile`, `openapi`, `serve`, `backup`, `rotate-key`.
 
 Exit codes: 0 fine, 2 usage or bad input, 130 interrupted. Bad input is one line, no traceback.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from engine.errors import TollgateError
 from engine.http._cli_serve import add_openapi_arguments, add_serve_arguments
+from engine.http._cli_store import add_backup_arguments, add_rotate_key_arguments
 
 __all__ = ["main"]
 
@@ -55,7 +56,25 @@ def _parser() -> argparse.ArgumentParser:
     openapi = commands.add_parser("openapi", help="write an OpenAPI document")
     add_openapi_arguments(openapi)
     openapi.set_defaults(run=_openapi)
+    backup = commands.add_parser("backup", help="copy a store, while it is being served too")
+    add_backup_arguments(backup)
+    backup.set_defaults(run=_backup)
+    rotate_key = commands.add_parser("rotate-key", help="put a store under a new master key")
+    add_rotate_key_arguments(rotate_key)
+    rotate_key.set_defaults(run=_rotate_key)
     return parser
+
+
+def _backup(args: argparse.Namespace) -> int:
+    from engine.http._cli_store import backup
+
+    return backup(args)
+
+
+def _rotate_key(args: argparse.Namespace) -> int:
+    from engine.http._cli_store import rotate_key
+
+    return rotate_key(args)
 
 
 def _clauses(args: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """`python -m engine serve` and `openapi`: their flags, and what they print.
 
 `serve` prints JSON lines on standard output, flushed: `{"url": …}`, a line for each key that was
-made now (with `--demo` for each of its keys), and `{"role": "end"}`.
+made now (with `--demo` for each of its keys), and `{"role": "end", …}` with the bounds of memory
+and time that it keeps to.
 """
 
 from __future__ import annotations
@@ -29,16 +30,36 @@ if TYPE_CHECKING:
     from engine.service import Engine
     from engine.store import SqliteStore
 
-__all__ = ["add_openapi_arguments", "add_serve_arguments", "openapi", "serve"]
+__all__ = [
+    "KEY_VARIABLE",
+    "add_openapi_arguments",
+    "add_serve_arguments",
+    "kept_store",
+    "master_key_of",
+    "openapi",
+    "serve",
+]
 
 _log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
 _DEMO_KEYS: Final = 8
 _LOCK_TIMEOUT_S: Final = 2.0
+_SWITCH_S: Final = 0.001
+"""So long may the thread of a large body keep the interpreter from everybody else's answers."""
+
+_BASE_BYTES: Final = 250_000_000
+"""What a server takes with an empty store and no callers, caches that fill up included."""
+
+_READ_BYTES: Final = 250_000_000
+"""What the one body that is parsed and answered apart takes at most, its answer included."""
+
+_COUNTER_BYTES: Final = 750
+"""Of a counter that few requests were charged to; each further one in its window takes 40."""
+
 _CHECKED_BYTES: Final = 500_000_000
 """A store of up to this size is checked whole before it is served: some five seconds."""
 
-_VARIABLE: Final = "TOLLGATE_MASTER_KEY"
+KEY_VARIABLE: Final = "TOLLGATE_MASTER_KEY"
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,6 +188,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     for line in engine.refused_hosts():
         _log.warning("%s", line)
 
+    sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()  # what is there by now stays: no collection needs to look at it again
     gc.set_threshold(20_000, 20, 50)
@@ -174,7 +196,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     where = [] if metrics is None else [{"role": "metrics", "url": f"{_url(metrics)}/metrics"}]
 
     async def started() -> None:
-        _print([{"url": url}, *lines, *where, {"role": "end"}])
+        _print([{"url": url}, *lines, *where, _last_line(engine)])
 
     try:
         return await serve_engine(
@@ -202,7 +224,7 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
 
     profile = _profile(args)
     path = args.store or (None if config.store == "memory" else config.store)
-    master_key = _master_key(config, path)
+    master_key = master_key_of(config, path)
     if demo_url:
         destinations = Destinations([demo_url], ["127.0.0.1"])
     else:
@@ -232,21 +254,33 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
     return engine, master_key
 
 
-def _master_key(config: ServeConfig, path: str | None) -> bytes:
+def master_key_of(config: ServeConfig, path: str | None) -> bytes:
+    """Return the master key of a store; of one that is not kept a new one."""
     from engine.http.configuration import read_master_key
 
-    text = config.master_key or os.environ.get(_VARIABLE)
+    text = config.master_key or os.environ.get(KEY_VARIABLE)
     if text is None or (path is None and config.master_key is None):
         if path is None:
             return os.urandom(32)
         raise InputError(
             f"master_key is missing; {path} is kept, so give 32 bytes in base64 or hex that you "
-            f"keep too, as master_key in the configuration or in the environment as {_VARIABLE}"
+            f"keep too, as master_key in the configuration or in the environment as {KEY_VARIABLE}"
         )
     found = read_master_key(text)
     if found is None:
-        raise InputError(f"{_VARIABLE} must be 32 bytes in base64 or hex")
+        raise InputError(f"{KEY_VARIABLE} must be 32 bytes in base64 or hex")
     return found
+
+
+def kept_store(args: argparse.Namespace) -> tuple[str, ServeConfig]:
+    """Return the file that `--store` or the configuration names, and the configuration."""
+    from engine.http.configuration import ServeConfig, load
+
+    config = ServeConfig() if args.config is None else load(args.config)[0]
+    path = args.store or (None if config.store == "memory" else config.store)
+    if path is None:
+        raise InputError(f"{args.config}: store must be a file; memory keeps nothing")
+    return path, config
 
 
 def _open_store(path: str) -> SqliteStore:
@@ -328,6 +362,24 @@ def _demo(
             limits=args.limits,
         )
     return lines
+
+
+def _last_line(engine: Engine) -> dict[str, Any]:
+    """Return the end of the lines: what the server keeps to, whatever callers send."""
+    from engine.http.arriving import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
+    from engine.http.server import ERASED_WITHIN_S
+
+    counters_limit = engine.profile.limits.counters_limit
+    counters_bytes = counters_limit * _COUNTER_BYTES
+    return {
+        "role": "end",
+        "memory_bytes": _BASE_BYTES + BODIES_LIMIT_BYTES + _READ_BYTES + counters_bytes,
+        "bodies_bytes": BODIES_LIMIT_BYTES,
+        "bodies_bytes_a_caller": OWNER_LIMIT_BYTES,
+        "counters": counters_limit,
+        "counters_bytes": counters_bytes,
+        "erased_within_s": ERASED_WITHIN_S,
+    }
 
 
 def _made_line(engine: Engine, made: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: imported late

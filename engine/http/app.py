@@ -156,21 +156,21 @@ class Application:
         key, proxy_key = found.get(self._key_header), found.get(self._proxy_key_header)
         if len(found) != len(raw):  # some field comes more than once
             key, proxy_key = _once(raw, self._key_header), _once(raw, self._proxy_key_header)
+        client = scope["client"]
         content = b"" if exchange is None else exchange.body(KEPT_UNREAD_BYTES)
         body = None
         if not content:
             size = found.get(b"content-length")
             if b"transfer-encoding" in found:
-                body = Body(receive, None, self.watch)
+                body = Body(receive, None, self.watch, key or (client and client[0]))
             elif size is not None and size != b"0":
-                body = Body(receive, int(size), self.watch)
+                body = Body(receive, int(size), self.watch, key or (client and client[0]))
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))
         forwarded: list[str] = []
         if self._trusts:
             forwarded = [v.decode("latin-1") for n, v in raw if n == b"x-forwarded-for"]
-        client = scope["client"]
         host = found.get(b"host")
         request = Request(
             scope["method"],

@@ -3,7 +3,8 @@
 The engine reads a body only after limits and key, and never further than its bound (D-ORDER,
 D-SIZE); a length that the head announces is judged before a byte is read. Who sends a body too
 slowly is given up (`Watch`), so that nobody holds the server by the hand; and all large bodies
-together may hold so much memory and no more: one that does not fit gets 503 with `Retry-After`.
+together, and those of one caller, may hold so much memory and no more: one that does not fit gets
+503 with `Retry-After`.
 Bodies of up to 64 kB, which are nearly all, are let in even then.
 """
 
@@ -25,6 +26,9 @@ KEPT_UNREAD_BYTES: Final = 65_536
 
 BODIES_LIMIT_BYTES: Final = 256_000_000
 """So much may all bodies together hold that are being read or answered, the small ones aside."""
+
+OWNER_LIMIT_BYTES: Final = 64_000_000
+"""So much of it may those of one caller hold: an API key, or an address without one."""
 
 _GRACE_S: Final = 20.0
 _LEAST_BYTES_A_SECOND: Final = 1_000
@@ -96,12 +100,16 @@ class Body:
         "held_bytes",
         "is_late",
         "is_whole",
+        "owner",
         "read_bytes",
         "size_bytes",
     )
 
-    def __init__(self, receive: Receive, size_bytes: int | None, watch: Watch) -> None:
+    def __init__(
+        self, receive: Receive, size_bytes: int | None, watch: Watch, owner: object = None
+    ) -> None:
         self._receive = receive
+        self.owner = owner
         self._watch = watch
         self._task: asyncio.Task[Any] | None = None
         self.size_bytes = size_bytes
@@ -127,7 +135,7 @@ class Body:
             if self.size_bytes > limit_bytes:
                 return None
             if self.size_bytes > KEPT_UNREAD_BYTES:
-                self._watch.check_room(self.size_bytes)
+                self._watch.check_room(self.size_bytes, self.owner)
         self._task = asyncio.current_task()
         self._watch.reading[self] = self._watch.now_s
         try:
@@ -162,8 +170,7 @@ class Body:
     def release(self) -> None:
         """Let others have the room; to be called when the request has its answer."""
         if self.held_bytes:
-            self._watch.held_bytes -= self.held_bytes
-            self.held_bytes = 0
+            self._watch.release(self)
 
     def give_up(self) -> None:
         """Stop waiting for the rest."""
@@ -179,17 +186,19 @@ class Watch:
     instead of a timer for each request.
     """
 
-    __slots__ = ("held_bytes", "limit_bytes", "now_s", "reading")
+    __slots__ = ("_held_by", "held_bytes", "limit_bytes", "now_s", "reading")
 
     def __init__(self, limit_bytes: int = BODIES_LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        self._held_by: dict[object, int] = {}
         self.reading: dict[Body, float] = {}
         self.now_s = 0.0
 
-    def check_room(self, size_bytes: int) -> None:
-        """Raise `Problem` 503 where so much more does not fit."""
-        if self.held_bytes + size_bytes > self.limit_bytes:
+    def check_room(self, size_bytes: int, owner: object) -> None:
+        """Raise `Problem` 503 where so much more of one caller's does not fit."""
+        own_bytes = self._held_by.get(owner, 0) + size_bytes
+        if own_bytes > OWNER_LIMIT_BYTES or self.held_bytes + size_bytes > self.limit_bytes:
             raise Problem(
                 503, "The server holds too many large bodies.", headers={"Retry-After": "1"}
             )
@@ -197,9 +206,19 @@ class Watch:
     def hold(self, body: Body) -> None:
         """Count all that a body has read; raises `Problem` 503 where it does not fit."""
         more_bytes = body.read_bytes - body.held_bytes
-        self.check_room(more_bytes)
+        self.check_room(more_bytes, body.owner)
+        self._count(body, more_bytes)
+
+    def release(self, body: Body) -> None:
+        """Count nothing of a body any more."""
+        self._count(body, -body.held_bytes)
+
+    def _count(self, body: Body, more_bytes: int) -> None:
         self.held_bytes += more_bytes
         body.held_bytes += more_bytes
+        own_bytes = self._held_by.pop(body.owner, 0) + more_bytes
+        if own_bytes:
+            self._held_by[body.owner] = own_bytes
 
     def tick(self, now_s: float) -> None:
         """Give up every body that is too late at `now_s`, in seconds of any one clock."""

@@ -3,6 +3,7 @@
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Cursor, Document, LogFilter, Store, TokenFilter, cursor
 from engine.store.sqlite import SqliteStore
+from engine.store.sqlite_file import back_up
 
 __all__ = [
     "Cursor",
@@ -12,5 +13,6 @@ __all__ = [
     "SqliteStore",
     "Store",
     "TokenFilter",
+    "back_up",
     "cursor",
 ]

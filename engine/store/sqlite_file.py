@@ -29,7 +29,7 @@ from engine.store.sqlite_slots import PLAIN, make_cell
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl
 
-__all__ = ["Session"]
+__all__ = ["Session", "back_up"]
 
 _MODE: Final = 0o600
 _POLL_S: Final = 0.005
@@ -417,6 +417,51 @@ def _damage(reader: sqlite3.Connection, said: str) -> str:
         "SELECT tbl_name FROM sqlite_master WHERE name = ? OR rootpage = ?", (name, root or -1)
     ).fetchone()
     return said if found is None else f"table {found[0]}: {said}"
+
+
+def back_up(source: str | Path, target: str | Path) -> int:
+    """Write a copy of a store, whole as of one instant; returns its size in bytes.
+
+    It is made under another name and appears when it is whole, checked and on the disk. Writers of
+    the store go on meanwhile. Raises `StoreError` where the source is no store or damaged, or the
+    target exists or cannot be written.
+    """
+    source, target = Path(source), Path(target)
+    _check_is_ours(source)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+    except OSError as error:
+        raise StoreError(f"{part} must be a file that can be made: {_reason(error)}") from error
+    try:
+        _copy(source, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        try:
+            os.link(part, target)  # which, unlike a rename, replaces nothing
+        except OSError as error:
+            raise StoreError(f"{target} must be a file to make: {_reason(error)}") from error
+        return target.stat().st_size
+    finally:
+        for each in (part, *(part.with_name(part.name + end) for end in ("-wal", "-shm"))):
+            each.unlink(missing_ok=True)
+
+
+def _copy(source: Path, part: Path) -> None:
+    """Copy all pages, as one reader sees them, and check the copy."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(source, timeout=5)) as reader,
+            contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy,
+        ):
+            reader.backup(copy)
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            said: str = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            damage = None if said == "ok" else _damage(copy, said)
+    except sqlite3.Error as error:
+        raise StoreError(f"store = {source} cannot be copied: {error}") from error
+    if damage is not None:
+        raise StoreError(f"store = {source} is damaged: {damage}")
 
 
 def _not_whole(path: Path, error: object) -> StoreError:

@@ -351,6 +351,7 @@ def test_many_large_bodies_at_once_are_503_and_memory_is_bounded(full: dict[str,
         large = live.ask("POST", "/tokenize", key=key, content=b" " * LARGE + b"{}")
         assert large.status_code == 503
         check_answer(full, "tokenize", large)
+        assert _is_taken(live, live.keys("private_test")[0]["key"])  # another caller has a share
         for connection in holders:
             connection.close()
         wait_until(lambda: _is_taken(live, key))

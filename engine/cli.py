@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     clauses = commands.add_parser("clauses", help="print clauses, and where each one lives")
-    clauses.add_argument("ids", nargs="*", metavar="ID", help="an id, or a prefix such as TOK-")
+    asked = "an id, a prefix such as TOK-, or a decision such as D-ORDER"
+    clauses.add_argument("ids", nargs="*", metavar="ID", help=asked)
     clauses.add_argument(
         "--refresh", action="store_true", help="scan this checkout and write the index anew"
     )
@@ -79,18 +80,29 @@ def _rotate_key(args: argparse.Namespace) -> int:
 
 def _clauses(args: argparse.Namespace) -> int:
     from engine import clause_index
-    from engine.clauses import select
+    from engine.clauses import CLAUSES
 
     if args.refresh:
         print(clause_index.write(Path.cwd()))
         return 0
-    index = clause_index.load()
-    chosen = select(args.ids)
     if not args.ids:
-        for clause in chosen:
+        for clause in CLAUSES:
             print(f"{clause.id:<22} {clause.seed_section:<5} {clause.status:<10} {clause.text}")
         return 0
-    for clause in chosen:
+    decisions = [name for name in args.ids if name.startswith("D-")]
+    for name in decisions:
+        _print_decision(name)
+    if len(decisions) < len(args.ids):
+        _print_clauses([name for name in args.ids if name not in decisions])
+    return 0
+
+
+def _print_clauses(names: list[str]) -> None:
+    from engine import clause_index
+    from engine.clauses import select
+
+    index = clause_index.load()
+    for clause in select(names):
         print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
         print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
         _print_choices(clause.decisions)
@@ -103,7 +115,23 @@ def _clauses(args: argparse.Namespace) -> int:
             for place in places:
                 print(f"    {place}")
         print()
-    return 0
+
+
+def _print_decision(name: str) -> None:
+    from engine.decisions import open_decision
+
+    decision = open_decision(name)
+    says = {
+        "default": decision.default,
+        "alternatives, for study" if decision.study else "alternatives": decision.alternatives,
+        "profile": ", ".join(decision.fields) or None,
+        "fixed": decision.fixed,
+    }
+    print(f"{decision.id}  {decision.question}")
+    for label, text in says.items():
+        if text is not None:
+            print(textwrap.indent(textwrap.fill(f"{label}: {text}", 96), "  "))
+    print()
 
 
 def _print_choices(decisions: Sequence[str]) -> None:

@@ -1,0 +1,63 @@
+"""Every open decision can be chosen in the profile, or the list says that it cannot be and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from engine.clauses import CLAUSES
+from engine.cli import main
+from engine.decisions import DECISIONS, open_decision
+from engine.errors import InputError
+from engine.profile import Profile, decisions
+
+BY_ID = {decision.id: decision for decision in DECISIONS}
+
+
+def test_the_list_and_the_profile_name_the_same_fields() -> None:
+    assert len(BY_ID) == len(DECISIONS)
+    listed = {each.id: set(each.fields) for each in DECISIONS if each.fields}
+    assert listed == {name: set(fields) for name, fields in decisions().items()}
+
+
+def test_a_decision_is_chosen_by_a_field_or_says_why_it_is_fixed() -> None:
+    for decision in DECISIONS:
+        assert bool(decision.fields) is not bool(decision.fixed), decision.id
+        assert decision.question, decision.id
+        assert decision.default, decision.id
+
+
+def test_every_decision_that_a_clause_names_is_listed() -> None:
+    named = {decision for clause in CLAUSES for decision in clause.decisions}
+    assert named <= BY_ID.keys()
+
+
+def _choices() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{section.name}.{item.name}", dict(item.metadata))
+        for section in dataclasses.fields(Profile)
+        for item in dataclasses.fields(getattr(Profile(), section.name))
+    ]
+
+
+def test_a_field_with_readings_belongs_to_a_decision_with_alternatives() -> None:
+    for path, meta in _choices():
+        decision = BY_ID[meta["decision"]]
+        if meta["readings"] or meta["study"]:
+            assert decision.alternatives or decision.id == "D-EDGES", path
+        if meta["study"]:
+            assert decision.study, path
+
+
+def test_the_command_prints_a_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clauses", "D-COMPOSE", "D-ORDER"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("D-COMPOSE  LIM-LOWEST\n  default: `all`")
+    assert "  alternatives, for study: `lowest`" in said
+    assert "  profile: limits.compose\n" in said
+    assert "D-ORDER  order of checks\n" in said
+    assert "  fixed: " in said
+    with pytest.raises(InputError, match="did you mean 'D-ORDER'"):
+        open_decision("D-ORDR")

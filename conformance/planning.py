@@ -8,6 +8,7 @@ than the target has at all is left out, and the plan says what to add.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -234,6 +235,23 @@ def _hides(own: Rate, row: Rate) -> bool:
     return slower or own.limit_requests <= row.limit_requests
 
 
+def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
+    """Deal keys and an address of its own to each check that judges time, as far as they go.
+
+    A limiter that delays would add its delay to what is measured, were they anybody else's too.
+    """
+    shared = {role for check in plain if not check.is_timed for role in check.roles}
+    found = {}
+    for check in plain:
+        if not check.is_timed:
+            continue
+        needs = {role: number for role, number in kept.items() if role in shared}
+        dealt = pool.take(dataclasses.replace(check, sources=1), needs, 1)
+        if dealt is not None:
+            found[check.id] = dataclasses.replace(dealt, check=check)
+    return found
+
+
 def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
     everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
@@ -248,11 +266,12 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
             later.append(check)
         else:
             first.append(dealt)
+    own = _timed(pool, plain, kept)
     first = [pool.add_to(dealt, kept, 1) for dealt in first]
     keys = {role: tuple(labels) for role, labels in pool.keys.items()}
     sources = tuple(pool.sources)
     for check in plain:
-        dealt = Dealt(check, keys, sources)
+        dealt = own.get(check.id) or Dealt(check, keys, sources)
         (first if check.is_side_by_side else plan.one_by_one).append(dealt)
     plan.rounds.append(first)
     budget_ns = target.budget.minutes * 60 * _SECOND_NS

@@ -73,7 +73,8 @@ class Check:
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
     deployment may read through before it answers anybody else. is_extra: it adds readings, or
     what keys of its own show, to what the other checks of its clauses judge: where the target lacks
-    what it needs that is a remark, and leaves no clause unjudged.
+    what it needs that is a remark, and leaves no clause unjudged. is_timed: it judges how long
+    answers take, and has keys and an address that no burst shares, where the target has enough.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Check:
     more_roles: tuple[str, ...] = ()
     more_sources: int = 0
     requests_most: int = 0
+    is_timed: bool = False
 
     @property
     def is_side_by_side(self) -> bool:
@@ -118,6 +120,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
     more_roles: Iterable[str] = (),
     more_sources: int = 0,
     requests_most: int = 0,
+    is_timed: bool = False,
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -144,6 +147,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
             tuple(more_roles),
             more_sources,
             requests_most,
+            is_timed,
         )
         return judge
 

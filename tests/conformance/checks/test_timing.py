@@ -1,0 +1,162 @@
+"""Checks of time: what the clock can support is judged, what the machine held up is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.exchanges import Ask
+from conformance.in_process import deploy
+from conformance.planning import make_plan
+from conformance.registry import all_checks
+from conformance.running import Options, Run
+from conformance.transport import Answer, Place
+from conformance.verdicts import Finding, Verdict
+from engine import Profile
+from engine.clauses import select
+from engine.world import Sleep
+
+SECOND_NS = 1_000_000_000
+Change = Callable[[Ask, Answer], int]
+
+
+def _judged(check_id: str, change: Change, **more: Any) -> dict[str, list[Finding]]:
+    """Judge a deployment whose answers are changed, and come so many nanoseconds later."""
+    deployment = deploy(keys_a_role=2, **more)
+    transport = deployment.transport
+    send = transport.send
+
+    async def late(ask: Ask, place: Place) -> Answer:
+        answer = await send(ask, place)
+        if place.check == check_id:
+            await Sleep(change(ask, answer))
+            answer.received_ns = transport.now_ns
+        return answer
+
+    transport.send = late  # type: ignore[method-assign] # reason: a service of its own
+    run = Run(deployment.target, Options(checks=(check_id,), seed=5), transport=transport)
+    run.execute()
+    found: dict[str, list[Finding]] = {}
+    for one in run.findings:
+        found.setdefault(one.clause, []).append(one)
+    return found
+
+
+def _verdicts(found: dict[str, list[Finding]], clause: str) -> set[Verdict]:
+    return {one.verdict for one in found[clause]}
+
+
+def _late_408(after_s: int) -> Change:
+    """A destination of 24 s that was held up itself, so that 408 was right."""
+
+    def change(ask: Ask, answer: Answer) -> int:
+        if not ask.path.endswith("/delay/24"):
+            return 0
+        answer.status, answer.body = 408, b"{}"
+        return (after_s - 24) * SECOND_NS
+
+    return change
+
+
+@pytest.mark.parametrize("after_s", [27, 34])
+def test_a_408_that_came_late_to_a_destination_of_24_s_is_no_failure(after_s: int) -> None:
+    found = _judged("proxies.timeout", _late_408(after_s))
+    assert _verdicts(found, "PRX-TIMEOUT") == {Verdict.PASS, Verdict.INCONCLUSIVE}
+    says = [one.says for one in found["PRX-TIMEOUT"] if one.verdict is Verdict.INCONCLUSIVE]
+    assert f"408 after {after_s}." in says[0]
+
+
+def test_a_408_before_25_s_have_passed_is_one_whatever_the_machine_does() -> None:
+    assert Verdict.FAIL in _verdicts(_judged("proxies.timeout", _late_408(24)), "PRX-TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    ("others_s", "verdict"), [(0, Verdict.FAIL), (4, Verdict.INCONCLUSIVE)], ids=["calm", "busy"]
+)
+def test_a_late_408_is_judged_by_what_held_up_another_request_beside(
+    others_s: int, verdict: Verdict
+) -> None:
+    def change(ask: Ask, answer: Answer) -> int:
+        is_slow = answer.status == 408
+        return (7 if is_slow else others_s) * SECOND_NS
+
+    found = _judged("proxies.timeout", change)
+    assert max(_verdicts(found, "PRX-TIMEOUT")) is verdict
+    assert _verdicts(found, "ERR-408") == {Verdict.PASS}
+
+
+def test_a_slow_destination_that_is_not_slow_shows_nothing() -> None:
+    def change(ask: Ask, answer: Answer) -> int:
+        if answer.status == 408:
+            answer.status = 200
+            answer.sent_ns += 10 * SECOND_NS
+        return 0
+
+    found = _judged("proxies.timeout", change)
+    assert Verdict.FAIL not in _verdicts(found, "PRX-TIMEOUT") | _verdicts(found, "ERR-408")
+
+
+# --- reactors -----------------------------------------------------------------------------------
+
+
+def _not_run(status: int, after_s: float) -> Change:
+    """Code that is never run: every invocation is answered alike, and late."""
+
+    def change(ask: Ask, answer: Answer) -> int:
+        if not ask.path.endswith("/react"):
+            return 0
+        answer.status = status
+        answer.sent_ns = answer.received_ns
+        return int(after_s * SECOND_NS)
+
+    return change
+
+
+@pytest.mark.parametrize("after_s", [0.01, 2, 5, 29])
+@pytest.mark.parametrize("status", [200, 501])
+def test_a_slow_answer_is_no_proof_that_code_has_waited(status: int, after_s: float) -> None:
+    found = _judged("reactors.timeout", _not_run(status, after_s))
+    assert _verdicts(found, "RCT-TIMEOUT") == {Verdict.NOT_OBSERVABLE}
+
+
+@pytest.mark.parametrize(
+    ("others_s", "verdict"), [(0, Verdict.FAIL), (4, Verdict.NOT_OBSERVABLE)], ids=["calm", "busy"]
+)
+def test_a_late_end_of_waiting_code_is_judged_by_the_others(
+    others_s: int, verdict: Verdict
+) -> None:
+    def change(ask: Ask, answer: Answer) -> int:
+        if not ask.path.endswith("/react"):
+            return 0
+        return (7 if answer.status == 504 else others_s) * SECOND_NS
+
+    found = _verdicts(_judged("reactors.timeout", change), "RCT-TIMEOUT")
+    assert found == {verdict} or (others_s and found == {Verdict.INCONCLUSIVE})
+
+
+# --- who asks -----------------------------------------------------------------------------------
+
+
+def test_checks_of_time_share_no_key_and_no_address_with_a_burst() -> None:
+    target = deploy().target
+    run = Run(target, transport=deploy().transport)
+    plan = make_plan(target, run.session.limits, select([]), all_checks().values())
+    timed = [one for one in plan.dealt if one.check.is_timed]
+    assert {one.check.id for one in timed} == {"proxies.timeout", "reactors.timeout"}
+    for one in timed:
+        others = [other for other in plan.dealt if other is not one]
+        mine = {label for labels in one.keys.values() for label in labels}
+        assert len(one.sources) == 1
+        for other in others:
+            assert mine.isdisjoint(label for labels in other.keys.values() for label in labels)
+            assert set(one.sources).isdisjoint(other.sources)
+
+
+@pytest.mark.slow
+def test_a_delaying_deployment_passes_the_checks_of_time_among_all_others() -> None:
+    deployment = deploy(profile=Profile().replace(limits={"throttle": "delay"}))
+    run = Run(deployment.target, Options(seed=5), transport=deployment.transport)
+    found = {one.clause.id: one.verdict for one in run.execute().results}
+    assert found["PRX-TIMEOUT"] is found["RCT-TIMEOUT"] is Verdict.PASS

@@ -141,16 +141,18 @@ class Bench:
         body: Json | bytes = None,
         *,
         patient: bool = True,
+        retry: bool = True,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
         """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
 
         Patient, it stays below the limits, asks again when refused all the same, and raises
-        `Inconclusive` when there is no answer; else whatever happens is returned at once.
+        `Inconclusive` when there is no answer; else whatever happens is returned at once. retry:
+        whether an answer of 5xx is asked for once more, see `insist`.
         """
         assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
         ask = Ask(method=method, path=path, body=body, **more)
-        work = self.insist(self._main, ask) if patient else self._main.send(ask)
+        work = self.insist(self._main, ask, retry=retry) if patient else self._main.send(ask)
         found: Exchange = self.transport.run([work])[0]
         return found
 
@@ -193,8 +195,16 @@ class Bench:
         """Return what a function computes, without holding up the other checks."""
         return await self.transport.aside(compute)
 
-    async def insist(self, lane: Lane, ask: Ask, patience_ns: int | None = None) -> Exchange:
-        """Send patiently for a lane; see `Lane.insist`."""
+    async def insist(
+        self, lane: Lane, ask: Ask, patience_ns: int | None = None, *, retry: bool = True
+    ) -> Exchange:
+        """Send patiently for a lane; see `Lane.insist`.
+
+        An answer of 5xx to tokenize is asked for once more: where the second is none, the first was
+        sporadic. It stays in the history, the check of steadiness judges it with its share, and no
+        other check takes it for what it looks for.
+        """
+        is_tokenize = self.session.target.shape("tokenize").path == ask.path
         began_ns = self.transport.now_ns
         longest_ns = self.session.patience_ns + 5 * _SECOND_NS
         backoff_ns = _SECOND_NS
@@ -204,7 +214,11 @@ class Bench:
             if found.status is None:
                 raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
             if not found.refused:
-                return found
+                if not (retry and is_tokenize and found.status >= 500):  # reason: 5xx
+                    return found
+                second = await lane.send(await self._placed(ask))
+                is_sporadic = second.status is not None and second.status < 500
+                return second if is_sporadic and not second.refused else found
             told_ns = _retry_after_ns(found)
             wait_ns = max(told_ns, backoff_ns)
             patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns

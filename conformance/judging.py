@@ -55,6 +55,10 @@ class _HistoryTransport:
     def now_ns(self) -> int:
         return self._clock.now_ns
 
+    @property
+    def wall_start_ns(self) -> int:
+        return 0  # the history's head says what it was
+
     async def send(self, ask: Ask, place: Place) -> Answer:
         found = self._exchanges.get(place)
         if found is None or not self._is_same(found.ask, ask):
@@ -223,6 +227,8 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
             notes.append(f"{check_id} asks otherwise now: what it found then is kept")
         findings += found
         notes += learn(session, found)
+        if not all_checks()[check_id].is_side_by_side:
+            session.ended.append(check_id)
         known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
     return Report(
         results=assemble(
@@ -269,6 +275,8 @@ def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
     session.made = past.made
     session.nonce = head.get("nonce", "")
+    session.exchanges = dict(sorted(past.exchanges.items()))
+    session.wall_start_ns = head.get("wall_start_ns", 0)
     session.known = set(head["known"])
     session.pacer = _NoPacer(target, limits)
     session.deadline_ns = 1 << 62

@@ -80,6 +80,11 @@ class HttpTransport:
         """Nanoseconds since the transport was made, on the monotonic clock."""
         return time.perf_counter_ns() - self._started_ns
 
+    @property
+    def wall_start_ns(self) -> int:
+        """Nanoseconds since the Unix epoch when the transport was made, by the wall clock now."""
+        return time.time_ns() - self.now_ns
+
     # --- sending --------------------------------------------------------------------------------
 
     async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form

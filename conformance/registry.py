@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
-Load: TypeAlias = Literal["light", "computing", "stalling"]
+Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
 CLEANING_ID: Final = "cleaning"
 """What deletes the things that a run has created."""
 PREFLIGHT_ID: Final = "preflight"
@@ -71,7 +71,8 @@ class Check:
     at least (windows, blocks).
     is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
-    deployment may read through before it answers anybody else. is_extra: it adds readings, or
+    deployment may read through before it answers anybody else, `closing` looks back at what the
+    others have got. is_extra: it adds readings, or
     what keys of its own show, to what the other checks of its clauses judge: where the target lacks
     what it needs that is a remark, and leaves no clause unjudged. is_timed: it judges how long
     answers take, and has keys and an address that no burst shares, where the target has enough.

@@ -297,6 +297,8 @@ class Run:
         self.findings += findings
         self.notes += learn(self.session, findings)
         self._ended.append(bench.check.id)
+        if not bench.check.is_side_by_side:
+            self.session.ended.append(bench.check.id)
         self.progress.ended(bench.check, findings)
 
     def _all_of(self, check: Check, verdict: Verdict, why: str) -> list[Finding]:
@@ -321,6 +323,7 @@ class Run:
                 "started_at": started_at.isoformat(timespec="seconds"),
                 "seed": self.seed,
                 "nonce": self.session.nonce,
+                "wall_start_ns": self.session.wall_start_ns,
                 "select": list(self.options.select),
                 "strict": self.options.strict,
                 "command": list(self.command),

@@ -62,7 +62,7 @@ def loads_after_ns(
     begins sooner where it would not be done else.
     """
     if not any(one.check.is_probe for one in together):
-        return {"light": 0, "computing": 0, "stalling": 0}
+        return {"light": 0, "computing": 0, "stalling": 0, "closing": 0}
     longest_ns = max(one.check.takes_ns for one in together)
     needed_ns = 3 * latency_ns * sum(one.check.requests for one in beside)
     latest_ns = max(0, longest_ns - needed_ns)
@@ -70,4 +70,5 @@ def loads_after_ns(
         "light": _FIRST_NS,
         "computing": min(longest_ns // 4, latest_ns),
         "stalling": min(longest_ns * 3 // 4, latest_ns),
+        "closing": min(longest_ns * 3 // 4, latest_ns),
     }

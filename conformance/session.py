@@ -41,9 +41,10 @@ class Session:
     profile: the choices told, and those discovered while the run goes on; `known` names them.
     nonce: what makes the values of this run its own, empty where nobody else is there: a seed that
     is used again must not find the tokens of the run before. exchanges: by number. cleanings: how
-    often things were deleted. doubts: role → what stays open about its keys. is_misshapen: whether
-    the preflight has found accepted answers of another form. allowances: the most that each check
-    may send, by its id, as the plan says; without them the budget alone holds.
+    often things were deleted. ended: checks that have run one by one. doubts: role → what stays
+    open about its keys. is_misshapen: whether the preflight has found accepted answers of another
+    form. allowances: the most that each check may send, by its id, as the plan says; without them
+    the budget alone holds.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class Session:
         self.created = Created(target.spelling)
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
+        self.ended: list[str] = []
         self.unanswered = 0
         self.latency_ns = 0
+        self.wall_start_ns = transport.wall_start_ns
         self.doubts: Mapping[str, str] = {}
         self.is_misshapen = False
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
@@ -101,6 +104,13 @@ class Session:
         """
         with self._lock:
             return (self._last[check_id],) if check_id in self._last else ()
+
+    def settled_exchanges(self) -> list[Exchange]:
+        """Return the exchanges of the checks that ended one after another, in order of numbers."""
+        with self._lock:
+            found = list(self.exchanges.values())
+        ended = set(self.ended)
+        return [one for one in found if one.check in ended]
 
     @property
     def patience_ns(self) -> int:

@@ -72,6 +72,11 @@ class Transport(Protocol):
         """The suite's clock, nanoseconds since the run began."""
         ...
 
+    @property
+    def wall_start_ns(self) -> int:
+        """What this machine's wall clock showed when the suite's clock showed 0."""
+        ...
+
     async def send(self, ask: Ask, place: Place) -> Answer:
         """Send one request and wait for its answer; never raises for what the other side does."""
         ...
@@ -148,6 +153,11 @@ class EngineTransport:
     def now_ns(self) -> int:
         """The engine's clock: both sides share it here."""
         return self._clock.now_ns
+
+    @property
+    def wall_start_ns(self) -> int:
+        """The engine's wall clock at 0: both sides share it too."""
+        return self._clock.wall_ns - self._clock.now_ns
 
     async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
         """Pass the request through, after the way there and before the way back."""

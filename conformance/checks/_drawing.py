@@ -44,6 +44,13 @@ ODD_KEYS: Final = (
     "0",
     "ключ",
     "\U0001f511",
+    " blank ",
+    "\u00e9t\u00e9",
+    "e\u0301te\u0301",
+    "\ufb01n",
+    "\u212b",
+    "zero\u200bwidth",
+    "long " + "x" * 120,
 )
 """Keys that a deployment may stumble over; all of them are keys like any other."""
 _SAME: Final = ("same", "same ", "Same", "s\u0061me", "\u00e9", "e\u0301", "0", "true", "null")

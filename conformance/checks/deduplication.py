@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from conformance.checks._common import (
     container_of,
     identifiers,
     informs,
+    quota,
     reads,
     ready,
     record_of,
@@ -75,9 +77,12 @@ def equal(bench: Bench) -> Iterator[Finding]:
         yield bench.passes("TOK-DEDUP", "equal strings of one request have one token", leaves)
     else:
         yield bench.fails("TOK-DEDUP", "equal strings of one request must have one token", leaves)
-    near = [value(bench, "near"), value(bench, "near") + " ", value(bench, "near").upper()]
-    others = tokenize(bench, near, key)
-    if len(set(identifiers(others, 3))) == 3:  # reason: as many as were asked for
+    text = value(bench, "near \u00e9")
+    near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
+    most = quota(bench, "Tokenize Limit", key)
+    others = tokenize(bench, near[:most], key)
+    found = identifiers(others, len(near[:most]))
+    if len(set(found)) == len(found):
         yield bench.passes("TOK-DEDUP", "values that differ little are other tokens", others)
     else:
         yield bench.fails("TOK-DEDUP", "values that differ must have tokens of their own", others)
@@ -95,6 +100,85 @@ def _is_equal(
     if _flagged(later) is not True:
         return bench.fails("TOK-DEDUP", f"{what}: `_extras.deduplicated` must be true", *shown)
     return bench.passes("TOK-DEDUP", f"{what}: gave the existing token", *shown)
+
+
+@check(
+    "deduplication.tenants",
+    "TOK-DEDUP",
+    accepts="a value that only another tenant has stored is new",
+    roles=("dedup",),
+    requests=8,
+)
+def tenants(bench: Bench) -> Iterator[Finding]:
+    """A value that another tenant has stored is not found: tokens are a tenant's own."""
+    key = spread_key(bench, "dedup")
+    ready(bench, key)
+    others = [
+        bench.key(role)
+        for role in ("private_prod", "private_test", "private_reader")
+        if bench.keys(role) and not _is_one_tenant(bench, bench.key(role), key)
+    ]
+    if not others:
+        says = "the target names keys of one tenant only: between tenants nothing was compared"
+        yield informs(bench, "TOK-DEDUP", says)
+        return
+    for what, made in (("a token", token(bench, "theirs")), ("a card", card(bench, "theirs"))):
+        theirs = tokenize(bench, made, others[0])
+        stored = record_of(theirs)
+        ours = tokenize(bench, made, key)
+        found = record_of(ours)
+        if found.get("tenant_id") == stored.get("tenant_id"):
+            says = f"{others[0]} and {key} name one tenant: see REC-TENANT"
+            yield informs(bench, "TOK-DEDUP", says, theirs, ours)
+            return
+        if found.get("id") == stored["id"] or _flagged(found) is True:
+            says = f"{what} of another tenant must not be found"
+            yield bench.fails("TOK-DEDUP", says, theirs, ours)
+        else:
+            yield bench.passes("TOK-DEDUP", f"{what} of another tenant is not found", theirs, ours)
+        again = record_of(tokenize(bench, made, key))
+        if again.get("id") == stored["id"]:
+            yield bench.fails("TOK-DEDUP", f"{what} of another tenant must not be found", ours)
+
+
+def _is_one_tenant(bench: Bench, one: KeyLabel, other: KeyLabel) -> bool:
+    names = {bench.target.key_labels[label].tenant for label in (one, other)}
+    return len(names) == 1
+
+
+_AT_ONCE: Final = 10
+
+
+@check(
+    "deduplication.at-once",
+    "TOK-DEDUP",
+    accepts="equal requests sent at one time give one identifier, and one of them creates",
+    roles=("dedup",),
+    requests=2 * _AT_ONCE + 2,
+)
+def at_once(bench: Bench) -> Iterator[Finding]:
+    """Ten equal requests at one time create one token between them."""
+    key = spread_key(bench, "dedup")
+    ready(bench, key)
+    for what, body in (("cards", card(bench, "at once")), ("tokens", token(bench, "at once"))):
+        asked = bench.shaped("tokenize", {"value": body})
+        lanes = [bench.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
+        shown = bench.side_by_side([lane.insist(*asked) for lane in lanes])
+        if not all(exchange.ok for exchange in shown):
+            bad = [exchange for exchange in shown if not exchange.ok]
+            says = f"{_AT_ONCE} equal {what} at one time: {len(bad)} got {bad[0].status}"
+            yield informs(bench, "TOK-DEDUP", says, *bad)
+            continue
+        records = [record_of(exchange) for exchange in shown]
+        ids = {record["id"] for record in records}
+        created = sum(_flagged(record) is False for record in records)
+        if len(ids) == created == 1:
+            says = f"{_AT_ONCE} equal {what} at one time have one identifier"
+            yield bench.passes("TOK-DEDUP", says, *shown)
+        else:
+            says = f"{_AT_ONCE} equal {what} at one time must create one token, not "
+            says += f"{created} with {len(ids)} identifiers"
+            yield bench.fails("TOK-DEDUP", says, *shown)
 
 
 @check(

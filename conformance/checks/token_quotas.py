@@ -70,6 +70,10 @@ def _mixed(bench: Bench, name: str, count: int) -> Json:
     return {"strings": values[::2], "records": wrapped}
 
 
+def _equal(bench: Bench, name: str, count: int) -> Json:
+    return [value(bench, name)] * count
+
+
 _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
     ("an array of strings", _array),
     ("an object of strings", _object),
@@ -104,6 +108,16 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
             if _is_over(exchange):
                 refused.append(exchange)
     yield from _status(bench, "TOK-LIMIT", refused)
+    yield from _equal_strings(bench, key, most)
+
+
+def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
+    """Equal strings are so many tokens, unless they are seen to be one (D-LIMIT-COUNT)."""
+    pair = tokenize(bench, _equal(bench, "pair", 2), key)
+    if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
+        return
+    exchange = over_limit(bench, "tokenize", _equal(bench, "equal", most + 1), key)
+    yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} equal strings", exchange)
 
 
 def _is_over(exchange: Exchange) -> bool:

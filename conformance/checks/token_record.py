@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -85,10 +85,11 @@ def _one_record(
             "`created_at` must be an ISO 8601 time with UTC offset",
             _instant(created) is not None,
         ),
-        ("REC-CREATED", "`created_at` must be the present", _is_now(created, exchange)),
         ("REC-EXTRAS", "`_extras.deduplicated` must be a boolean", isinstance(flag, bool)),
     ):
         yield says_whether(bench, clause, says, exchange, is_so=holds)
+    if _instant(created) is not None:
+        yield _is_now(bench, created, exchange)
     if type_ == "token":
         says = "the record of a `token` must have no `data`"
         yield says_whether(bench, "REC-TOKEN-DATA", says, exchange, is_so="data" not in record)
@@ -105,19 +106,31 @@ def _instant(text: object) -> datetime | None:
     return None if found.tzinfo is None else found
 
 
-def _is_now(created: object, exchange: Exchange) -> bool:
-    """Whether a time is near the answer's `Date`; a deployment without that header may differ."""
+def _is_now(bench: Bench, created: object, exchange: Exchange) -> Finding:
+    """Judge a creation time by the answer's `Date`, and by this machine's clock without one."""
     instant = _instant(created)
+    by, answered = "the answer's Date", _answered(exchange)
+    if answered is None:
+        by = "the clock of this machine"
+        at_ns = bench.session.wall_start_ns + exchange.received_ns
+        answered = datetime.fromtimestamp(at_ns // _SECOND_NS, UTC)
+    assert instant is not None, "it was read before"
+    apart = instant - answered
+    says = f"`created_at` must be the present by {by}"
+    if abs(apart) < _CLOCKS_DIFFER:
+        return bench.passes("REC-CREATED", f"`created_at` is the present by {by}", exchange)
+    seen = f"{abs(apart)} {'ahead' if apart > timedelta() else 'behind'}"
+    return bench.fails("REC-CREATED", f"{says}, and is {seen}", exchange)
+
+
+def _answered(exchange: Exchange) -> datetime | None:
+    """Return the time that an answer's `Date` tells, None without one."""
     date = exchange.header("Date")
-    if instant is None or date is None:
-        return True
     try:
-        answered = parsedate_to_datetime(date)
+        found = None if date is None else parsedate_to_datetime(date)
     except ValueError:
-        return True
-    if answered.tzinfo is None:
-        return True
-    return abs(answered - instant) < _CLOCKS_DIFFER
+        return None
+    return None if found is None or found.tzinfo is None else found
 
 
 def _together(bench: Bench, seen: list[tuple[dict[str, Any], Exchange]]) -> Iterator[Finding]:

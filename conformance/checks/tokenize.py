@@ -123,6 +123,33 @@ def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
     return [found, broken] if is_more else [found]
 
 
+_TEXTS: Final = (
+    ("a quotation mark", '"quoted"'),
+    ("a backslash", "back\\slash"),
+    ("a line's end", "two\nlines"),
+    ("an emoji", "\U0001f511 key"),
+    ("letters of other scripts", "\u6c34 \u043a\u043b\u044e\u0447 \u00e9"),
+    ("what looks like markup", "<b>&amp;</b>"),
+    ("what looks like an expression", "{{ data }}"),
+    ("what looks like a number", "0012"),
+    ("2 000 characters", "long " * 400),
+)
+"""What a plain string may hold; each is asked for alone, in an array that is accepted else."""
+
+
+def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
+    """Return what is broken about one text; the shape of its body is not, where others pass."""
+    broken = mirrored.judge([text])
+    if broken is None or mirrored.judge(["text"]) is not None:
+        return broken
+    says = [(clause, fault) for clause, fault in broken.faults if "must be accepted" not in fault]
+    refused = len(says) < len(broken.faults)
+    if refused:
+        got = broken.shown[0].status
+        says.append(("TOK-LEAF", f"a plain string with {what} must be accepted, got {got}"))
+    return Broken(broken.body, says, broken.shown)
+
+
 def _plain_cases(bench: Bench, limit: int) -> list[Json]:
     """Return one body of every shape and every odd key, so that none is left to chance."""
     one, two, three = (value(bench, name) for name in ("one", "two", "three"))
@@ -137,6 +164,8 @@ def _plain_cases(bench: Bench, limit: int) -> list[Json]:
         both,
         {"first_name": one, "LastName": two, "": three},
         [one, two, three],
+        [one, one, two],
+        [one],
         [one, {"type": "token", "data": two}, one, both],
         {"Name": one, "cards": [both, {"Type": "visa", "deep": [[two], {"x": {"y": three}}]}]},
         [[[[[[{"last": one}]]]]]],
@@ -157,6 +186,7 @@ def mirror(bench: Bench) -> Iterator[Finding]:
     cases = [body for body in _plain_cases(bench, limit) if tokens_in(body) <= limit]
     found = [broken for broken in map(mirrored.judge, cases) if broken is not None]
     found = [each for broken in found for each in _reduced(mirrored, broken)]
+    found += filter(None, (_text(mirrored, what, text) for what, text in _TEXTS))
     if not found:
         cards = [card(bench, "drawn one"), card(bench, "drawn two")]
         drawn = smallest(bench, bodies(limit, cards), mirrored.judge, _EXAMPLES)

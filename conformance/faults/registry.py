@@ -49,7 +49,16 @@ Submit: TypeAlias = Callable[[Request], Awaitable[Response]]
 Around: TypeAlias = "Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]"
 _Changed = TypeVar("_Changed", bound=Callable[..., Any])
 _LONGEST_BODY_BYTES: Final = 40_000_000
-_MODULES: Final = ("bodies", "creating", "records", "access", "limits", "quotas", "outside")
+_MODULES: Final = (
+    "bodies",
+    "creating",
+    "records",
+    "access",
+    "limits",
+    "quotas",
+    "outside",
+    "further",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,9 +141,15 @@ def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
 
 
 def _checks_for(fault: Fault) -> tuple[str, ...]:
-    """Return the checks of a fault's clause, and the scouts that a probe among them needs."""
+    """Return the checks of a fault's clause, and those that they need beside them.
+
+    A probe needs scouts; what looks back at all answers needs answers to look at.
+    """
     own = checks_of([fault.clause])
     beside = checks_of(_SCOUTS) if any(check.is_probe for check in own) else []
+    if fault.id.startswith("sporadic-"):
+        beside = [one for one in all_checks().values() if one.load == "light" and not one.is_probe]
+        beside = [one for one in beside if not one.takes_ns]
     return tuple(dict.fromkeys(check.id for check in (*own, *beside)))
 
 

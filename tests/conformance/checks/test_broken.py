@@ -6,7 +6,6 @@ are changed on the way, one case a check at least, so that no check exists that 
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from typing import Any
 
@@ -134,6 +133,8 @@ _CHANGES: list[tuple[str, str, Change]] = [
     ("secrets.answers", "REC-SECRET", in_a_header),
     ("secrets.deduplicated", "REC-SECRET", in_the_clear("clear")),
     ("containers.named", "TOK-CONTAINER", container_of(lambda: "/general/high/")),
+    ("deduplication.tenants", "TOK-DEDUP", with_fields(_extras={"deduplicated": True})),
+    ("deduplication.at-once", "TOK-DEDUP", with_fields(_extras={"deduplicated": False})),
     ("containers.default", "TOK-CONTAINER", container_of(lambda: next(places))),
     ("containers.form", "TOK-CONTAINER", answered(500, has('"containers": 5'))),
     ("quotas.shown", "QUO-TENANT", quotas_shown),
@@ -175,14 +176,13 @@ _REDIRECTS: list[tuple[str, str, Redirect, Profile]] = [
         as_key("private_reader.1", lambda ask: (ask.key or "").startswith("made.")),
         Profile(),
     ),
+]
+_PROFILES: list[tuple[str, str, Profile]] = [
     (
         "proxies.timeout",
         "PRX-TIMEOUT",
-        lambda ask: dataclasses.replace(ask, path=ask.path.replace("/26", "/13")),
-        Profile(),
+        Profile().replace(outside={"destination_timeout_ns": 27_000_000_000}),
     ),
-]
-_PROFILES: list[tuple[str, str, Profile]] = [
     (
         "reactors.code",
         "RCT-CODE",
@@ -271,7 +271,8 @@ def test_no_check_is_without_a_case() -> None:
     """What cannot fail is no check."""
     cases = (*_CHANGES, *_REDIRECTS, *_PROFILES, *_ENGINES, *_TOLD)
     named = {case[0] for case in cases}
-    assert named == set(clause_checks())
+    # It judges what the others have got, and is broken in test_steadiness.
+    assert named == set(clause_checks()) - {"tokenize.steady"}
 
 
 def test_no_clause_is_without_a_case() -> None:

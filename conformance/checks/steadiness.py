@@ -1,0 +1,181 @@
+"""Every answer of a run, looked at once more: what goes wrong in a few of a hundred.
+
+Each check asks once or twice for each thing; a fault that shows in two answers of a hundred slips
+through most, and where it is met it looks like another one. So here all answers that the checks
+before have got are judged alike: has the answer the body's form, and are the records sound? What
+was wrong is asked again: where it is right then it was sporadic, and its share is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from conformance.bench import Bench
+from conformance.checks._common import informs, is_uuid, spread_key
+from conformance.checks._oracle import mirror_faults, shape_clause
+from conformance.exchanges import Exchange, parsed
+from conformance.registry import Inconclusive, Skip, check
+from conformance.verdicts import Finding
+from engine.messages import Json
+
+__all__ = ["answer_faults"]
+
+_SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
+_RECORDS: Final = ("REC-ID", "REC-TYPE", "REC-EXTRAS")
+_AGAIN: Final = 3
+_TYPES: Final = ("token", "card")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of one clause: how many answers, which were wrong, and how."""
+
+    total: int = 0
+    right: Exchange | None = None
+    wrong: list[Exchange] = field(default_factory=list)
+    says: Counter[str] = field(default_factory=Counter)
+
+
+def _skeleton(body: Json) -> Json:
+    """Return an answer of the body's form; raises `ValueError` for what is not specified.
+
+    >>> _skeleton({"a": ["x", {"type": "token", "data": "y"}]})
+    {'a': ['', {'type': 'token'}]}
+    """
+    if isinstance(body, str):
+        return ""
+    if isinstance(body, list):
+        return [_skeleton(one) for one in body]
+    if isinstance(body, dict) and "type" in body:
+        if body["type"] not in _TYPES:
+            raise ValueError
+        return {"type": body["type"]}
+    if isinstance(body, dict):
+        return {key: _skeleton(one) for key, one in body.items()}
+    raise ValueError
+
+
+def _clauses_in(body: Json) -> set[str]:
+    found = {shape_clause(body)}
+    if isinstance(body, dict) and "type" not in body:
+        found.update(*(_clauses_in(one) for one in body.values()))
+    elif isinstance(body, list):
+        found.update(*(_clauses_in(one) for one in body))
+    return found | (set(_RECORDS) if "TOK-OBJECT" in found else set())
+
+
+def _records(body: Json, answer: Json) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield each token request object with what stands in its place; the answer mirrors."""
+    if isinstance(body, dict) and "type" in body:
+        yield body, answer
+    elif isinstance(body, dict) and isinstance(answer, dict):
+        for key, one in body.items():
+            yield from _records(one, answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=True):
+            yield from _records(one, given)
+
+
+def _body_of(exchange: Exchange) -> Json:
+    body = exchange.ask.body
+    found: Json = parsed(body) if isinstance(body, bytes) else body
+    return found
+
+
+def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
+    """Yield (clause, what is wrong) of an answer to a tokenize that was accepted, or broke down.
+
+    Raises `ValueError` where the specification does not say what the answer must be.
+    """
+    body = _body_of(exchange)
+    expected = _skeleton(body)
+    if exchange.status is not None and exchange.status >= 500:  # reason: the service's own fault
+        yield shape_clause(body), f"answered {exchange.status}"
+        return
+    if not exchange.ok or not isinstance(body, dict | list):
+        raise ValueError
+    try:
+        answer = exchange.json
+    except ValueError:
+        yield shape_clause(body), "the answer is no JSON"
+        return
+    faults = list(mirror_faults(body, expected, answer))
+    yield from faults
+    if faults:
+        return
+    for _, record in _records(body, answer):
+        extras = record.get("_extras")
+        if not is_uuid(record.get("id")):
+            yield "REC-ID", "`id` is no UUID string"
+        if not isinstance(extras, dict) or not isinstance(extras.get("deduplicated"), bool):
+            yield "REC-EXTRAS", "`_extras.deduplicated` is no boolean"
+
+
+@check(
+    "tokenize.steady",
+    *_SHAPES,
+    *_RECORDS,
+    accepts="every answer of the run has the body's form and sound records",
+    roles=("private_prod",),
+    requests=4 * _AGAIN,
+    load="closing",
+)
+def steady(bench: Bench) -> Iterator[Finding]:
+    """Every answer that the checks before have got is right: no fault shows in a few of them."""
+    seen: dict[str, _Seen] = {clause: _Seen() for clause in bench.check.clauses}
+    for exchange in bench.session.settled_exchanges():
+        found = bench.target.spelling.operation(exchange.ask.method, exchange.ask.path)
+        if found is None or found[0] != "tokenize":
+            continue
+        try:
+            clauses = _clauses_in(_body_of(exchange))
+            faults = dict(answer_faults(exchange))
+        except (ValueError, RecursionError):
+            continue
+        for clause in clauses & seen.keys():
+            seen[clause].total += 1
+            if clause not in faults:
+                seen[clause].right = exchange
+        for clause, says in faults.items():
+            if clause in seen:
+                seen[clause].wrong.append(exchange)
+                seen[clause].says[says.partition(": ")[2] or says] += 1
+    for clause, one in seen.items():
+        yield _judged(bench, clause, one)
+
+
+def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
+    if not seen.wrong:
+        if seen.right is None:
+            return informs(bench, clause, "no answer of the run shows it")
+        return bench.passes(clause, f"{seen.total} answers of the run were right", seen.right)
+    wrong, says = len(seen.wrong), seen.says.most_common(1)[0][0]
+    shown = seen.wrong[:_AGAIN]
+    again = [one for one in (_again(bench, exchange) for exchange in shown) if one is not None]
+    if again and not any(_is_wrong(one, clause) for one in again):
+        share = f"{wrong} of {seen.total} answers ({100 * wrong / seen.total:.1f} %)"
+        told = f"sporadic, in {share}: {says}; asked again it was right"
+        return bench.fails(clause, told, *shown, *again)
+    if not again:
+        return informs(bench, clause, f"{says}, in {wrong} answers: see the other checks", *shown)
+    return bench.fails(clause, f"{says}, and so it is when it is asked again", *shown, *again)
+
+
+def _again(bench: Bench, exchange: Exchange) -> Exchange | None:
+    """Ask for the same once more, by a key that may; None where that is not possible."""
+    ask = exchange.ask
+    key = ask.key if ask.key in bench.target.key_labels else spread_key(bench, "private_prod")
+    try:
+        return bench.ask(ask.method, ask.path, ask.body, key=key, headers=ask.headers, retry=False)
+    except (Inconclusive, Skip):
+        return None
+
+
+def _is_wrong(exchange: Exchange, clause: str) -> bool:
+    try:
+        return clause in dict(answer_faults(exchange))
+    except ValueError:
+        return False

@@ -1,0 +1,719 @@
+"""Further faults of bodies, records, rights and deduplication: what wrong services were seen to do.
+
+Text taken in another form, types taken too loosely, one field of many lost, one tenant's tokens
+found by another, two requests at one time, and what goes wrong in a few answers of a hundred.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from conformance.faults.bodies import elements_in, is_creating, is_record, is_request
+from conformance.faults.registry import (
+    FaultyEngine,
+    Submit,
+    fault,
+    fault_of_answers,
+    fault_of_bodies,
+    fault_of_records,
+    json_of,
+    records_in,
+    with_body,
+)
+from engine import Request, Response
+from engine.messages import Json, Problem
+from engine.world import Sleep
+
+__all__: list[str] = []
+
+_SPORADIC: Final = 50
+"""A sporadic fault shows in one of so many answers."""
+_MILLISECOND_NS: Final = 1_000_000
+
+
+def _refused(detail: str) -> Response:
+    return Problem(400, detail).response()
+
+
+def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
+    """Return an answer whose plain objects have other keys."""
+    if isinstance(answer, dict) and not is_record(answer):
+        return {change(key): _keys_changed(one, change) for key, one in answer.items()}
+    return [_keys_changed(one, change) for one in answer] if isinstance(answer, list) else answer
+
+
+def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
+    """Return a body whose plain strings, and the data of whose tokens, are others."""
+    if isinstance(body, str):
+        return change(body)
+    if isinstance(body, list):
+        return [_leaves_changed(one, change) for one in body]
+    if isinstance(body, dict) and is_request(body):
+        data = body.get("data")
+        return {**body, "data": change(data)} if isinstance(data, str) else body
+    if isinstance(body, dict):
+        return {key: _leaves_changed(one, change) for key, one in body.items()}
+    return body
+
+
+def _requests_changed(body: Json, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Json:
+    if isinstance(body, list):
+        return [_requests_changed(one, change) for one in body]
+    if isinstance(body, dict) and is_request(body):
+        return change(dict(body))
+    if isinstance(body, dict):
+        return {key: _requests_changed(one, change) for key, one in body.items()}
+    return body
+
+
+def _card_changed(body: Json, name: str, change: Callable[[Any], Any]) -> Json:
+    """Return a body with one field of every card changed."""
+
+    def one(asked: dict[str, Any]) -> dict[str, Any]:
+        data = asked.get("data")
+        if asked["type"] == "card" and isinstance(data, dict) and name in data:
+            asked["data"] = {**data, name: change(data[name])}
+        return asked
+
+    return _requests_changed(body, one)
+
+
+# --- keys of objects ----------------------------------------------------------------------------
+
+
+@fault_of_answers("keys-composed", "TOK-PLAIN")
+def _keys_composed(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in Unicode's composed form (NFC)."""
+    del body
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFC", key))
+
+
+@fault_of_answers("keys-decomposed", "TOK-PLAIN")
+def _keys_decomposed(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in Unicode's decomposed form (NFD)."""
+    del body
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFD", key))
+
+
+@fault_of_answers("keys-compatible", "TOK-PLAIN")
+def _keys_compatible(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in a compatible form (NFKC): a ligature as letters."""
+    del body
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFKC", key))
+
+
+@fault_of_answers("keys-trimmed", "TOK-PLAIN")
+def _keys_trimmed(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back without the blanks at their ends."""
+    del body
+    return _keys_changed(answer, str.strip)
+
+
+@fault_of_answers("keys-cut-short", "TOK-PLAIN")
+def _keys_cut_short(body: Json, answer: Json) -> Json:
+    """The keys of a plain object come back with 64 characters at most."""
+    del body
+    return _keys_changed(answer, lambda key: key[:64])
+
+
+@fault_of_answers("keys-without-joiners", "TOK-PLAIN")
+def _keys_without_joiners(body: Json, answer: Json) -> Json:
+    """Characters without width are dropped from the keys of a plain object."""
+    del body
+    return _keys_changed(answer, lambda key: key.replace("\u200b", "").replace("\ufeff", ""))
+
+
+@fault_of_answers("prototype-dropped", "TOK-PLAIN")
+def _prototype_dropped(body: Json, answer: Json) -> Json:
+    """The key `__proto__` of a plain object is missing."""
+    if isinstance(answer, dict) and not is_request(body):
+        answer.pop("__proto__", None)
+    return answer
+
+
+@fault_of_answers("dotted-key-nested", "TOK-PLAIN")
+def _dotted_key_nested(body: Json, answer: Json) -> Json:
+    """A key with a dot comes back as an object within an object."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    found: dict[str, Any] = {}
+    for key, one in answer.items():
+        front, dot, rest = key.partition(".")
+        found[front if dot else key] = {rest: one} if dot else one
+    return found
+
+
+# --- structure ----------------------------------------------------------------------------------
+
+
+@fault_of_answers("array-of-one-unwrapped", "TOK-ARRAY")
+def _array_of_one(body: Json, answer: Json) -> Json:
+    """An array of one element comes back as that element."""
+    del body
+    return answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+
+
+@fault_of_answers("array-as-object", "TOK-ARRAY")
+def _array_as_object(body: Json, answer: Json) -> Json:
+    """An array comes back as an object whose keys are its places."""
+    del body
+    if isinstance(answer, list):
+        return {str(place): one for place, one in enumerate(answer)}
+    return answer
+
+
+@fault_of_answers("equal-strings-once", "TOK-ARRAY")
+def _equal_strings_once(body: Json, answer: Json) -> Json:
+    """Of equal strings in an array only the first has an element in the answer."""
+    if not isinstance(body, list) or not isinstance(answer, list):
+        return answer
+    return [
+        given
+        for place, (one, given) in enumerate(zip(body, answer, strict=True))
+        if not isinstance(one, str) or one not in body[:place]
+    ]
+
+
+@fault_of_answers("inner-record-as-identifier", "TOK-OBJECT")
+def _inner_record(body: Json, answer: Json) -> Json:
+    """A token request object within an object comes back as its identifier."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    return {key: one["id"] if is_record(one) else one for key, one in answer.items()}
+
+
+@fault_of_answers("strings-as-records", "TOK-LEAF")
+def _strings_as_records(body: Json, answer: Json) -> Json:
+    """Every plain string comes back as a record."""
+    if isinstance(body, str) and isinstance(answer, str):
+        return {"id": answer, "type": "token"}
+    if isinstance(body, list) and isinstance(answer, list):
+        pairs = zip(body, answer, strict=True)
+        return [_strings_as_records(one, given) for one, given in pairs]
+    if isinstance(body, dict) and isinstance(answer, dict) and not is_request(body):
+        return {key: _strings_as_records(one, answer[key]) for key, one in body.items()}
+    return answer
+
+
+@fault_of_answers("answer-wrapped", "TOK-PLAIN")
+def _answer_wrapped(body: Json, answer: Json) -> Json:
+    """A plain object comes back within another object."""
+    return {"result": answer} if isinstance(body, dict) and not is_request(body) else answer
+
+
+@fault("odd-text-refused", "TOK-LEAF")
+async def _odd_text_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A plain string with a quotation mark or a backslash is refused."""
+    del engine
+    leaves = elements_in(json_of(request)) if request.path == "/tokenize" else ()
+    if any(isinstance(one, str) and set(one) & set('"\\') for one in leaves):
+        return _refused("the string holds a character that is not allowed")
+    return await submit(request)
+
+
+@fault("emoji-refused", "TOK-LEAF")
+async def _emoji_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A plain string with a character beyond Unicode's first 65 536 is refused."""
+    del engine
+    leaves = elements_in(json_of(request)) if request.path == "/tokenize" else ()
+    if any(isinstance(one, str) and any(ord(letter) > 0xFFFF for letter in one) for one in leaves):
+        return _refused("the string holds a character that is not allowed")
+    return await submit(request)
+
+
+@fault("type-without-case", "TOK-OBJECT")
+async def _type_without_case(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`type` is read without regard to case: TOKEN is a token."""
+    del engine
+    body = json_of(request)
+    if is_creating(request) and isinstance(body, dict | list):
+
+        def lowered(asked: dict[str, Any]) -> dict[str, Any]:
+            is_text = isinstance(asked["type"], str)
+            return {**asked, "type": asked["type"].lower()} if is_text else asked
+
+        request = with_body(request, _requests_changed(body, lowered))
+    return await submit(request)
+
+
+@fault("capital-type-is-type", "TOK-PLAIN")
+async def _capital_type(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """An object with `Type` is taken for a token request object, and refused."""
+    del engine
+    body = json_of(request)
+    if request.path == "/tokenize" and isinstance(body, dict) and "Type" in body:
+        return _refused("type is unknown")
+    return await submit(request)
+
+
+# --- types taken too loosely --------------------------------------------------------------------
+
+
+@fault_of_bodies("year-as-text", "TOK-CARD-DATA")
+def _year_as_text(body: Json) -> Json:
+    """A card's year may be a string of digits."""
+
+    def change(year: Any) -> Any:  # noqa: ANN401 # reason: any JSON
+        return int(year) if isinstance(year, str) and year.isdigit() else year
+
+    return _card_changed(body, "expiration_year", change)
+
+
+@fault_of_bodies("cvc-as-number", "TOK-CARD-DATA")
+def _cvc_as_number(body: Json) -> Json:
+    """A card's cvc may be a number."""
+    return _card_changed(body, "cvc", lambda cvc: str(cvc) if isinstance(cvc, int) else cvc)
+
+
+@fault_of_bodies("month-rounded", "TOK-CARD-DATA")
+def _month_rounded(body: Json) -> Json:
+    """A month of 12.5 is taken for 12."""
+
+    def change(month: Any) -> Any:  # noqa: ANN401 # reason: any JSON
+        return int(month) if isinstance(month, float) else month
+
+    return _card_changed(body, "expiration_month", change)
+
+
+@fault_of_bodies("card-of-text", "TOK-CARD-DATA")
+def _card_of_text(body: Json) -> Json:
+    """A card's data may be its number alone, as a string."""
+
+    def change(asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["type"] == "card" and isinstance(asked.get("data"), str):
+            asked["data"] = {"number": asked["data"]}
+        return asked
+
+    return _requests_changed(body, change)
+
+
+def _field_dropped(body: Json, name: str, is_wrong: Callable[[Any], bool]) -> Json:
+    def change(asked: dict[str, Any]) -> dict[str, Any]:
+        if name in asked and is_wrong(asked[name]):
+            del asked[name]
+        return asked
+
+    return _requests_changed(body, change)
+
+
+@fault_of_bodies("wrong-metadata-ignored", "TOK-METADATA")
+def _wrong_metadata(body: Json) -> Json:
+    """Metadata that is no object is taken for none."""
+    return _field_dropped(body, "metadata", lambda one: not isinstance(one, dict))
+
+
+@fault_of_bodies("wrong-indexes-ignored", "TOK-INDEXES")
+def _wrong_indexes(body: Json) -> Json:
+    """Search indexes that hold what is no text are taken for none."""
+
+    def is_wrong(one: Any) -> bool:  # noqa: ANN401 # reason: any JSON
+        return isinstance(one, list) and not all(isinstance(each, str) for each in one)
+
+    return _field_dropped(body, "search_indexes", is_wrong)
+
+
+@fault_of_bodies("wrong-expression-ignored", "TOK-FPEXPR")
+def _wrong_expression(body: Json) -> Json:
+    """A `fingerprint_expression` that is no text is taken for none."""
+    is_wrong = lambda one: not isinstance(one, str)  # noqa: E731 # reason: one line of its own
+    return _field_dropped(body, "fingerprint_expression", is_wrong)
+
+
+@fault_of_bodies("empty-type-is-token", "TOK-TYPES")
+def _empty_type(body: Json) -> Json:
+    """An empty `type` is taken for `token`."""
+    return _requests_changed(
+        body, lambda asked: {**asked, "type": "token"} if asked["type"] == "" else asked
+    )
+
+
+@fault("charset-refused", "TOK-JSON")
+async def _charset_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`Content-Type: application/json` with a charset is refused."""
+    del engine
+    heads = request.headers or {}
+    kinds = [text for name, text in heads.items() if name.lower() == "content-type"]
+    if is_creating(request) and any("charset" in kind for kind in kinds):
+        return Problem(415, "The body must be JSON.").response()
+    return await submit(request)
+
+
+@fault("first-value-only", "TOK-JSON")
+async def _first_value_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """What stands behind the first JSON value of a body is left unread."""
+    del engine
+    if is_creating(request) and isinstance(request.body, bytes) and b"} {" in request.body:
+        cut = request.body.partition(b"} {")[0] + b"}"
+        request = with_body(request, {})
+        request.body = cut
+    return await submit(request)
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+@fault("tenant-of-the-first", "REC-TENANT")
+async def _tenant_of_the_first(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`tenant_id` is that of the first tenant that ever asked."""
+    response = await submit(request)
+    for record in records_in(response.body) if response.ok else ():
+        record["tenant_id"] = engine.notes.setdefault("tenant", record["tenant_id"])
+    return response
+
+
+@fault_of_records("created-by-the-tenant", "REC-CREATED")
+def _created_by_the_tenant(record: dict[str, Any]) -> None:
+    """`created_by` is the tenant, whichever application has asked."""
+    record["created_by"] = record["tenant_id"]
+
+
+@fault_of_records("created-in-local-time", "REC-CREATED")
+def _created_in_local_time(record: dict[str, Any]) -> None:
+    """`created_at` is the local time of a place two hours ahead, labelled as UTC."""
+    moment = dt.datetime.fromisoformat(record["created_at"])
+    record["created_at"] = (moment + dt.timedelta(hours=2)).isoformat()
+
+
+@fault_of_records("created-at-noon", "REC-CREATED")
+def _created_at_noon(record: dict[str, Any]) -> None:
+    """`created_at` is the noon of the day of creation."""
+    moment = dt.datetime.fromisoformat(record["created_at"])
+    noon = moment.replace(hour=12, minute=0, second=0, microsecond=0)
+    record["created_at"] = noon.isoformat()
+
+
+@fault_of_records("type-always-token", "REC-TYPE")
+def _type_always_token(record: dict[str, Any]) -> None:
+    """A card's record says `token`."""
+    record["type"] = "token"
+
+
+@fault_of_records("id-in-braces", "REC-ID")
+def _id_in_braces(record: dict[str, Any]) -> None:
+    """A record's `id` stands in braces."""
+    record["id"] = f"{{{record['id']}}}"
+
+
+@fault_of_answers("one-id-a-request", "REC-ID")
+def _one_id_a_request(body: Json, answer: Json) -> Json:
+    """All records of a request have one identifier."""
+    del body
+    records = list(records_in(answer))
+    for record in records[1:]:
+        record["id"] = records[0]["id"]
+    return answer
+
+
+@fault_of_answers("extras-missing-in-arrays", "REC-EXTRAS")
+def _extras_missing(body: Json, answer: Json) -> Json:
+    """Records in an array have no `_extras`."""
+    if isinstance(body, list):
+        for record in list(records_in(answer)):
+            del record["_extras"]
+    return answer
+
+
+def _masks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = (record.get(name) for name in ("mask", "data"))
+    return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
+
+
+@fault_of_records("mask-lower-case", "REC-CARD-MASK")
+def _mask_lower_case(record: dict[str, Any]) -> None:
+    """The mask is made of small letters."""
+    for mask in _masks(record):
+        mask["number"] = mask["number"].lower()
+
+
+@fault_of_records("mask-without-year", "REC-CARD-MASK")
+def _mask_without_year(record: dict[str, Any]) -> None:
+    """The masked object lacks the year."""
+    for mask in _masks(record):
+        mask.pop("expiration_year", None)
+
+
+@fault_of_records("mask-year-of-two-digits", "REC-CARD-MASK")
+def _mask_year_short(record: dict[str, Any]) -> None:
+    """The masked object holds the last two digits of the year."""
+    for mask in _masks(record):
+        if "expiration_year" in mask:
+            mask["expiration_year"] %= 100
+
+
+@fault_of_records("mask-shows-cvc-length", "REC-CARD-MASK")
+def _mask_shows_cvc(record: dict[str, Any]) -> None:
+    """The masked object holds a masked cvc too."""
+    for mask in _masks(record):
+        mask["cvc"] = "X" * 3
+
+
+@fault("mask-shows-six", "REC-CARD-MASK")
+async def _mask_shows_six(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The mask of a card shows its first six digits too."""
+    del engine
+    response = await submit(request)
+    asked = elements_in(json_of(request)) if is_creating(request) and response.ok else ()
+    cards = [one["data"] for one in asked if isinstance(one, dict) and one.get("type") == "card"]
+    records = [one for one in records_in(response.body) if one.get("type") == "card"]
+    for data, record in zip(cards, records, strict=False):
+        for mask in _masks(record):
+            mask["number"] = data["number"][:6] + mask["number"][6:]
+    return response
+
+
+@fault_of_records("card-metadata-lost", "REC-METADATA")
+def _card_metadata_lost(record: dict[str, Any]) -> None:
+    """A card's metadata never comes back."""
+    if record["type"] == "card":
+        record.pop("metadata", None)
+
+
+@fault_of_records("metadata-values-cut", "REC-METADATA")
+def _metadata_values_cut(record: dict[str, Any]) -> None:
+    """Metadata values come back with 100 characters at most."""
+    if isinstance(record.get("metadata"), dict):
+        record["metadata"] = {key: one[:100] for key, one in record["metadata"].items()}
+
+
+@fault_of_records("metadata-entities", "REC-METADATA")
+def _metadata_entities(record: dict[str, Any]) -> None:
+    """Metadata values come back with quotation marks as HTML writes them."""
+    if isinstance(record.get("metadata"), dict):
+        record["metadata"] = {
+            key: one.replace('"', "&quot;") for key, one in record["metadata"].items()
+        }
+
+
+@fault_of_records("first-index-only", "REC-INDEXES")
+def _first_index_only(record: dict[str, Any]) -> None:
+    """Only the first of several search indexes comes back."""
+    if isinstance(record.get("search_indexes"), list):
+        record["search_indexes"] = record["search_indexes"][:1]
+
+
+@fault("fingerprint-of-all-fields", "REC-FINGERPRINT")
+async def _fingerprint_of_all(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A card's fingerprint changes with its expiry."""
+    del engine
+    response = await submit(request)
+    for record in records_in(response.body) if response.ok else ():
+        mask = record.get("mask") or record.get("data")
+        if isinstance(mask, dict) and "fingerprint" in record:
+            record["fingerprint"] += f"-{mask.get('expiration_year')}"
+    return response
+
+
+@fault_of_records("fingerprint-of-the-type", "REC-FINGERPRINT")
+def _fingerprint_of_type(record: dict[str, Any]) -> None:
+    """All tokens of a type have one fingerprint."""
+    if "fingerprint" in record:
+        record["fingerprint"] = f"fp-{record['type']}"
+
+
+# --- deduplication ------------------------------------------------------------------------------
+
+
+@fault("dedup-between-tenants", "TOK-DEDUP")
+async def _dedup_between_tenants(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A value that another tenant has stored is said to be there, with that tenant's token."""
+    response = await submit(request)
+    body = json_of(request)
+    if not response.ok or not is_creating(request) or not isinstance(body, dict):
+        return response
+    caller = engine.identify(request)
+    if not is_request(body) or caller is None or not isinstance(response.body, dict):
+        return response
+    place = f"value {body.get('data')}"
+    record = response.body
+    known = engine.notes.setdefault(place, f"{caller.tenant.id} {record['id']}")
+    owner, _, token_id = known.partition(" ")
+    if owner != caller.tenant.id and caller.tenant.settings.get("deduplicate_tokens"):
+        record["id"] = token_id
+        record["_extras"]["deduplicated"] = True
+    return response
+
+
+@fault("dedup-races", "TOK-DEDUP")
+async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Equal values that are sent at one time get a token each."""
+    body = json_of(request)
+    if not is_creating(request) or not isinstance(body, dict | list):
+        return await submit(request)
+    place = f"under way {body}"
+    is_first = place not in engine.notes
+    engine.notes[place] = "1"
+    response = await submit(request)
+    await Sleep(20 * _MILLISECOND_NS)
+    if is_first:
+        del engine.notes[place]
+    elif response.ok:
+        for record in records_in(response.body):
+            record["id"] = engine.services.new_id()
+            record["_extras"]["deduplicated"] = False
+    return response
+
+
+@fault_of_bodies("dedup-trims", "TOK-DEDUP")
+def _dedup_trims(body: Json) -> Json:
+    """Values that differ in blanks at their ends are taken for equal."""
+    return _leaves_changed(body, str.strip)
+
+
+@fault_of_bodies("dedup-without-case", "TOK-DEDUP")
+def _dedup_without_case(body: Json) -> Json:
+    """Values that differ in case are taken for equal."""
+    return _leaves_changed(body, str.lower)
+
+
+@fault_of_bodies("dedup-composes", "TOK-DEDUP")
+def _dedup_composes(body: Json) -> Json:
+    """Values that differ in Unicode's form are taken for equal."""
+    return _leaves_changed(body, lambda text: unicodedata.normalize("NFC", text))
+
+
+@fault("redacts-cards-only", "REC-DEDUP-REDACT")
+async def _redacts_cards_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A redacted record of a `token` still shows the metadata that was sent."""
+    del engine
+    response = await submit(request)
+    body = json_of(request)
+    if response.ok and isinstance(body, dict) and isinstance(response.body, dict):
+        for record in records_in(response.body):
+            is_found = record["_extras"]["deduplicated"] and record["type"] == "token"
+            if is_found and isinstance(body.get("metadata"), dict):
+                record.setdefault("metadata", body["metadata"])
+    return response
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+@fault("forbidden-and-created", "AUTH-CREATE")
+async def _forbidden_and_created(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A request without token:create gets 403, and its tokens are created all the same."""
+    response = await submit(request)
+    caller = engine.identify(request)
+    if response.status == 403 and is_creating(request) and caller is not None:
+        paths = ("/general/high/", "/pci/high/")
+        with engine.answering(caller, "token:create", paths, lambda _: True):
+            await submit(request)
+    return response
+
+
+@fault("container-by-beginning", "AUTH-CREATE")
+async def _container_by_beginning(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A right on a container holds for each whose name begins alike."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    named = [
+        path
+        for one in elements_in(json_of(request))
+        if isinstance(one, dict) and isinstance(one.get("containers"), list)
+        for path in one["containers"]
+        if isinstance(path, str) and path.startswith("/pci") and caller.may("token:create", "/pci/")
+    ]
+    with engine.answering(caller, "token:create", named, lambda _: True):
+        return await submit(request)
+
+
+# --- quotas -------------------------------------------------------------------------------------
+
+
+@fault("limit-of-distinct-strings", "TOK-LIMIT")
+async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Equal strings are counted once against the limit, and each creates a token."""
+    body = json_of(request)
+    caller = engine.identify(request)
+    leaves = list(elements_in(body)) if request.path == "/tokenize" else []
+    if caller is None or not isinstance(body, list) or not all(isinstance(o, str) for o in leaves):
+        return await submit(request)
+    limit = caller.tenant.quotas["Tokenize Limit"]
+    if not isinstance(limit, int) or len(leaves) <= limit or len(set(leaves)) > limit:
+        return await submit(request)
+    engine.set_quota(caller.tenant, "Tokenize Limit", len(leaves))
+    try:
+        return await submit(request)
+    finally:
+        engine.set_quota(caller.tenant, "Tokenize Limit", limit)
+
+
+@fault("limit-of-arrays", "TOK-LIMIT")
+async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The limit holds for arrays only: an object may hold any number of strings."""
+    body = json_of(request)
+    caller = engine.identify(request)
+    is_object = request.path == "/tokenize" and isinstance(body, dict) and not is_request(body)
+    if caller is None or not is_object:
+        return await submit(request)
+    limit = caller.tenant.quotas["Tokenize Limit"]
+    engine.set_quota(caller.tenant, "Tokenize Limit", 1_000)
+    try:
+        return await submit(request)
+    finally:
+        engine.set_quota(caller.tenant, "Tokenize Limit", limit)
+
+
+# --- in a few answers of a hundred --------------------------------------------------------------
+
+
+def _is_turn(engine: FaultyEngine, request: Request, offset: int = 7) -> bool:
+    """Whether it is this answer's turn to be wrong."""
+    if request.method != "POST" or request.path != "/tokenize":
+        return False
+    turn = int(engine.notes.get("turn", "0")) + 1
+    engine.notes["turn"] = str(turn)
+    return turn % _SPORADIC == offset
+
+
+@fault("sporadic-error", "TOK-PLAIN")
+async def _sporadic_error(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """One in fifty plain objects is answered 500."""
+    body = json_of(request)
+    is_plain = isinstance(body, dict) and not is_request(body)
+    if is_plain and _is_turn(engine, request):
+        return Problem(500, "Something went wrong.").response()
+    return await submit(request)
+
+
+@fault("sporadic-key-lost", "TOK-PLAIN")
+async def _sporadic_key_lost(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """One in fifty plain objects comes back without its last key."""
+    body = json_of(request)
+    is_plain = isinstance(body, dict) and not is_request(body)
+    is_turn = is_plain and _is_turn(engine, request)
+    response = await submit(request)
+    if is_turn and response.ok and isinstance(response.body, dict) and response.body:
+        response.body.popitem()
+    return response
+
+
+@fault("sporadic-order", "TOK-ARRAY")
+async def _sporadic_order(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """One in fifty arrays lacks its last element."""
+    is_turn = isinstance(json_of(request), list) and _is_turn(engine, request)
+    response = await submit(request)
+    if is_turn and response.ok and isinstance(response.body, list) and response.body:
+        response.body.pop()
+    return response
+
+
+@fault("sporadic-identifier", "REC-ID")
+async def _sporadic_identifier(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """One in fifty records has an `id` that is no UUID."""
+    body = json_of(request)
+    is_turn = isinstance(body, dict) and is_request(body) and _is_turn(engine, request)
+    response = await submit(request)
+    if is_turn and response.ok:
+        for record in records_in(response.body):
+            record["id"] = "pending"
+    return response

@@ -1,0 +1,87 @@
+"""What goes wrong in a few answers of a hundred is found, told with its share, and is one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from conformance.exchanges import Ask
+from conformance.in_process import deploy
+from conformance.judging import judge
+from conformance.running import Options, Run
+from conformance.transport import Answer, Place
+from conformance.verdicts import Finding, Verdict
+
+CHECKS = ("tokenize.order", "record.fields", "record.echo", "request.valid", "tokenize.steady")
+
+
+def _findings(
+    change: Callable[[Ask, Answer, int], None], out: Path | None = None
+) -> tuple[list[Finding], Run]:
+    """Judge a deployment that changes its answers to tokenize, by their number."""
+    deployment = deploy(keys_a_role=1)
+    send = deployment.transport.send
+    count = 0
+
+    async def changed(ask: Ask, place: Place) -> Answer:
+        nonlocal count
+        answer = await send(ask, place)
+        if ask.path == "/tokenize" and place.check != "preflight":
+            count += 1
+            change(ask, answer, count)
+        return answer
+
+    deployment.transport.send = changed  # type: ignore[method-assign] # reason: a service of its own
+    options = Options(checks=CHECKS, seed=5)
+    run = Run(deployment.target, options, transport=deployment.transport, out=out)
+    run.execute()
+    return run.findings, run
+
+
+def _steady(findings: list[Finding]) -> dict[str, Finding]:
+    return {one.clause: one for one in findings if one.check == "tokenize.steady"}
+
+
+def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
+    """One 500 among many answers was told as a container that has no name."""
+
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        if number == 12:
+            answer.status, answer.body = 500, b"{}"
+
+    findings, run = _findings(change, tmp_path)
+    failed = [one for one in findings if one.verdict is Verdict.FAIL]
+    assert len(failed) == 1
+    assert failed[0].says.startswith("sporadic, in 1 of ")
+    assert failed[0].says.endswith("answered 500; asked again it was right")
+    assert failed[0].evidence
+    again = judge(tmp_path).result(failed[0].clause)
+    assert [one.says for one in again.findings if one.verdict is Verdict.FAIL] == [failed[0].says]
+    assert run.session.exchanges
+
+
+def test_a_sporadic_wrong_answer_is_told_with_its_share() -> None:
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        if number == 9:
+            answer.body = b'"wrong"'
+
+    found = _steady(_findings(change)[0])
+    failed = {clause: one.says for clause, one in found.items() if one.verdict is Verdict.FAIL}
+    assert len(failed) == 1
+    assert "sporadic, in 1 of " in next(iter(failed.values()))
+
+
+def test_what_is_always_wrong_is_not_called_sporadic() -> None:
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        if isinstance(ask.body, list) and answer.status == 200:
+            answer.body = b"[]"
+
+    found = _steady(_findings(change)[0])
+    assert found["TOK-ARRAY"].verdict is Verdict.FAIL
+    assert found["TOK-ARRAY"].says.endswith("and so it is when it is asked again")
+
+
+def test_a_calm_run_passes_with_the_number_of_answers() -> None:
+    found = _steady(_findings(lambda *_: None)[0])
+    assert found["TOK-OBJECT"].verdict is Verdict.PASS
+    assert found["TOK-OBJECT"].says.endswith(" answers of the run were right")

@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import dataclasses
 import gc
-import importlib
+import importlib.util
 import os
 import random
 import re
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _UNREACHABLE: Final = 3
+_EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # reason: text streams of a process have it
     args = _parser().parse_args(argv)
     try:
+        if args.run is not _init:
+            _check_extra()
         code: int = args.run(args)
         sys.stdout.flush()
     except TollgateError as error:
@@ -60,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _check_extra() -> None:
+    """Raise `InputError` where the packages are missing that the suite is made of."""
+    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        listed = ", ".join(missing)
+        raise InputError(f"this command needs {listed}; install tollgate[conformance]")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
 from simulator.sweeping._space import AXES, Point, Span, points_of, read_axis, read_sample
 from simulator.sweeping._tasks import Task, play_task
-from simulator.sweeping._workers import play_all, workers_of
+from simulator.sweeping._workers import check_scheduler, play_all, workers_of
 
 __all__ = ["sweep", "tasks_of"]
 
@@ -74,6 +74,7 @@ def sweep(  # noqa: PLR0913 # reason: what the command has as flags
     points = points_of(spaces, None if sample is None else read_sample(sample), seed)
     tasks = tasks_of(base, points, replications, seed, fidelity)
     folder = Path(out)
+    check_scheduler(scheduler)  # before anything is written
     open_folder(folder, _spec(base, axes, sample, replications, seed, fidelity))
     done = done_runs(folder)
     left = [task for task in tasks if (task.point, task.replication) not in done]

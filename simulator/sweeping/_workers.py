@@ -24,6 +24,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -108,13 +109,10 @@ class Cluster:
     here = False
 
     def __init__(self, scheduler: str, count: int | None = None) -> None:
-        try:
-            import dask as _dask  # noqa: PLC0415 # reason: an optional dependency
-            import distributed as _distributed  # noqa: PLC0415 # reason: as above
-        except ImportError:
-            raise InputError(
-                f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]"
-            ) from None
+        check_scheduler(scheduler)
+        import dask as _dask  # noqa: PLC0415 # reason: an optional dependency
+        import distributed as _distributed  # noqa: PLC0415 # reason: as above
+
         dask: Any = _dask
         distributed: Any = _distributed
         self._cluster: Any = None
@@ -158,6 +156,12 @@ def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 
             dashboard_address=None,
             silence_logs=logging.CRITICAL,
         )
+
+
+def check_scheduler(scheduler: str | None) -> None:
+    """Raise `InputError` where a scheduler is asked for and Dask is not installed."""
+    if scheduler is not None and None in map(find_spec, ("dask", "distributed")):
+        raise InputError(f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]")
 
 
 def workers_of(scheduler: str | None, count: int | None = None) -> Workers:

@@ -1,15 +1,20 @@
 """The wheel holds the whole product: its commands run far from the checkout."""
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tomllib
+import urllib.request
 import zipfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.house._files import PACKAGES, files
 
@@ -81,3 +86,91 @@ def test_the_simulator_runs_the_built_in_scenario(scripts: Path, tmp_path: Path)
     _run([scripts / "tollgate-simulator", "run", "everyday", "--out", "out"], tmp_path)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert (tmp_path / "out" / "requests.parquet").is_file()
+
+
+def _closure(name: str, found: dict[str, metadata.Distribution]) -> None:
+    """Collect a distribution and what it needs without extras."""
+    for text in metadata.requires(name) or []:
+        need = Requirement(text)
+        key = canonicalize_name(need.name)
+        if key not in found and (need.marker is None or need.marker.evaluate({"extra": ""})):
+            found[key] = metadata.distribution(need.name)
+            _closure(need.name, found)
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of a fresh environment with the wheel and what it needs, without any extra.
+
+    What it needs is linked from this environment, so nothing is downloaded.
+    """
+    home = tmp_path_factory.mktemp("bare") / "venv"
+    _run([sys.executable, "-m", "venv", "--without-pip", home], home.parent)
+    python = home / "bin" / "python"
+    install = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--no-deps"]
+    _run([*install, "--python", python, wheel], home.parent)
+    code = "import sysconfig as s; print(s.get_path('purelib'))"
+    site = Path(_run([python, "-c", code], home)[:-1])
+    needed: dict[str, metadata.Distribution] = {}
+    _closure("tollgate", needed)
+    here = Path(sysconfig.get_path("purelib"))
+    for distribution in needed.values():
+        for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] != ".."}:
+            if top != "__pycache__" and not (site / top).exists():
+                (site / top).symlink_to(here / top)
+    return home / "bin"
+
+
+EXTRAS = "needs hypothesis, pytest, schemathesis; install tollgate[conformance]"
+BARE: list[tuple[str, int, str]] = [
+    ("tollgate-engine limits", 0, "LIM-PRIVATE"),
+    ("tollgate-engine clauses TOK-ATOMIC", 0, "TOK-ATOMIC"),
+    ("tollgate-engine profile", 0, "[tokens]"),
+    ("tollgate-engine openapi --kind floor", 0, '"openapi": "3.1.0"'),
+    ("tollgate-simulator scenarios", 0, "everyday"),
+    ("tollgate-simulator check everyday", 0, "fine"),
+    ("tollgate-simulator init own.toml", 0, "wrote own.toml"),
+    ("tollgate-simulator run everyday --fidelity limits --quiet --out run", 0, ""),
+    (
+        "tollgate-simulator sweep everyday --set seed=1,2 --scheduler tcp://127.0.0.1:1 --out s",
+        2,
+        "install tollgate[dask]",
+    ),
+    ("tollgate-conformance init target.toml", 0, "target.toml"),
+    ("tollgate-conformance list", 2, EXTRAS),
+    ("tollgate-conformance explain TOK-ATOMIC", 2, EXTRAS),
+    ("tollgate-conformance check target.toml", 2, EXTRAS),
+    ("tollgate-conformance run target.toml --out out", 2, EXTRAS),
+    ("tollgate-conformance replay out TOK-", 2, EXTRAS),
+    ("tollgate-conformance judge out", 2, EXTRAS),
+    ("tollgate-conformance selftest", 2, EXTRAS),
+]
+
+
+def test_without_extras_a_command_runs_or_names_its_extra(bare: Path, tmp_path: Path) -> None:
+    for line, code, text in BARE:
+        command, *arguments = line.split()
+        ran = subprocess.run(
+            [bare / command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, text in ran.stdout + ran.stderr) == (code, True), (line, ran)
+        if code:
+            assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"own.toml", "run", "target.schema.json", "target.toml"}, (
+        "what was refused changed nothing"
+    )
+
+
+def test_without_extras_the_demo_serves_its_documentation(bare: Path, tmp_path: Path) -> None:
+    command = [str(bare / "tollgate-engine"), "serve", "--demo", "--demo-keys", "1", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            url = json.loads(server.stdout.readline())["url"]
+            with urllib.request.urlopen(f"{url}/docs/swagger-ui-bundle.js") as answer:
+                assert len(answer.read()) > 1_000_000
+        finally:
+            server.terminate()
+        server.communicate()
+    assert server.returncode == 0

@@ -174,7 +174,7 @@ class RunBook:
         """Hold the tally's sums together: of attempts with the rows, of requests.
 
         offered = admitted + refused + pending; requests = succeeded + failed + pending, each of
-        them at least 0.
+        them at least 0, and each request has one first attempt at most.
         """
         if not self._checkers:
             return []
@@ -182,9 +182,13 @@ class RunBook:
         parts = totals.admitted + totals.refused + totals.pending
         if totals.offered != parts or (not self.header.warm_up_ns and parts != self._sink.rows):
             return [Violation("sum", f"{self._sink.rows} rows, offered {totals.offered} ≠ {parts}")]
-        ended = totals.succeeded + totals.failed
+        ended, firsts = totals.succeeded + totals.failed, self.tally.first_attempts
         if not totals.succeeded <= ended <= totals.requests:
             return [Violation("sum", f"{totals.requests} requests began, {ended} ended")]
+        # One that began in the warm-up may make its first attempt after it.
+        if not self.header.warm_up_ns and firsts > totals.requests:
+            what = f"{totals.requests} requests began, {firsts} made a first attempt"
+            return [Violation("sum", what)]
         return []
 
     def _summary(self, violations: list[Violation], *, looked_inside: bool) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class Tally:
         "_end_ns",
         "_index",
         "_kinds",
+        "_made_first",
         "_pending",
         "_requests",
         "_requests_ended",
@@ -117,6 +118,7 @@ class Tally:
         self._digest = TDigest()
         self._requests = 0
         self._requests_ended = 0
+        self._made_first = 0
         self._well = 0
         self._kinds: Sequence[Counters] = []
         self._verdicts: Sequence[tuple[Outcome, str | None]] = []
@@ -129,6 +131,7 @@ class Tally:
         chosen = chunk.t_ns >= self._warm_up_ns
         if not chosen.any():
             return
+        self._made_first += int(np.count_nonzero(chunk.attempt[chosen] == 1))
         self._grow()
         width = self._counts.shape[1]
         cells = kind.take(chunk.subject[chosen]).astype(np.int64) * width + chunk.verdict[chosen]
@@ -170,6 +173,11 @@ class Tally:
         self._requests += began
         self._requests_ended += ended
         self._well += well
+
+    @property
+    def first_attempts(self) -> int:
+        """How many requests made an attempt at all; those that wait for a turn have made none."""
+        return self._made_first
 
     def totals(self) -> Totals:
         """Return the totals."""

@@ -15,8 +15,17 @@ S = 1_000_000_000
 Row = tuple[int, str, Outcome, str | None, int]
 
 
-def _book(rows: list[Row], *, chunk_rows: int = 3, profile: LimitsProfile | None = None) -> Result:
-    """Write rows of public keys (t_ns, key, outcome, rule, wait_ns) and close the book."""
+def _book(
+    rows: list[Row],
+    *,
+    chunk_rows: int = 3,
+    profile: LimitsProfile | None = None,
+    requests: tuple[int, int] | None = None,
+) -> Result:
+    """Write rows of public keys (t_ns, key, outcome, rule, wait_ns) and close the book.
+
+    requests: how many began and ended; each row is one unless given.
+    """
     header = RunHeader("made-up", 7, "limits", 0, 100 * S)
     book = RunBook(
         header,
@@ -30,6 +39,8 @@ def _book(rows: list[Row], *, chunk_rows: int = 3, profile: LimitsProfile | None
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
         verdict = book.recorder.verdicts.number(outcome, rule)
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns if outcome == "delayed" else 0)
+    began, ended = requests or (len(rows), len(rows))
+    book.tally.add_requests(began, ended, 0)
     return book.close()
 
 
@@ -47,6 +58,13 @@ def test_a_sound_run_breaks_nothing(chunk_rows: int) -> None:
     rows = [*_admitted(50), (50 * S, "k", "blocked", "LIM-PUBLIC", 10 * S)]
     rows += [(59 * S, "k", "blocked", "LIM-PUBLIC", S), (60 * S, "k", "admitted", None, 0)]
     assert _broken(_book(rows, chunk_rows=chunk_rows)) == set()
+
+
+def test_requests_that_do_not_add_up_are_found() -> None:
+    rows = _admitted(3)
+    assert _broken(_book(rows, requests=(4, 3))) == set()
+    assert _broken(_book(rows, requests=(3, 4))) == {"sum"}
+    assert _broken(_book(rows, requests=(2, 2))) == {"sum"}
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 3, 1_000])

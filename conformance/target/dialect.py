@@ -75,6 +75,8 @@ class Heard:
 class Dialect:
     """Translates one deployment's questions and answers, where it has words of its own.
 
+    without: fields that are left out of requests, since the deployment does so anyway.
+
     >>> own = Dialect(fields={"containers": "vault"}, containers=["main"])
     >>> own.asked(Ask(method="POST", path="/tokenize", body={"type": "token", "data": "x",
     ...     "containers": ["/main/"]})).body
@@ -88,6 +90,7 @@ class Dialect:
         fields: Mapping[str, str] | None = None,
         containers: Sequence[str] = (),
         errors: ErrorShape | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         self._requests = requests or {}
         self._spelling = Spelling(requests)
@@ -96,7 +99,8 @@ class Dialect:
         self._names = _paths_of(containers)
         self._paths = {path: name for name, path in self._names.items() if path != name}
         self._errors = errors
-        self.speaks_otherwise = bool(self._there or self._paths)
+        self._without = frozenset(without)
+        self.speaks_otherwise = bool(self._there or self._paths or without)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,6 +210,8 @@ class Dialect:
         is_asked = containers is self._paths
         found: dict[str, Json] = {}
         for key, value in record.items():
+            if is_asked and key in self._without:
+                continue
             name = name_of(key) or key
             plain = key if is_asked else name
             if plain in _EXPRESSIONS:

@@ -342,6 +342,7 @@ class Target:
             fields=self.fields,
             containers=(*self.container_names, *defaults.values(), *keys),
             errors=self.errors,
+            without=("deduplicate_token",) if "deduplication" in self.always else (),
         )
 
     @property

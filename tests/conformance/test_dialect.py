@@ -6,6 +6,7 @@ twice: nothing of the harness's own translation is used on the deployment's side
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from conformance.exchanges import Ask
 from conformance.faults import fault_of
-from conformance.in_process import Deployment, deploy
+from conformance.in_process import Deployment, deploy, secrets_of
 from conformance.over_http import HttpTransport
 from conformance.planning import make_plan
 from conformance.registry import all_checks
@@ -341,6 +342,32 @@ def test_deduplication_that_is_always_on_is_judged_with_the_keys_there_are() -> 
     always = Target(base_url="http://localhost", keys=keys, always=("deduplication",))
     assert plain.labels("dedup") == ()
     assert always.labels("dedup") == always.labels("dedup_reader") == ("private_prod.1",)
+
+
+def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() -> None:
+    made = deploy()
+    for tenant in made.engine.tenants():
+        made.engine.set_setting(tenant, made.engine.profile.dedup.setting_name, on=True)
+    keys = tuple(key for key in made.target.keys if not key.role.startswith("dedup"))
+    target = dataclasses.replace(made.target, keys=keys, always=("deduplication",))
+    texts, hosts = secrets_of(target)
+    seen: list[Ask] = []
+
+    class Transport(EngineTransport):
+        async def send(self, ask: Ask, place: Place) -> Answer:
+            told = target.dialect.asked(ask)  # as the HTTP transport does
+            seen.append(told)
+            return await super().send(told, place)
+
+    options = Options(seed=9, select=("TOK-", "REC-", "AUTH-CREATE", "AUTH-READ"), no_limits=True)
+    run = Run(target, options, transport=Transport(made.engine, texts, hosts=hosts))
+    odd = {
+        one.clause.id: one.says
+        for one in run.execute().results
+        if one.verdict not in {Verdict.PASS, Verdict.NOT_OBSERVABLE}
+    }
+    assert odd == {}
+    assert not [ask for ask in seen if "deduplicate_token" in str(ask.body)]
 
 
 @pytest.mark.parametrize(

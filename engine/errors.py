@@ -58,6 +58,10 @@ class VaultError(TollgateError):
     """A ciphertext or a wrapped key does not open: wrong key, wrong place, or changed bytes."""
 
 
+class DriverError(TollgateError, TypeError):
+    """A coroutine of the engine is driven in a way that its world cannot wait in."""
+
+
 class OutsideError(TollgateError):
     """The outside world (a proxy destination, a reactor runtime) did not answer."""
 

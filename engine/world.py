@@ -24,7 +24,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from engine.errors import DestinationTimeout, DestinationUnreachable, InputError, wrong_type
+from engine.errors import (
+    DestinationTimeout,
+    DestinationUnreachable,
+    DriverError,
+    InputError,
+    wrong_type,
+)
 from engine.files import as_ns
 from engine.messages import Json
 
@@ -227,6 +233,19 @@ class Sleep:
         yield self
 
 
+class _Turn:
+    """What lets every other task of asyncio take a step."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_TURNS: Final = 64
+"""So many steps others have to ring a bell before model time passes."""
+
+
 class ModelWorld:
     """A world of models: a manual clock, seeded chance, destinations and runtimes as functions.
 
@@ -267,9 +286,30 @@ class ModelWorld:
         self.service_ns = service_ns or _no_time
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
-        """Yield one `Sleep` to the driver."""
-        if for_ns > 0:
+        """Yield one `Sleep` to the driver; under asyncio, move the manual clock as `drive` does."""
+        if for_ns <= 0:
+            return
+        rung: list[bool] = []
+        if bell is not None:
+            bell.ring = partial(rung.append, True)  # a driver that can wake us sets its own
+        until_ns = self.clock.now_ns + for_ns
+        try:
             await Sleep(for_ns, bell)
+        except RuntimeError as error:  # asyncio's tasks take no `Sleep`, and throw this in
+            if "bad yield" not in str(error):
+                raise
+            await self._pass(until_ns, rung, _TURNS if bell is not None else 0)
+
+    async def _pass(self, until_ns: int, rung: list[bool], turns: int) -> None:
+        """Let model time pass in a task of asyncio: first for others, until the bell, then here."""
+        if not isinstance(self.clock, ManualClock):
+            raise DriverError("only a ManualClock can wait under asyncio; SystemWorld waits there")
+        for _ in range(turns):
+            if rung:
+                return
+            await _Turn()
+        if not rung:
+            self.clock.advance_ns(max(0, until_ns - self.clock.now_ns))
 
     async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:  # noqa: ARG002 # reason: the port's form
         """Work at once: nobody else waits, and no model time passes."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.errors import DestinationTimeout
+from engine.errors import DestinationTimeout, DriverError
 from engine.messages import Json, Problem
 from engine.profile import Profile
 from engine.resources.instances import Claim, pool_of
@@ -75,6 +75,8 @@ async def invoke(
         result = await world.run_code(code, args, dict(configuration), left_ns)
     except DestinationTimeout:
         raise _timeout(services.profile) from None
+    except DriverError:
+        raise
     except Exception:  # noqa: BLE001 # reason: whatever code raises is its own fault
         raise code_fault("failed") from None
     finally:

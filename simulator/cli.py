@@ -116,7 +116,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_init(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write a small scenario to start from."
+    parser.description = (
+        "Write a small scenario to start from, and the JSON Schema of scenarios beside it."
+    )
     parser.add_argument("file", metavar="FILE", help="the file to write; must not be there yet")
 
 
@@ -156,18 +158,24 @@ def _counted(count: int, what: str) -> str:
 
 
 def _init(args: argparse.Namespace) -> int:
+    import json
+
     from engine.errors import InputError
-    from simulator.scenario import starter
+    from simulator.scenario import schema, starter
 
     path = Path(args.file)
+    beside = path.with_name("scenario.schema.json")  # the name that the starter's head gives
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(starter())
+        text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+        beside.write_text(text, "utf-8")
     except FileExistsError:
         raise InputError(f"FILE = {path} must not be there yet; choose another name") from None
     except OSError as fault:
         raise InputError(
             f"FILE = {path} must be a file that can be written; {fault.strerror}"
         ) from None
-    print(f"wrote {path}; run it: python -m simulator run {path}")
+    print(f"wrote {path} and {beside.name}, which editors check it by")
+    print(f"run it: python -m simulator run {path}")
     return 0

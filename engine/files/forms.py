@@ -131,12 +131,24 @@ class Form(Kind[Table], Generic[Table]):
 
 
 class Tagged(Kind[Any]):
-    """A table whose `kind` says which of several dataclasses it is read as."""
+    """A table whose `kind` says which of several dataclasses it is read as.
+
+    One of them may have `short_form`, the name of a field: a text is then short for a table of that
+    kind with this field.
+    """
 
     def __init__(self, classes: tuple[type[Any], ...]) -> None:
         self.classes = {_tag(cls): cls for cls in classes}
+        short = [(cls, cls.short_form) for cls in classes if hasattr(cls, "short_form")]
+        self.short: tuple[type[Any], _Field] | None = None
+        for cls, name in short:
+            field = next(field for field in _fields(cls) if field.name == name)
+            self.short = cls, field
 
     def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: one of the classes
+        if isinstance(spot.value, str) and self.short is not None:
+            cls, field = self.short
+            return cls(**{field.name: field.kind.read(spot)})
         if not isinstance(spot.value, Mapping):
             spot.fail("must be a table with a kind")
         if "kind" not in spot.value:
@@ -148,7 +160,7 @@ class Tagged(Kind[Any]):
         return dict(Form(type(value)).write(value))
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        branches = []
+        branches = [] if self.short is None else [self.short[1].kind.schema(definitions)]
         for cls in self.classes.values():
             reference = Form(cls).schema(definitions)
             definitions[cls.__name__]["required"] = [

@@ -51,15 +51,21 @@ class Duration(Kind[int]):
 
 @dataclass(frozen=True)
 class RateText(Kind[Rate]):
-    """A rate such as `"50/10s"`: requests in a window."""
+    """A rate such as `"50/10s"`: requests in a window.
+
+    is_mean: whether it is a mean, of which decimals are kept: `"6.67/1s"` is 667 in 100 s.
+    """
 
     may_be_zero: bool = False
+    is_mean: bool = False
 
     def _read(self, spot: Spot) -> Rate:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
             spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
         found: Rate = _from_text(
-            spot, partial(rate_or_rule, may_be_zero=self.may_be_zero), 'a rate such as "50/10s"'
+            spot,
+            partial(rate_or_rule, may_be_zero=self.may_be_zero, is_mean=self.is_mean),
+            'a rate such as "50/10s"',
         )
         return found
 
@@ -67,6 +73,13 @@ class RateText(Kind[Rate]):
         return format_rate(value)
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        if self.is_mean:
+            definitions["mean_rate"] = {
+                "type": "string",
+                "description": 'A mean rate such as "50/10s" or "6.67/1s": requests in a window.',
+                "pattern": r"^[0-9]+(\.[0-9]+)?/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+            }
+            return {"$ref": "#/$defs/mean_rate"}
         definitions["rate"] = {
             "type": "string",
             "description": 'A rate such as "50/10s": requests in a window.',

@@ -141,9 +141,17 @@ def format_duration(duration_ns: int) -> str:
     return "".join(parts)
 
 
-def rate_or_rule(text: str, *, may_be_zero: bool = False) -> Rate | str:
-    """Return a rate, or the rule that the text breaks; no requests at all only where they may."""
+def rate_or_rule(text: str, *, may_be_zero: bool = False, is_mean: bool = False) -> Rate | str:
+    """Return a rate, or the rule that the text breaks; no requests at all only where they may.
+
+    is_mean: decimals are kept, by a window that is longer by a power of ten.
+    """
     count, slash, window = text.partition("/")
+    scale = 1
+    if is_mean and slash and len(count) <= _LONGEST_TEXT and _NUMBER.fullmatch(count):
+        whole, _, decimals = count.partition(".")
+        decimals = decimals.rstrip("0")
+        count, scale = whole + decimals, 10 ** len(decimals)
     if slash and _NUMBER.fullmatch(count.removeprefix("-")) and count.startswith("-"):
         return "must be above 0"
     if not slash or len(count) > _LONGEST_TEXT or not (count.isascii() and count.isdigit()):
@@ -153,6 +161,9 @@ def rate_or_rule(text: str, *, may_be_zero: bool = False) -> Rate | str:
         return 'must be a rate such as "50/10s": whole requests, a slash, a window'
     if window_ns == 0:
         return "must have a window above 0"
+    window_ns *= scale
+    if window_ns > _LONGEST_NS:
+        return "must have fewer decimals"
     if int(count) == 0 and not may_be_zero:
         return "must be above 0"
     if int(count) > 2**31 - 1:

@@ -80,11 +80,14 @@ class _Naming:
     def _key_codes(self) -> tuple[Codes, bool]:
         """Return each party's key, −1 for none, and whether the log has keys.
 
-        A log without keys is one of one key, and not one of requests without.
+        A log that does not say keys is one of one key; one whose keys are empty is one of requests
+        without.
         """
         codes = self.parties.columns.get("key")
-        if codes is not None and (codes >= 0).any():
-            return codes, True
+        if codes is not None:
+            has_keys = bool((codes >= 0).any())
+            if has_keys or self.log.says_keys:
+                return codes, has_keys
         return np.zeros(len(self.parties.line), dtype=np.int32), False
 
     def _owners(self, key: Codes) -> tuple[Codes, list[Owner]]:

@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 _PIPE_COLUMNS: Final = 140
 _TELL_EVERY_S: Final = 5.0
-_DEFAULTS: Final = {"tenant": "production", "speed": "1", "fidelity": "limits", "check": True}
+_DEFAULTS: Final = {"speed": "1", "fidelity": "limits", "check": True}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from simulator.replaying._answering import print_answer
-    from simulator.replaying._replay import DEFAULT_KIND, SEED, replay
+    from simulator.replaying._replay import DEFAULT_KIND, DEFAULT_TENANT, SEED, replay
     from simulator.replaying._summing import run_name
     from simulator.report import REPORT_FILE
     from simulator.results import check_out
@@ -81,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
     check_out(out, force=args.force)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     kind = None if args.map else args.as_kind or DEFAULT_KIND
+    tenant = args.tenant or DEFAULT_TENANT
     if not args.quiet:
-        keys = f"keys by {args.map}" if args.map else f"every key {kind} of a {args.tenant} tenant"
+        keys = f"keys by {args.map}" if args.map else f"every key {kind} of a {tenant} tenant"
         console.print(
             f"seed {SEED}, fidelity {args.fidelity}, {keys}, speed {args.speed},"
             f" limits {args.limits or 'default'}",

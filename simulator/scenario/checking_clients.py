@@ -81,10 +81,22 @@ def _check_loop(group: ClientGroup, document: Document, path: Path) -> None:
         return
     if group.arrivals is not None:
         fail(document, (*path, "arrivals"), 'must stand with loop = "open"')
-    if group.pacing is None and _never_above_zero(group.think):
-        rule = "must be above 0 in a closed loop without pacing; else its time stands still"
+    if _never_above_zero(group.think) and not _passes_time(group):
+        rule = (
+            "must be above 0 in a closed loop without pacing, or without a service time and a"
+            " retry of 429; else its time stands still"
+        )
         fail(document, (*path, "think"), rule)
     check_draw(group.think, document, (*path, "think"))
+
+
+def _passes_time(group: ClientGroup) -> bool:
+    """Return whether a loop that does not think takes time whatever it is answered."""
+    if group.pacing is not None:
+        return True
+    retry = group.retry
+    retries = not isinstance(retry, NoRetry) and retry.attempts > 1 and 429 in retry.statuses
+    return retries and not _never_above_zero(group.service)
 
 
 def _never_above_zero(draw: Draw | None) -> bool:

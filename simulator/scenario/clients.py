@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
-from engine.files import Duration, Integer, Items, Key, Number, Rate, Text
+from engine.files import Duration, Integer, Items, Key, Number, Rate, RateText, Text
 from simulator.scenario.draws import Arrivals, Constant, Draw
 from simulator.scenario.names import NAME, Names
 
@@ -142,7 +142,7 @@ class TokenBucketPacing:
     """
 
     kind: Literal["token-bucket"] = "token-bucket"
-    rate: Annotated[Rate, "the pace"]
+    rate: Annotated[Rate, RateText(is_mean=True), "the pace"]
     burst: Annotated[int, Integer(minimum=1), "tokens that the bucket holds"] = 1
 
 

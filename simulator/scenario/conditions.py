@@ -47,14 +47,12 @@ _PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th p
 
 METRICS: Final[dict[str, Metric]] = {
     "offered": Metric("offered", "attempts", is_normal=True),
-    "admitted": Metric("admitted", "attempts let in, at once or after a delay", is_normal=True),
+    "admitted": Metric("admitted", "attempts let in, at once or after a delay"),
     "delayed": Metric("delayed", "attempts let in after a delay, among the admitted"),
     "refused": Metric("refused", "attempts refused, by a rate or by a block"),
     "blocked": Metric("blocked", "attempts refused by a block, among the refused"),
     "refused_share": Metric("refused_share", "refused / offered", most=1.0),
-    "goodput_per_s": Metric(
-        "goodput_per_s", "attempts a second answered without an error", is_normal=True
-    ),
+    "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
     "attempts_per_success": Metric(
         "attempts_per_success", "offered attempts a good answer", least=1.0
     ),

@@ -8,7 +8,7 @@ Arrivals say when the requests of an open loop begin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
 
@@ -35,8 +35,9 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Always the same duration."""
+    """Always the same duration; `"2s"` is short for it."""
 
+    short_form: ClassVar[str] = "value_ns"
     kind: Literal["constant"] = "constant"
     value_ns: Annotated[int, "the duration"] = 0
 
@@ -97,10 +98,14 @@ Draw: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Discre
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantArrivals:
-    """Evenly spaced: request k = 0, 1, … begins at start + ⌊k · window / requests⌋."""
+    """Evenly spaced: request k = 0, 1, … begins at start + ⌊k · window / requests⌋.
 
+    `"60/1m"` is short for it.
+    """
+
+    short_form: ClassVar[str] = "rate"
     kind: Literal["constant"] = "constant"
-    rate: Annotated[Rate, "requests a window, of each client"]
+    rate: Annotated[Rate, RateText(is_mean=True), "requests a window, of each client"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ class PoissonArrivals:
     """A Poisson process: independent exponential gaps of mean window / requests."""
 
     kind: Literal["poisson"] = "poisson"
-    rate: Annotated[Rate, "mean requests a window, of each client"]
+    rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window, of each client"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,9 @@ class Step:
     """A rate from an instant on."""
 
     at_ns: Annotated[int, "since the client's start"] = 0
-    rate: Annotated[Rate, RateText(may_be_zero=True), "mean requests a window; 0/1s is a pause"]
+    rate: Annotated[
+        Rate, RateText(may_be_zero=True, is_mean=True), "mean requests a window; 0/1s is a pause"
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +142,12 @@ class RampArrivals:
     """A Poisson process whose rate moves in a straight line, then stays at its end."""
 
     kind: Literal["ramp"] = "ramp"
-    from_rate: Annotated[Rate, Key("from"), RateText(may_be_zero=True), "the rate at the start"]
-    to_rate: Annotated[Rate, Key("to"), RateText(may_be_zero=True), "the rate at the end"]
+    from_rate: Annotated[
+        Rate, Key("from"), RateText(may_be_zero=True, is_mean=True), "the rate at the start"
+    ]
+    to_rate: Annotated[
+        Rate, Key("to"), RateText(may_be_zero=True, is_mean=True), "the rate at the end"
+    ]
     over_ns: Annotated[int, Duration(1), "how long the ramp is, from the client's start"]
 
 
@@ -157,7 +168,7 @@ class DailyArrivals:
     """
 
     kind: Literal["daily"] = "daily"
-    rate: Annotated[Rate, "mean requests a window over a whole day"]
+    rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window over a whole day"]
     hours: Annotated[
         tuple[float, ...],
         Items(Number(minimum=0), minimum=24),
@@ -178,8 +189,10 @@ class OnOffArrivals:
     """
 
     kind: Literal["on-off"] = "on-off"
-    on_rate: Annotated[Rate, "mean requests a window while on"]
-    off_rate: Annotated[Rate, RateText(may_be_zero=True), "the same while off"] = _NEVER
+    on_rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window while on"]
+    off_rate: Annotated[Rate, RateText(may_be_zero=True, is_mean=True), "the same while off"] = (
+        _NEVER
+    )
     on_ns: Annotated[int, Duration(1), "mean time in the on state"]
     off_ns: Annotated[int, Duration(1), "mean time in the off state"]
 

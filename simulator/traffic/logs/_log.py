@@ -49,6 +49,11 @@ class Log:
         return len(self.t_ns)
 
     @property
+    def says_keys(self) -> bool:
+        """Whether the log has a place for keys, so that an empty one is a request without a key."""
+        return "key" in self.fields
+
+    @property
     def names(self) -> Mapping[str, Sequence[str]]:
         """The distinct values of each field."""
         return {target: column.names for target, column in self.fields.items()}
@@ -76,7 +81,7 @@ def read_log(
     fields = {
         target: Field(batch.codes[target], tuple(names)) for target, names in stream.names.items()
     }
-    if "key" in fields and not (fields["key"].codes >= 0).any():
+    if "key" in fields and not stream.says_keys and not (fields["key"].codes >= 0).any():
         del fields["key"]
     return Log(
         stream.name,

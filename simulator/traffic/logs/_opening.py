@@ -101,6 +101,7 @@ def _stream(
     progress: Callable[[int], None] | None,
 ) -> LogStream:
     """Return the log of a reader, under a map that fits its fields. Raises `InputError`."""
+    is_mapped = map_ is not None and "key" in map_.sources
     if map_ is None or not map_.sources:
         if time_column is not None and kind in {"combined", "common"}:
             raise InputError(
@@ -111,7 +112,9 @@ def _stream(
     elif time_column is not None:
         raise InputError(f"--time-column = {time_column!r} must stand without a map; say it there")
     map_.check_fields(reader.fields, name, open_ended=reader.open_ended)
-    return LogStream(name, kind, map_, reader, progress)
+    has_column = "key" in map_.sources and kind not in {"combined", "common"}
+    says_keys = is_mapped or has_column
+    return LogStream(name, kind, map_, reader, progress, says_keys=says_keys)
 
 
 def _reader(path: Place, format_: Format | None, map_: LogMap | None) -> tuple[str, Reader]:

@@ -80,7 +80,8 @@ class LogStream:
     """A log that is read once, from its first line to its last, by `batches`.
 
     names: of each field, the distinct values so far; whole once `batches` has ended, as are
-    `unparsed` and `unparsed_first`. Key texts stand in `names["key"]` alone.
+    `unparsed` and `unparsed_first`. Key texts stand in `names["key"]` alone. says_keys: whether the
+    log has a place for keys, so that an empty one is a request without a key.
     """
 
     def __init__(
@@ -90,9 +91,12 @@ class LogStream:
         log_map: LogMap,
         reader: Reader,
         progress: Callable[[int], None] | None,
+        *,
+        says_keys: bool = False,
     ) -> None:
         self.name = name
         self.format = kind
+        self.says_keys = says_keys
         self._reader = reader
         self._progress = progress
         self._faults = Faults()

@@ -16,7 +16,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.scenario import builtin
+from simulator.scenario import builtin, schema
 
 SMALL = """
 duration = "20s"
@@ -207,6 +207,8 @@ def test_a_fault_found_while_playing_is_one_line(
 
 def test_init_writes_a_scenario_that_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine.toml"]) == 0
+    named = (here / "mine.toml").read_text().partition("#:schema ")[2].partition("\n")[0]
+    assert json.loads((here / named).read_text()) == schema()
     assert main(["check", "mine.toml"]) == 0
     assert main(["run", "mine.toml", "--fidelity", "limits", "--quiet"]) in {0, 1}
     assert main(["init", "mine.toml"]) == 2

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InputError
+from simulator.cli import main
 from simulator.replaying import cli
+from simulator.results import Result
 
 LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1" 200 1 "-" "-"'
 
@@ -154,3 +156,54 @@ def test_one_request_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "None of 1 request would have been refused." in page
     assert "1 requests" not in page
+
+
+_MAP_LOG = """\
+time,client_ip,url,method,host,key
+2026-01-01T00:00:00Z,203.0.113.1,/tokenize,POST,pay.acme.test,KEY
+2026-01-01T00:00:01Z,203.0.113.1,/tokenize,POST,www.example.test,
+"""
+_MAP = """
+time = { field = "time" }
+address = "client_ip"
+key = { field = "key" }
+path = "url"
+tenant = { field = "host", lookup = { "pay.acme.test" = "acme" }, default = "others" }
+tenant_kind = { field = "host", lookup = { "pay.acme.test" = "test" }, default = "production" }
+application_kind = { value = "private" }
+"""
+
+
+def test_a_map_may_say_the_kind_of_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The documented example was refused: the command always said a kind of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.toml").write_text(_MAP)
+    (tmp_path / "log.csv").write_text(_MAP_LOG.replace("KEY", "key_abc"))
+    assert main(["replay", "log.csv", "--map", "map.toml", "--out", "o"]) == 0
+    rows = Result.load("o").requests
+    assert rows["tenant"].tolist()[0] == "acme"
+    assert rows["key"].isna().tolist() == [False, True]
+    capsys.readouterr()
+    assert main(["replay", "log.csv", "--map", "map.toml", "--tenant", "test", "--out", "p"]) == 2
+    assert "the map says tenant_kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--map", "map.toml"], []])
+def test_a_column_of_empty_keys_is_no_key(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It became one invented key, which all requests then shared."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.toml").write_text(_MAP)
+    (tmp_path / "log.csv").write_text(_MAP_LOG.replace("KEY", "").replace("url", "path"))
+    (tmp_path / "map.toml").write_text(_MAP.replace('"url"', '"path"'))
+    assert main(["replay", "log.csv", *flags, "--out", "o"]) == 0
+    rows = Result.load("o").requests
+    assert rows["key"].isna().all()
+    (tmp_path / "bare.csv").write_text(
+        "\n".join(line.rpartition(",")[0] for line in _MAP_LOG.replace("url", "path").splitlines())
+    )
+    assert main(["replay", "bare.csv", "--out", "bare"]) == 0
+    assert not Result.load("bare").requests["key"].isna().any()  # it says nothing of keys

@@ -155,14 +155,13 @@ class Asked(NamedTuple):
 
 
 def _asked(lines: list[Line]) -> list[Asked]:
-    """Return each request; a log without a key is one of one key (D-UNKEYED)."""
+    """Return each request; the log has a column of keys, and an empty one is no key."""
     legs = Legs({"Default": TABLE}, Profile().limits)
-    keyless = all(line.key is None for line in lines)
-    labels: dict[str | None, str] = {}
+    labels: dict[str, str] = {}
     found = []
     for line in lines:
         owner, label = OWNERS[line.key], None
-        if line.key is not None or keyless:
+        if line.key is not None:
             label = labels.setdefault(line.key, f"key-{len(labels) + 1:04d}")
         asking = Asking(line.method, line.path, line.ip)
         if label is not None:

@@ -10,10 +10,13 @@ from jsonschema import Draft202012Validator
 
 from engine.errors import InputError
 from engine.files import Rate, parse_toml
+from simulator.backends import simulate
 from simulator.results import metrics
 from simulator.scenario import (
     METRICS,
+    Constant,
     Exponential,
+    PoissonArrivals,
     Scenario,
     builtin,
     dump,
@@ -27,6 +30,8 @@ from simulator.scenario import (
     value_of,
     with_value,
 )
+
+S = 1_000_000_000
 
 SMALL = """
 # How many get through
@@ -241,3 +246,70 @@ def test_a_condition_holds_or_not(text: str, value: float, holds: bool) -> None:
 def test_every_metric_of_a_condition_is_computed() -> None:
     columns = set(metrics._COLUMNS)
     assert {metric.column for metric in METRICS.values()} <= columns
+
+
+SHORT = """
+duration = "1m"
+tenants = [{ name = "t" }]
+applications = [{ name = "a", tenant = "t", kind = "public" }]
+proxies = [{ name = "p", tenant = "t", destination = "20ms", request_transform = "1ms" }]
+reactors = [{ name = "r", tenant = "t", service = "2s" }]
+[[clients]]
+name = "c"
+application = "a"
+think = "2s"
+service = "20ms"
+[[clients]]
+name = "o"
+application = "a"
+loop = "open"
+arrivals = "6.67/1s"
+"""
+
+
+def test_a_text_is_short_for_a_constant() -> None:
+    found = loads(SHORT)
+    long = SHORT.replace('"20ms"', '{ kind = "constant", value = "20ms" }')
+    long = long.replace('"2s"', '{ kind = "constant", value = "2s" }')
+    long = long.replace('"1ms"', '{ kind = "constant", value = "1ms" }')
+    long = long.replace('"6.67/1s"', '{ kind = "constant", rate = "667/100s" }')
+    assert loads(long) == found == loads(dump(found))
+    Draft202012Validator(schema()).validate(parse_toml(SHORT, "s.toml").value)
+    assert with_value(found, "clients.c.think", "3s").clients[0].think == Constant(value_ns=3 * S)
+    with pytest.raises(InputError, match="duration"):
+        loads(SHORT.replace('think = "2s"', 'think = "soon"'))
+
+
+def test_mean_rates_take_decimals_and_limits_do_not() -> None:
+    found = loads(SHORT.replace('"6.67/1s"', '{ kind = "poisson", rate = "0.5/1m" }'))
+    assert found.clients[1].arrivals == PoissonArrivals(rate=Rate(5, 600 * S))
+    for text in ('"6.6666666666666666666667/1s"', '"0.0/1s"', '"6,5/1s"'):
+        with pytest.raises(InputError):
+            loads(SHORT.replace('"6.67/1s"', text))
+    with pytest.raises(InputError, match="whole requests"):
+        loads(SHORT + '[rules.LIM-PUBLIC]\nrate = "6.5/1s"\n')
+
+
+@pytest.mark.parametrize(
+    ("lines", "passes"),
+    [
+        ("", False),
+        ('service = "20ms"', False),
+        ('service = "20ms"\nretry = { kind = "fixed", delay = "1s" }', True),
+        ('service = "0s"\nretry = { kind = "fixed", delay = "1s" }', False),
+        ('service = "20ms"\nretry = { kind = "fixed", delay = "1s", on = [408] }', False),
+        ('service = "20ms"\nretry = { kind = "fixed", delay = "1s", attempts = 1 }', False),
+        ('pacing = { kind = "token-bucket", rate = "1/1s" }', True),
+    ],
+)
+def test_a_loop_need_not_think_where_time_passes_otherwise(lines: str, *, passes: bool) -> None:
+    """Refusals are answered at once, so that a service time alone lets a loop spin."""
+    text = SHORT.partition("[[clients]]")[0] + (
+        f'[[clients]]\nname = "c"\napplication = "a"\nthink = "0s"\n{lines}\n'
+    )
+    if not passes:
+        with pytest.raises(InputError, match="its time stands still"):
+            loads(text)
+        return
+    result = simulate(loads(text), fidelity="limits")
+    assert 0 < result.summary["totals"]["offered"] < 10_000

@@ -25,7 +25,8 @@ from conformance.probes.playing import (
 )
 from conformance.probes.rows import ROWS, Row, rate_of, spare_sources
 from conformance.probes.saying import Unsettled, own_probes, row_findings
-from conformance.registry import Inconclusive, check
+from conformance.probes.sightings import is_absent
+from conformance.registry import Inconclusive, Skip, check
 from conformance.verdicts import Finding, Verdict
 from engine.limits import LimitTable, Rule
 
@@ -73,6 +74,8 @@ async def _played(
         main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     windows = _windows(bench, row, rate, key, mark, is_rested=is_rested)
     played: list[Played] = await bench.gather([main, *windows])
+    if turn == 1:
+        await _check_there(bench, row, played)
     if not any(each.is_warm for each in played):
         await _check_failures_count(bench, row, key, counter)
     return played
@@ -188,6 +191,31 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
             raise
         raise why from None
     return found
+
+
+async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None:
+    """Raise `Skip` where the deployment has no such operation: then it is under no row.
+
+    An unknown id is not found either; so a known one is asked for.
+    """
+    asked = played[0].counters[0].exchanges()
+    if not _is_free(played) or not is_absent(asked):
+        return
+    method, path, _ = bench.shaped(row.operation, {"id": "{id}"})
+    if "%7Bid%7D" in path or "{id}" in path:
+        lane = bench.lane(f"{row.rule_id} there", key=asked[0].ask.key)
+        made = await lane.ask(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
+        known = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
+        if not isinstance(known, str):
+            return
+        method, path, body = bench.shaped(row.operation, {"id": known, "value": "probe"})
+        headers = asked[0].ask.headers
+        if not is_absent([await lane.ask(method, path, body, headers=headers)]):
+            return
+    raise Skip(
+        f"{method} {path.partition('?')[0]} is answered {asked[0].status}: the deployment does not "
+        f"have it; where it has the same under another name, say so in [requests.{row.operation}]"
+    )
 
 
 def _is_free(played: Sequence[Played]) -> bool:

@@ -257,7 +257,9 @@ def _fault(  # reason: what `_measured` has found
     early = [
         premature
         for each in flat
-        for premature in premature_refusals(each, limit, reach_ns, counts_refused=not is_sharp)
+        for premature in premature_refusals(
+            plainly(each), limit, reach_ns, counts_refused=not is_sharp
+        )
         if premature.sighting.sent_ns >= since_ns
     ]
     if early:

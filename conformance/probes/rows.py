@@ -17,7 +17,7 @@ from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import Asker, Counter
 from conformance.probes.families import Rate
-from conformance.probes.signature import CONTROL
+from conformance.probes.signature import CONTROL, TWIN_BY_ID
 from conformance.registry import Skip
 from conformance.target import Source
 from engine.limits import Rule
@@ -94,7 +94,9 @@ class Row:
             "other resource": self.asker(bench, self.other, key=key, sources=sources),
         }
         if self.twin is not None:
-            found["twin"] = self.asker(bench, self.twin, key=key, sources=sources)
+            # An unknown id is not found: that says nothing of whether the operation is there.
+            name = TWIN_BY_ID if self.twin.startswith("get_") else "twin"
+            found[name] = self.asker(bench, self.twin, key=key, sources=sources)
         if self.single is not None:
             found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
         if rule.counter == "proxy-key+ip":

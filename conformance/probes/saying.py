@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -20,7 +21,7 @@ from conformance.probes.measuring import (
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting
-from conformance.probes.signature import Signature
+from conformance.probes.signature import TWIN_BY_ID, Signature
 from conformance.registry import Inconclusive
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import clause
@@ -58,7 +59,7 @@ def _seconds(of_ns: int) -> str:
 
 def own_probes(rule: Rule) -> frozenset[str]:
     """Return the signature probes that a row counts in the same counter."""
-    own = {"twin"}
+    own = {"twin", TWIN_BY_ID}
     if not rule.match.resource:
         own.add("other resource")
     if rule.counter in {"key", "key|ip"}:
@@ -78,7 +79,7 @@ def signature_fault(rule: Rule, signature: Signature) -> str | None:
     each = rule.counter == "ip+key" and len(fired) == len(_CHANGES)  # D-AND-COUNTER: a reading
     if signature.refused("both other") and not each:
         return f"another key at another address is refused too: one counter for all, not by {by}"
-    if signature.refused("twin") is False:
+    if signature.refused("twin") is False or signature.refused(TWIN_BY_ID) is False:
         return "the row's other resource is still answered: both must share one counter"
     other = signature.refused("other resource")
     if other is False and "other resource" in own:
@@ -168,6 +169,7 @@ def row_findings(  # reason: what a row is, and what was played of it
     signature = next((each.signature for each in played if each.signature.bursts), Signature())
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories, since_ns)
+        _check_address_free(bench, row, played)
         yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
     fault = signature_fault(rule, signature)
     if fault is not None:
@@ -196,6 +198,29 @@ def _way_out(row: Row, rate: Rate) -> str:
 def is_counted_each(bench: Bench) -> bool:
     """Whether addresses and keys are known to have counters of their own (D-AND-COUNTER each)."""
     return bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "each"
+
+
+def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
+    """Raise `Inconclusive` where LIM-IP may have refused: where refused requests count, say."""
+    rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
+    if rule is None or row.rule_id == "LIM-IP":
+        return
+    sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
+    for source in sources:
+        sent = sorted(
+            one.sent_ns
+            for one in list(bench.session.exchanges.values())
+            if one.ask.source == source
+        )
+        most = max(
+            bisect_left(sent, at_ns + rule.window_ns) - place for place, at_ns in enumerate(sent)
+        )
+        if most > rule.limit_requests * 9 // 10:
+            raise Inconclusive(
+                f"{row.rule_id}: {most} requests went out from {source} in "
+                f"{_seconds(rule.window_ns)}, refused ones too, so LIM-IP may have refused them; "
+                "add sources"
+            )
 
 
 def _check_not_spaced(

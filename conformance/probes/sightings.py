@@ -13,9 +13,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from conformance.exchanges import Exchange
 
 __all__ = [
+    "ABSENT_STATUSES",
     "FRONT_STATUSES",
     "Outcome",
     "Sighting",
+    "is_absent",
     "is_of_a_front",
     "late_after_ns",
     "mark_late",
@@ -60,6 +62,16 @@ class Sighting(NamedTuple):
     def middle_ns(self) -> int:
         """Halfway between."""
         return (self.sent_ns + self.received_ns) // 2
+
+
+ABSENT_STATUSES: Final = frozenset({404, 405, 501})
+"""Answers of a deployment that has no such operation: it is then under no row of its own."""
+
+
+def is_absent(exchanges: Sequence[Exchange]) -> bool:
+    """Whether the operation that these ask for seems not to exist there."""
+    told = [one.status for one in exchanges if not is_of_a_front(one.status) and not one.refused]
+    return bool(told) and all(status in ABSENT_STATUSES for status in told)
 
 
 def is_of_a_front(status: int | None) -> bool:

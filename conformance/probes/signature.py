@@ -15,13 +15,15 @@ from typing import Final
 from conformance.exchanges import Exchange
 from conformance.probes.asking import Asker, Burst, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Rate
-from conformance.probes.sightings import is_of_a_front, odd_statuses
+from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 
-__all__ = ["CONTROL", "READINGS", "Signature", "take_signature"]
+__all__ = ["CONTROL", "READINGS", "TWIN_BY_ID", "Signature", "take_signature"]
 
 CONTROL: Final = "control"
+TWIN_BY_ID: Final = "twin by id"
 READINGS: Final = ("one token", "with an API key")
 """Probes that are counted in the row or not, as the deployment chooses."""
+_RESOURCES: Final = ("twin", "other resource")
 _AGAIN: Final = "control again"
 _MOST: Final = 40
 _OTHERS_ROOM: Final = 48
@@ -50,10 +52,12 @@ class Signature:
     regained: int = 0
 
     def refused(self, name: str) -> bool | None:
-        """Whether a probe was refused; None when it was not sent, or lost."""
+        """Whether a probe was refused; None when it was not sent, is lost or asks for nothing."""
         answers = self.exchanges(name)
         if any(self.is_refused(one) for one in answers):
             return True
+        if name in _RESOURCES and is_absent(answers):
+            return None
         told = sum(not is_of_a_front(one.status) for one in answers)
         return False if told > self.regained else None
 
@@ -163,7 +167,8 @@ async def _take(
             [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
         )
         for name in names:
-            if name in own or (name in READINGS and signature.refused(name)):
+            is_there = name not in _RESOURCES or not is_absent(signature.exchanges(name))
+            if (name in own and is_there) or (name in READINGS and signature.refused(name)):
                 history.exchanges += signature.bursts[name].exchanges
                 history.size += size
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, size)

@@ -12,7 +12,7 @@ from conformance.probes.sightings import Sighting, outcomes_of
 from conformance.probes.soundness import broken_blocks
 from conformance.running import Options, Run
 from conformance.verdicts import Finding, Verdict
-from engine import LimitTable, Profile
+from engine import Engine, LimitTable, Profile, Request, Response
 from tests.conformance import field
 from tests.conformance.probes.measured import SECOND_NS, Stalling, play
 
@@ -153,3 +153,27 @@ def test_no_choice_of_algorithm_hides_what_a_row_is() -> None:
         run = Run(made.target, options, transport=made.transport)
         run.execute()
         assert {one.verdict for one in about(run, "LIM-SEARCH")} == {Verdict.PASS}
+
+
+class OnlyTokenize(Engine):
+    """Has nothing but POST /tokenize; what is not there is under no row."""
+
+    async def submit(self, request: Request) -> Response:
+        if request.path.partition("?")[0] != "/tokenize" or request.method != "POST":
+            return Response(404, {"title": "not here"})
+        return await super().submit(request)
+
+
+def test_rows_of_what_a_deployment_does_not_have_are_not_judged() -> None:
+    """LIM-CREATE is judged on /tokenize alone; searches and patches are skipped, not failed."""
+    found = play("LIM-CREATE", "LIM-SEARCH", "LIM-PATCH", "lowest", engine=OnlyTokenize)
+    assert found.failed == set()
+    verdicts = {one.clause: one.verdict for one in found.run.findings}
+    assert verdicts["LIM-SEARCH"] == verdicts["LIM-PATCH"] == Verdict.SKIPPED
+    assert verdicts["LIM-CREATE"] == verdicts["LIM-LOWEST"] == Verdict.PASS
+
+
+def test_an_operation_that_is_there_and_not_limited_is_failed() -> None:
+    """Unknown ids are not found here as well: a known one shows that PATCH is there."""
+    table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-PATCH"))
+    assert play("LIM-PATCH", table=table).failed == {"LIM-PATCH"}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from conformance.bench import Bench
+from conformance.blame import blamed
 from conformance.registry import Check, Inconclusive, Skip
 from conformance.session import Session
 from conformance.verdicts import Finding, Verdict
@@ -56,7 +57,7 @@ def settled(
     doubt: str | None,
     doubts: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Return the findings without the failures that rest on what is in doubt.
+    """Return the findings without the failures that rest on what is in doubt, and with causes.
 
     doubt: of addresses. A failure of a probe that used several of them is *inconclusive* then,
     unless a probe of LIM-IP, which has a counter for each address alone, has seen that they count
@@ -73,12 +74,12 @@ def settled(
         of_keys = [says for role, says in (doubts or {}).items() if role in check.roles]
         return next(iter(of_keys), doubt if check.sources > 1 else None)
 
-    return [
+    return blamed(
         one
         if (says := why(one)) is None
         else dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=f"{one.says}; but {says}")
         for one in found
-    ]
+    )
 
 
 def crash_text(error: Exception) -> str:

@@ -43,7 +43,7 @@ def _skeleton(body: Json) -> Json:
     """Return an answer of the body's form; raises `ValueError` for what is not specified.
 
     >>> _skeleton({"a": ["x", {"type": "token", "data": "y"}]})
-    {'a': ['', {'type': 'token'}]}
+    {'a': ['', {'type': 'token', '_extras': {}}]}
     """
     if isinstance(body, str):
         return ""
@@ -52,7 +52,7 @@ def _skeleton(body: Json) -> Json:
     if isinstance(body, dict) and "type" in body:
         if body["type"] not in _TYPES:
             raise ValueError
-        return {"type": body["type"]}
+        return {"type": body["type"], "_extras": {}}
     if isinstance(body, dict):
         return {key: _skeleton(one) for key, one in body.items()}
     raise ValueError

@@ -300,7 +300,7 @@ def _open_store(path: str) -> SqliteStore:
         elif Path(path).stat().st_size <= _CHECKED_BYTES and (damage := store.check()):
             raise StoreError(f"store = {path} is damaged; restore a backup: {damage}")
     except TollgateError:
-        store.close()
+        store.refuse()
         raise
     return store
 

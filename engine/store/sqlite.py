@@ -128,6 +128,10 @@ class SqliteStore:
         self._work.leave()
         self._session.close()
 
+    def refuse(self) -> None:
+        """Close a file that `check` found damaged, and leave it as it was."""
+        self._session.refuse()
+
     def _forget(self) -> None:
         self._documents.undone()
         self._knows_deadline = False

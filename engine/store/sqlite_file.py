@@ -94,6 +94,7 @@ class Session:
         self._scrubbed = 0
         self._turn = _Turn()
         self._made: list[Path] = []
+        self._mode = _MODE
         try:
             self._open()
         except (OSError, sqlite3.Error) as error:
@@ -101,6 +102,9 @@ class Session:
             raise StoreError(
                 f"store = {path} must be a file that can be made and written: {_reason(error)}"
             ) from error
+        except UnicodeDecodeError as error:  # SQLite quotes a name of the file that is no text
+            self._leave_no_trace()
+            raise _not_whole(path, error) from error
         except ValueError:  # a NUL, or a surrogate that stands for no byte
             raise StoreError(
                 f"store = {str(path)!a} must be a file's path; no file can have that name"
@@ -124,6 +128,13 @@ class Session:
             self._turn.close()
             if self.identity in _OPEN:
                 _OPEN[self.identity] -= 1
+
+    def refuse(self) -> None:
+        """Close a file that was found to be none of use, and leave it as it was."""
+        self.close()
+        self._leave_no_trace()
+        if self._mode & ~_MODE:
+            self.path.chmod(self._mode)
 
     # speaking
     def run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
@@ -341,9 +352,10 @@ class Session:
             if was_plain:
                 run("VACUUM")  # pages that hold what was in the clear are left out
             run("PRAGMA busy_timeout = 0")
-            if self.path.stat().st_mode & ~_MODE & 0o777:
+            self._mode = self.path.stat().st_mode & 0o777
+            if self._mode & ~_MODE:
                 self.path.chmod(_MODE)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _not_whole(self.path, error) from error
         finally:
             self._turn.give()

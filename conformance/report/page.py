@@ -87,7 +87,7 @@ def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
     new = () if report.comparison is None else report.comparison.new
     for result, clause in zip(report.results, plain["clauses"], strict=True):
         findings = [
-            {**told, "drawn": picture(one.timeline) if one.timeline else None}
+            {**told, "drawn": picture(moments) if (moments := report.timeline(one)) else None}
             for one, told in zip(result.findings, clause["findings"], strict=True)
         ]
         found[result.clause.id] = {

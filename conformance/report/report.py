@@ -21,9 +21,10 @@ from conformance.redacting import Redactor
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.curl import curl
 from conformance.report.sections import causes, in_order
+from conformance.report.timeline import timeline
 from conformance.results import ClauseResult, is_partial, last_line, sums
 from conformance.target import Target
-from conformance.verdicts import Finding
+from conformance.verdicts import Finding, Moment
 from engine.clauses import CLAUSES
 from engine.profile import Profile
 
@@ -148,6 +149,10 @@ class Report:
         numbers = finding.evidence[:_SHOWN_EVIDENCE]
         return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
 
+    def timeline(self, finding: Finding) -> tuple[Moment, ...]:
+        """Return what was sent and answered when, where a limit's finding rests on it."""
+        return timeline(finding, self.exchanges)
+
     def _shown(self, exchange: Exchange) -> dict[str, Any]:
         body = self.redactor.raw(exchange.body)
         text = body[:_SHOWN_BODY].decode(errors="backslashreplace")
@@ -222,7 +227,7 @@ class Report:
                     "says": self.redactor.text(one.says),
                     "accepts": one.accepts,
                     "reading": None if one.reading is None else list(one.reading),
-                    "timeline": [dataclasses.asdict(moment) for moment in one.timeline],
+                    "timeline": [dataclasses.asdict(moment) for moment in self.timeline(one)],
                     "evidence": self.evidence(one),
                 }
                 for one in result.findings

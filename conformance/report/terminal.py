@@ -26,7 +26,7 @@ from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.results import ClauseResult
 from conformance.target import Target
 from conformance.target.outlook import blocked_addresses, unshown
-from conformance.verdicts import Finding, Verdict, worst
+from conformance.verdicts import Finding, Moment, Verdict, worst
 from engine.files import format_duration
 
 __all__ = ["Terminal", "show_report"]
@@ -262,7 +262,7 @@ def _show_finding(console: Console, report: Report, one: Finding) -> None:
     console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
     if one.accepts:
         console.print(f"  accepted is: {escape(one.accepts)}")
-    for line in _timeline(one):
+    for line in _timeline(report.timeline(one)):
         console.print(f"    {escape(line)}")
     for each in report.evidence(one):
         console.print(f"  {escape(each['curl'])}")
@@ -270,11 +270,11 @@ def _show_finding(console: Console, report: Report, one: Finding) -> None:
         console.print(f"    -> {escape(answer)}")
 
 
-def _timeline(finding: Finding) -> Iterable[str]:
+def _timeline(timeline: Sequence[Moment]) -> Iterable[str]:
     """Yield the lines of a limit's timeline, the middle left out where there are many."""
     lines = []
-    start_ns = finding.timeline[0].at_ns if finding.timeline else 0
-    for one in finding.timeline:
+    start_ns = timeline[0].at_ns if timeline else 0
+    for one in timeline:
         until = f" to {_offset(one.until_ns - start_ns)}" if one.until_ns is not None else ""
         count = f"{one.count} x " if one.count > 1 else ""
         status = "no answer" if one.status is None else str(one.status)

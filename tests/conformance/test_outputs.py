@@ -300,6 +300,39 @@ def test_a_timeline_is_told_and_drawn() -> None:
     assert report.plain()["clauses"][0]["findings"][0]["timeline"][1]["status"] == 429
 
 
+def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
+    def asked(number: int, at_ns: int, status: int, source: str = "127.0.0.2") -> Exchange:
+        ask = Ask(method="POST", path="/tokenize", key="public.1", source=source)
+        return Exchange(number, "limits.a", "l", number, ask, at_ns, at_ns + 1, status)
+
+    sent = [asked(n, n * SECOND_NS // 100, 200 if n <= 50 else 429) for n in range(1, 56)]
+    sent += [asked(60, 8 * SECOND_NS, 200, "127.0.0.3"), asked(61, 12 * SECOND_NS, 429)]
+    exchanges = {one.number: one for one in sent}
+    failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "still refused after 12 s", (61,))
+    report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=exchanges)
+    told = [
+        (one.count, one.status, one.source, one.says)
+        for one in report.timeline(report.results[0].findings[0])
+    ]
+    assert told == [
+        (50, 200, "127.0.0.2", ""),
+        (1, 429, "127.0.0.2", "POST /tokenize, the first refused"),
+        (4, 429, "127.0.0.2", ""),
+        (1, 200, "127.0.0.3", ""),
+        (1, 429, "127.0.0.2", "POST /tokenize, shown below"),
+    ]
+    first = report.timeline(report.results[0].findings[0])[0]
+    assert (first.at_ns, first.until_ns) == (SECOND_NS // 100, SECOND_NS // 2)
+    other = dataclasses.replace(failed, check="tokenize.mirror")
+    assert report.timeline(other) == ()
+    many = {
+        n: asked(n, n * SECOND_NS, 200 if n % 3 else 429, f"127.0.0.{n % 4}")
+        for n in range(1, 2_000)
+    }
+    crowded = _report(results=report.results, exchanges=many)
+    assert len(crowded.timeline(failed)) <= 60
+
+
 # --- before and while a run goes ----------------------------------------------------------------
 
 
@@ -332,7 +365,7 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     terminal.flown(Preflight(accepted=["public"]))
     terminal.began(Check("limits.slow", ("LIM-IP",), "says", "a pass", judge))
     deadline = time.monotonic() + 20
-    while "…" not in stream.getvalue() and time.monotonic() < deadline:
+    while "limits.slow" not in stream.getvalue() and time.monotonic() < deadline:
         time.sleep(0.01)
     terminal.close()
     assert "of 0 checks done; running: limits.slow" in stream.getvalue()

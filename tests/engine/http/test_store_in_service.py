@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from engine.http.system import SystemClock
 from tests.engine.http.live import MASTER_KEY, Live, served, wait_until
 
 CARD = {"type": "card", "data": {"number": "4242424242424242", "cvc": "123"}}
@@ -42,6 +44,7 @@ def test_a_foreign_lock_is_503_and_reads_go_on(kept: Live, tmp_path: Path) -> No
     assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_lock_that_goes_in_time_is_waited_for(kept: Live, tmp_path: Path) -> None:
     script = (
         "import sqlite3, sys, time\n"
@@ -58,6 +61,7 @@ def test_a_lock_that_goes_in_time_is_waited_for(kept: Live, tmp_path: Path) -> N
         assert kept.ask("POST", "/tokenize", json=large).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_reader_in_the_way_holds_up_the_erasure_alone(kept: Live, tmp_path: Path) -> None:
     made = kept.ask("POST", "/tokens", json={"type": "token", "data": "Ada"}).json()["id"]
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as reader:
@@ -74,6 +78,7 @@ def test_a_reader_in_the_way_holds_up_the_erasure_alone(kept: Live, tmp_path: Pa
     wait_until(lambda: log.stat().st_size == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [os.symlink, os.link, None])
 def test_a_file_has_one_server_whatever_it_is_called(
     kept: Live, tmp_path: Path, link: object
@@ -104,6 +109,7 @@ def _healthy(live: Live) -> bool:
     return live.ask("GET", "/healthz", key=None).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_was_removed_or_replaced_is_noticed(
     kept: Live, tmp_path: Path, *, replaced: bool
@@ -126,6 +132,7 @@ def test_a_file_that_was_removed_or_replaced_is_noticed(
     assert "Traceback" not in logged
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="another process's limits are set there")
 def test_reads_go_on_where_the_disk_is_full(kept: Live, tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk; it goes when there is room again."""
@@ -145,6 +152,7 @@ def test_reads_go_on_where_the_disk_is_full(kept: Live, tmp_path: Path) -> None:
     assert "Traceback" not in kept.stop()[1]
 
 
+@pytest.mark.slow
 def test_what_does_not_open_is_one_line_that_names_table_and_row(
     kept: Live, tmp_path: Path
 ) -> None:
@@ -168,6 +176,7 @@ def test_what_does_not_open_is_one_line_that_names_table_and_row(
     assert "the store is damaged" in lines[2]
 
 
+@pytest.mark.slow
 def test_a_damaged_store_is_not_served(tmp_path: Path) -> None:
     """A token whose index lost it would be unknown, though it is there."""
     path = tmp_path / "a.db"
@@ -189,3 +198,42 @@ def test_a_damaged_store_is_not_served(tmp_path: Path) -> None:
     assert refused.stderr.startswith(said)
     assert "row 1 missing from index" in refused.stderr
     assert path.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_wall_clock_that_was_set_back_brings_no_cvc_back(tmp_path: Path) -> None:
+    """QUO-CVC, D-CLOCK: an earlier process has seen the cvc expire; `created_at` is wall time."""
+    path = tmp_path / "a.db"
+    with served(tmp_path, "--store", str(path)) as live:
+        token = live.ask("POST", "/tokens", json=CARD).json()["id"]
+        whole = live.ask("POST", "/detokenize", json=[f"{{{{ {token} }}}}"])
+        assert whole.json()[0]["cvc"] == "123"
+        assert live.stop() == (0, "")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        later_ns = time.time_ns() + 2 * 3_600 * 1_000_000_000
+        other.execute("INSERT OR REPLACE INTO counters VALUES ('latest_ns', ?)", (later_ns,))
+    with served(tmp_path, "--store", str(path)) as live:
+        shown = live.ask("POST", "/detokenize", json=[f"{{{{ {token} }}}}"])
+        assert shown.json() == [{"number": "4242424242424242"}]
+        made = live.ask("POST", "/tokens", json=CARD).json()
+        age = datetime.now(UTC) - datetime.fromisoformat(made["created_at"])
+        assert abs(age) < timedelta(minutes=5)
+        fresh = live.ask("POST", "/detokenize", json=[f"{{{{ {made['id']} }}}}"])
+        assert fresh.json()[0]["cvc"] == "123"
+
+
+def test_created_at_follows_the_wall_clock_and_deadlines_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D-CLOCK: somebody sets the machine's clock while the service runs."""
+    clock = SystemClock()
+    before_ns = clock.wall_ns + clock.lead_ns
+    real = time.time_ns
+    hour_ns = 3_600 * 1_000_000_000
+    for set_by_ns in (-hour_ns, hour_ns):
+        monkeypatch.setattr(time, "time_ns", lambda by_ns=set_by_ns: real() + by_ns)
+        assert abs(clock.wall_ns - real() - set_by_ns) < hour_ns / 2
+        steady_ns = clock.wall_ns + clock.lead_ns
+        assert before_ns <= steady_ns < before_ns + hour_ns / 2
+    clock.not_before(steady_ns + 5 * hour_ns)
+    assert clock.wall_ns + clock.lead_ns >= steady_ns + 5 * hour_ns

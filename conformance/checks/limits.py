@@ -65,12 +65,12 @@ async def _played(
     probes = row.probes(bench, rule, key, sources)
     own = own_probes(rule)
     main: Coroutine[Any, Any, Played]
+    asked = {} if is_silent else probes
     if not rate.block_ns:
         main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
     elif rate.block_ns > rate.window_ns:
-        main = play_block_row(counter, rate, probes, own, is_rested=is_rested)
+        main = play_block_row(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     else:
-        asked = {} if is_silent else probes
         main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     windows = _windows(bench, row, rate, key, mark, is_rested=is_rested)
     played: list[Played] = await bench.gather([main, *windows])
@@ -177,7 +177,12 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
             verdicts = {one.verdict for one in found}
             is_open = Verdict.INCONCLUSIVE in verdicts or Verdict.FAIL in verdicts
             is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
-            if not is_open or _is_free(first) or (is_heavy and Verdict.FAIL not in verdicts):
+            # Of a heavy rate only a block that may be longer is worth the requests.
+            is_long = any(
+                f"{rate.block_ns * 3 // 2 / SECOND_NS:g} s blocks" in x.says for x in found
+            )
+            is_enough = is_heavy and not is_long and Verdict.FAIL not in verdicts
+            if not is_open or _is_free(first) or is_enough:
                 return found
             is_silent = Verdict.FAIL not in verdicts
     await _rest(bench, rate, first)

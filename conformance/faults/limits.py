@@ -68,6 +68,39 @@ for _row, _percent in (("LIM-READ", 90), ("LIM-CREATE", 110), ("LIM-PUBLIC", 90)
     fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
 
 
+def _number(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        rule = table[rule_id]
+        rate = Rate(rule.limit_requests * percent // 100, rule.window_ns)
+        return table.replace_rule(rule_id, rate=rate)
+
+    change.__doc__ = f"{rule_id} admits {percent} % of its rate."
+    return change
+
+
+def _block(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        block_ns = table[rule_id].block_ns or 0
+        return table.replace_rule(rule_id, block_ns=block_ns * percent // 100)
+
+    change.__doc__ = f"{rule_id} blocks for {percent} % of its time."
+    return change
+
+
+for _row in ("LIM-TEST-TENANT", "LIM-CREATE", "LIM-PATCH", "LIM-DELETE", "LIM-READ"):
+    for _percent in (90, 110):
+        fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"):
+    for _percent in (90, 110, 120):
+        fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+for _row in ("LIM-TEST-TENANT", "LIM-SEARCH", "LIM-PATCH", "LIM-DELETE", "LIM-PROXY-KEY"):
+    for _percent in (90, 110):
+        fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
+for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-IP"):
+    for _percent in (50, 150, 200):
+        fault_of_limits(f"block-{_percent}-{_row}", _row)(_block(_row, _percent))
+
+
 # --- counters -----------------------------------------------------------------------------------
 
 

@@ -309,12 +309,13 @@ async def play_block_row(
     probes: Mapping[str, Asker],
     own: frozenset[str],
     *,
+    silent: bool = False,
     is_rested: bool = True,
 ) -> Played:
     """Show value, window and block of a block rule whose block outlasts its window, in one go.
 
     L in two halves; then beyond the rate just before they leave the window, and around the
-    block's end. is_rested: as in `play_throttle_row`.
+    block's end, unless `silent` just after it alone. is_rested: as in `play_throttle_row`.
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
@@ -327,8 +328,8 @@ async def play_block_row(
     few = min(_HEAVY_MORE, half // 2)
     early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
     refused = await _exceed(counter, early, half + 2 * _EXTRA)
-    if refused:
+    if probes and refused:
         until_ns = _block_ends_ns(rate, refused)
         played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
-    await _ask_around_end(played, counter, refused, silent=False)
+    await _ask_around_end(played, counter, refused, silent=silent)
     return played

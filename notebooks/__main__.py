@@ -2,7 +2,8 @@
 
 Sources are jupytext percent scripts (`NN_topic.py`). Each is run top to bottom in a kernel of its
 own and written to `NN_topic.ipynb` with its outputs: the same bytes on every run, so that a change
-in a notebook is a change in what it shows; the README's picture is made the same way. The site
+in a notebook is a change in what it shows; the README's picture and the documents of
+the specification are made the same way. The site
 under `site/` opens offline.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from notebooks.front_picture import PICTURE, draw
+from notebooks.law_pages import law_pages
 from notebooks.rendering import FOLDER, render, sources, write_site
 
 
@@ -33,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _put(source.with_suffix(".ipynb"), render(source), stale, check=args.check)
     if not args.names:
         _put(PICTURE, draw(), stale, check=args.check)
+        for name, text in law_pages().items():
+            _put(FOLDER.parent / "docs" / name, text, stale, check=args.check)
     if args.check:
         for name in stale:
             print(f"{name} is not what its source shows; run `make notebooks`", file=sys.stderr)

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from conformance.target.roles import roles_table
+from engine.clauses import CLAUSES
+from engine.decisions import DECISIONS
+from notebooks.law_pages import law_pages
 
 DOCS = Path("docs")
 
@@ -15,6 +18,18 @@ DOCS = Path("docs")
 def test_the_roles_of_the_guide_are_those_of_the_code(repository: Path) -> None:
     guide = (repository / DOCS / "conformance.md").read_text(encoding="utf-8")
     assert roles_table() in guide, "replace the table of docs/conformance.md by roles_table()"
+
+
+def test_the_documents_of_the_specification_are_fresh(repository: Path) -> None:
+    for name, text in law_pages().items():
+        written = (repository / DOCS / name).read_text(encoding="utf-8")
+        assert written == text, f"docs/{name} is not what its tables say; run `make notebooks`"
+
+
+def test_every_decision_that_a_clause_names_is_listed() -> None:
+    known = {decision.id for decision in DECISIONS}
+    named = {name for clause in CLAUSES for name in clause.decisions}
+    assert named - known == set()
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])

@@ -44,6 +44,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
                 "x": left,
                 "width": max(right - left, 3.0),
                 "y": y,
+                "label": y - 10 if _kind(one.status) == "refused" else y + 19,
                 "count": one.count,
                 "kind": _kind(one.status),
                 "title": f"{_offset(one, start_ns)}: {_status(one)} {one.says}".strip(),

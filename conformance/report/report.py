@@ -21,7 +21,7 @@ from conformance.redacting import Redactor
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.curl import curl
 from conformance.report.sections import causes, in_order
-from conformance.report.timeline import timeline
+from conformance.report.timeline import SHOWN_EVIDENCE, timeline
 from conformance.results import ClauseResult, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.verdicts import Finding, Moment
@@ -46,7 +46,6 @@ _WRITERS: Final = {
 }
 """Module and function of each format but JSON; they import the report."""
 _SHOWN_BODY: Final = 2_000
-_SHOWN_EVIDENCE: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -146,7 +145,7 @@ class Report:
 
     def evidence(self, finding: Finding) -> list[dict[str, Any]]:
         """Return the exchanges that show a finding, as curl lines and answers, without secrets."""
-        numbers = finding.evidence[:_SHOWN_EVIDENCE]
+        numbers = finding.evidence[:SHOWN_EVIDENCE]
         return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
 
     def timeline(self, finding: Finding) -> tuple[Moment, ...]:

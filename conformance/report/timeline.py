@@ -14,8 +14,10 @@ from typing import Final
 from conformance.exchanges import Exchange
 from conformance.verdicts import Finding, Moment, Verdict
 
-__all__ = ["timeline"]
+__all__ = ["SHOWN_EVIDENCE", "timeline"]
 
+SHOWN_EVIDENCE: Final = 5
+"""So many exchanges of a finding are shown in full."""
 _GAP_NS: Final = 400_000_000
 """A pause that ends a burst; longer where a check has very many."""
 _MOST: Final = 60
@@ -32,7 +34,10 @@ def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Momen
         (one for one in tuple(exchanges.values()) if one.check == finding.check),
         key=lambda one: one.sent_ns,
     )
-    named = frozenset(finding.evidence)
+    named = {
+        number: "shown below" if place < SHOWN_EVIDENCE else "it decides too"
+        for place, number in enumerate(finding.evidence)
+    }
     gap_ns = _GAP_NS
     found = _moments(own, named, gap_ns)
     while len(found) > _MOST and gap_ns < 1 << 40:
@@ -41,7 +46,7 @@ def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Momen
     return tuple(found)
 
 
-def _moments(own: Sequence[Exchange], named: frozenset[int], gap_ns: int) -> list[Moment]:
+def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> list[Moment]:
     parties: dict[tuple[str | None, str | None], list[Exchange]] = defaultdict(list)
     for one in own:
         ask = one.ask
@@ -53,7 +58,7 @@ def _moments(own: Sequence[Exchange], named: frozenset[int], gap_ns: int) -> lis
         for one in alone:
             is_first = one.number == first
             asked = f"{one.ask.method} {one.ask.path.partition('?')[0]}"
-            says = f"{asked}, the first refused" if is_first else f"{asked}, shown below"
+            says = f"{asked}, {'the first refused' if is_first else named[one.number]}"
             found.append(
                 Moment(at_ns=one.sent_ns, status=one.status, key=key, source=source, says=says)
             )

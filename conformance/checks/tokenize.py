@@ -132,7 +132,6 @@ _TEXTS: Final = (
     ("what looks like markup", "<b>&amp;</b>"),
     ("what looks like an expression", "{{ data }}"),
     ("what looks like a number", "0012"),
-    ("2 000 characters", "long " * 400),
 )
 """What a plain string may hold; each is asked for alone, in an array that is accepted else."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from conformance.exchanges import Ask
 from conformance.in_process import deploy
 from conformance.judging import judge
@@ -69,6 +71,31 @@ def test_a_sporadic_wrong_answer_is_told_with_its_share() -> None:
     failed = {clause: one.says for clause, one in found.items() if one.verdict is Verdict.FAIL}
     assert len(failed) == 1
     assert "sporadic, in 1 of " in next(iter(failed.values()))
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None:
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        is_plain = isinstance(ask.body, list) and all(isinstance(one, str) for one in ask.body)
+        seen.append(is_plain and answer.status == 200)
+        if seen[-1] and sum(seen) == 2:
+            answer.status, answer.body = status, b"{}"
+
+    seen: list[bool] = []
+    found = _steady(_findings(change)[0])
+    assert found["TOK-ARRAY"].says.startswith("sporadic, in 1 of ")
+    assert f"a valid body is refused with {status}" in found["TOK-ARRAY"].says
+
+
+def test_a_mask_that_is_wrong_once_is_found() -> None:
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        seen.append(b"XXXX" in answer.body)
+        if sum(seen) == 2 and seen[-1]:
+            answer.body = answer.body.replace(b"XXXXXXXXXXXX", b"424242XXXXXX")
+
+    seen: list[bool] = []
+    found = _steady(_findings(change)[0])
+    assert found["REC-CARD-MASK"].says.startswith("sporadic, in 1 of ")
 
 
 def test_what_is_always_wrong_is_not_called_sporadic() -> None:

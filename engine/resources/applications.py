@@ -168,14 +168,25 @@ def _create(context: Context) -> Response:
             body["name"],
             body["kind"],
             _pairs(body),
-            body.get("origins", ()),
         )
     except InputError as error:
         raise _not_accepted(error) from None
+    if "origins" in body:
+        application = _with_origins(application, body["origins"])
+        context.services.store.put(application)
     _check_scope(context, "application:create", application.grants)
     context.log("application:create", "application", application.id, 201)
     location = {"Location": f"/applications/{application.id}"}
     return Response(201, _shown(application), location)
+
+
+def _with_origins(application: Application, origins: list[str]) -> Application:
+    try:
+        return dataclasses.replace(application, origins=make_origins(origins, application.kind))
+    except InputError as error:  # the list is fine and this application is not one for it
+        raise Problem(
+            409, "The application is of another kind.", errors={"": [str(error)]}
+        ) from None
 
 
 def _list(context: Context) -> Response:
@@ -213,14 +224,9 @@ def _patch(context: Context) -> Response:
                 409, "The application is of another kind.", errors={"": [str(error)]}
             ) from None
         _check_change(context, application, changes["grants"])
-    if "origins" in body:
-        try:
-            changes["origins"] = make_origins(body["origins"], application.kind)
-        except InputError as error:
-            raise Problem(
-                409, "The application is of another kind.", errors={"": [str(error)]}
-            ) from None
     changed = dataclasses.replace(application, **changes)
+    if "origins" in body:
+        changed = _with_origins(changed, body["origins"])
     context.services.store.put(changed)
     context.log("application:update", "application", changed.id, 200)
     return Response(200, _shown(changed))

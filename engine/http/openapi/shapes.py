@@ -99,6 +99,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "get_tenant": Shape(answer="Tenant"),
     "create_application": Shape(
         answer="Application",
+        statuses=(409,),
         located=True,
         examples={
             "private": {

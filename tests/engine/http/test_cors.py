@@ -145,7 +145,7 @@ def test_only_a_public_application_has_origins(acme: Any) -> None:
     made = acme.ask("POST", "/applications", form, key=key)
     assert (made.status, made.body["origins"]) == (201, [SHOP])
     refused = acme.ask("POST", "/applications", {**form, "kind": "private"}, key=key)
-    assert refused.status == 400
+    assert refused.status == 409
     path = f"/applications/{made.body['id']}"
     patch = {"Content-Type": "application/merge-patch+json"}
     changed = acme.ask("PATCH", path, {"origins": []}, key=key, headers=patch)

@@ -122,6 +122,7 @@ def make_arrivals(
     tenant_kind: TenantKind,
     speed: Fraction,
     pseudonym_key: bytes | None = None,
+    prefix_bits: int = 128,
     folder: Path | None = None,
     run_rows: int = RUN_ROWS,
 ) -> Arrivals:
@@ -129,6 +130,7 @@ def make_arrivals(
 
     kind, tenant_kind: of the keys of which the log says nothing.
     pseudonym_key: with it, addresses and keys become keyed hashes (HMAC-SHA-256).
+    prefix_bits: what tells IPv6 clients apart (D-IP).
     folder: where requests lie meanwhile, when there are more than `run_rows`; None keeps all in
     memory.
 
@@ -139,7 +141,7 @@ def make_arrivals(
     try:
         for batch in _gathered(log.batches()):
             rows.add(batch.t_ns, table.number(batch))
-        parties = name_parties(table.ordered(), log, kind, tenant_kind, pseudonym_key)
+        parties = name_parties(table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
         return Arrivals(rows, table, parties, speed)
     except BaseException:
         rows.close()

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.addresses import client_address
 from engine.errors import InputError
 from engine.model import TenantKind
 from simulator.replaying._numbering import distinct
@@ -38,16 +39,17 @@ def name_parties(
     kind: Kind,
     tenant_kind: TenantKind,
     pseudonym_key: bytes | None,
+    prefix_bits: int = 128,
 ) -> Parties:
     """Return the parties of a log by their names.
 
     kind, tenant_kind: of the keys of which the log says nothing. pseudonym_key: with it, addresses
-    and keys become keyed hashes (HMAC-SHA-256).
+    and keys become keyed hashes (HMAC-SHA-256). prefix_bits: what tells IPv6 clients apart (D-IP).
 
     Raises `InputError` where a key has two owners: it belongs to one application of one tenant,
     and a log that says otherwise is mapped wrongly.
     """
-    return _Naming(parties, log, kind, tenant_kind, pseudonym_key).named()
+    return _Naming(parties, log, kind, tenant_kind, pseudonym_key, prefix_bits).named()
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class _Naming:
     kind: Kind
     tenant_kind: TenantKind
     pseudonym_key: bytes | None = field(repr=False)
+    prefix_bits: int = 128
 
     def named(self) -> Parties:
         """Return the parties by their names."""
@@ -71,11 +74,17 @@ class _Naming:
             shown = Texts(texts, names["key"])
             path = _replaced(path, shown, dict(_pairs_of(texts, key, labels)), _SHORTEST_KEY)
         if self.pseudonym_key is not None:
-            hashed = [self._hashed("ip-", text) for text in address.texts]
+            hashed = [self._hashed("ip-", self._client(text)) for text in address.texts]
             path = _replaced(path, address, dict(enumerate(hashed)), 1)
             address = _mapped(Texts(address.codes, hashed), str)
+        elif self.prefix_bits < 128:
+            address = _mapped(address, self._client)
         method = _used(Texts(codes["method"], names["method"]))
         return Parties(owner, owners, Texts(key, labels), address, method, path)
+
+    def _client(self, address: str) -> str:
+        """Return what stands for an address in the counters; a host name stands for itself."""
+        return client_address(address, self.prefix_bits) or address
 
     def _key_codes(self) -> tuple[Codes, bool]:
         """Return each party's key, −1 for none, and whether the log has keys.

@@ -205,6 +205,7 @@ class _Setting:
             tenant_kind=self.tenant or DEFAULT_TENANT,
             speed=self.speed,
             pseudonym_key=key,
+            prefix_bits=self.profile.http.ipv6_prefix_bits,
             folder=folder,
         )
 

@@ -217,6 +217,7 @@ def run_once(  # noqa: PLR0913 # reason: what a command has as flags
             folder=folder,
             columns=columns,
             check=check,
+            headroom=check,
             progress=progress,
         )
         result.folder = folder

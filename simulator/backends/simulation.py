@@ -42,6 +42,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     folder: Path | None = None,
     columns: Collection[str] | None = None,
     check: bool = True,
+    headroom: bool = False,
     progress: Progress | None = None,
     template: Template | None = None,
     keep: bool = True,
@@ -49,7 +50,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     """Play a scenario once; returns its result, with the rows in memory or in `folder`.
 
     seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
-    of them unless given. check: run the invariant checkers.
+    of them unless given. check: run the invariant checkers. headroom: watch how full counters are.
     template: of this scenario and this warm-up (`template_for`), for compiled runs.
     keep: False where the summary's totals alone are wanted, neither rows nor their digest.
 
@@ -81,6 +82,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         folder=folder,
         columns=columns,
         check=check,
+        headroom=headroom,
         known=None if template is None else template.known,
         keep=keep,
     )

@@ -72,7 +72,8 @@ class RunBook:
     tables, profile: the limits in force, for the table by clause and the checkers.
     folder: where `requests.parquet` is streamed to; None keeps the rows in memory.
     columns: those that the file keeps; all of them for None, and in memory always.
-    check: run the invariant checkers, and watch how full counters are.
+    check: run the invariant checkers. headroom: watch how full counters are, which costs more than
+    all checks; for runs that somebody will look at.
     by_client: ties in time go by client number (not in replay).
     known: the subjects of all rows, where they are known before the run. keep: False where the
     totals alone are wanted, neither rows nor their digest.
@@ -100,6 +101,7 @@ class RunBook:
         folder: Path | None = None,
         columns: Collection[str] | None = None,
         check: bool = True,
+        headroom: bool = False,
         by_client: bool = True,
         chunk_rows: int = CHUNK_ROWS,
         known: tuple[LimitsView, SubjectTable] | None = None,
@@ -136,7 +138,7 @@ class RunBook:
         self._headroom: Headroom | None = None
         if header.groups and keep:
             watchers.append(self._groups)
-        if header.groups and check:
+        if header.groups and headroom:
             self._headroom = Headroom(
                 self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )

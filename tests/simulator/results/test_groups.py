@@ -57,7 +57,7 @@ def in_chunks(scenario: Scenario, rows: int) -> Result:
         scenario.warm_up_ns,
         population.groups,
     )
-    book = RunBook(header, tables, profile.limits, chunk_rows=rows)
+    book = RunBook(header, tables, profile.limits, headroom=True, chunk_rows=rows)
     played = CompiledRun(scenario, population, tables, profile, scenario.seed, chunk_rows=rows)
     write_rows(played, book, population)
     return book.close()

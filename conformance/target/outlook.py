@@ -48,12 +48,12 @@ def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = No
             named = [source for source in probe.sources if source is not None]
             where = ", ".join(named) or "this machine's own address"
             who = (
-                "so is everybody else who reaches the deployment through it, such as behind one "
-                "NAT or VPN, or on one CI host"
+                "so are those of everybody else who reaches the deployment through it, such as "
+                "behind one NAT or VPN, or on one CI host"
             )
         found.append(
-            f"the probe of {rule.id} exceeds {rule.rate}, after which {where} is refused for "
-            f"{format_duration(lasts_ns)}; {who}; --no-limits leaves such probes out"
+            f"the probe of {rule.id} exceeds {rule.rate}; requests from {where} are then refused "
+            f"for {format_duration(lasts_ns)}; {who}; --no-limits leaves such probes out"
         )
     return found
 

@@ -338,8 +338,8 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
 
 def test_who_will_be_shut_out_is_said_before_the_run() -> None:
     for more, says in (
-        ({}, " is refused for 30s; so is everybody else who reaches"),
-        ({"sources": ()}, "this machine's own address is refused for 30s"),
+        ({}, " are then refused for 30s; so are those of everybody else"),
+        ({"sources": ()}, "requests from this machine's own address are then refused"),
         ({"sources": (), "forwarded": "X-Forwarded-For"}, "the addresses that X-Forwarded-For"),
     ):
         made = deploy(**more)
@@ -347,7 +347,7 @@ def test_who_will_be_shut_out_is_said_before_the_run() -> None:
         lines = blocked_addresses(run.plan(), made.target)
         assert len(lines) == 1
         assert says in lines[0]
-        assert lines[0].startswith("the probe of LIM-IP exceeds 2000/10s, after which ")
+        assert lines[0].startswith("the probe of LIM-IP exceeds 2000/10s; requests from ")
     made = deploy()
     calm = Run(made.target, Options(seed=1, no_limits=True), transport=made.transport)
     assert blocked_addresses(calm.plan(), made.target) == []

@@ -331,7 +331,9 @@ def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
     else:
         print(f"it is nowhere seen to break, up to {args.between[1]}")
     if found.estimate is not None and of_pilots:
-        print(f"between them nothing is decided; the pilots' means cross at about {found.estimate}")
+        both = found.keeps is not None and found.breaks is not None
+        head = "between them nothing is decided; the" if both else "the"
+        print(f"{head} pilots' means cross at about {found.estimate}")
     for side in found.undecided:
         print(f"not decided: {_undecided(found, side)}")
     if found.unfinished:

@@ -32,7 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sample", metavar="lhs:N", help="points of the ranges together")
     parser.add_argument("--replications", type=_count, default=1, metavar="N", help="runs a point")
-    parser.add_argument("--fidelity", choices=("compiled", "limits", "engine"), default="compiled")
+    parser.add_argument(
+        "--fidelity",
+        choices=("compiled", "limits", "engine"),
+        default="compiled",
+        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
+    )
     parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="local, or the address of a Dask scheduler"

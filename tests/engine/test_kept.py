@@ -157,7 +157,8 @@ def test_tok_dedup_many_threads_on_one_engine(tmp_path: Path, kept: bool) -> Non
     def work(key: str) -> None:
         found = []
         for number in range(25):
-            request = Request("POST", "/tokenize", key=key, ip=key[-8:], body=[f"v{number}", "w"])
+            ip = f"192.0.2.{keys.index(key)}"
+            request = Request("POST", "/tokenize", key=key, ip=ip, body=[f"v{number}", "w"])
             answer = engine.handle(request)
             assert answer.status == 200
             found.append(answer.body[0])

@@ -62,7 +62,7 @@ BODIES: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/tokens", {"type": "token", "data": TEXT, "search_indexes": ["{{ data }}"]}),
     ("POST", "/tokens/search", {"query": f"data:{TEXT}"}),
     ("POST", "/tokens/search", {"query": f"{TEXT} {NUMBER}"}),
-    ("POST", "/detokenize", f"{{{{ {TEXT} }}}}"),
+    ("POST", "/detokenize", f"{{{{ token: {TEXT} }}}}"),
     ("POST", "/token-intents", _card()),
     ("POST", "/token-intents", {"type": "card", "data": TEXT}),
     ("POST", "/reactors", {"name": "r", "code": 5, "configuration": {"secret": TEXT}}),

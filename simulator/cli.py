@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from engine.errors import TollgateError
 
@@ -89,11 +89,18 @@ def _words(error: OSError) -> str:
     return place + (error.strerror or str(error)).splitlines()[0]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong with a flag's value, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument "):
+            self.exit(2, f"simulator: {message.removeprefix('argument ')}\n")
+        super().error(message)
+
+
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; only the command that is asked for loads its flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m simulator", description="Model limit behaviour."
-    )
+    parser = _Parser(prog="python -m simulator", description="Model limit behaviour.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():
         flags = commands.add_parser(name, help=command.says)

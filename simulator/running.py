@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from engine.errors import InputError
+from engine.files import format_duration
 from simulator.arguments import (
     DURATION,
     FLAG,
@@ -243,7 +244,8 @@ def budget_of(
 ) -> Budget:
     """Return what replications may take. Raises `InputError` for bounds that contradict."""
     if precision is None:
-        for name, value in (("most_replications", most_replications), ("most_time", most_time_ns)):
+        time = None if most_time_ns is None else format_duration(most_time_ns)
+        for name, value in (("most_replications", most_replications), ("most_time", time)):
             if value is not None:
                 raise InputError(f"{name} = {value} must go with precision; leave it out")
     if most_time_ns is not None and most_time_ns <= 0:

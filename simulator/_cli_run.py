@@ -21,6 +21,7 @@ __all__ = [
     "count_of",
     "precision_of",
     "print_head",
+    "print_warm_up",
     "repeated_command",
     "run",
     "seed_of",
@@ -155,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         screen = console()
         screen.print(result)
         print_tail(result, screen, checked=args.check)
+        print_warm_up(result, screen)
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     for violation in result.violations[:5]:
@@ -230,6 +232,24 @@ def print_groups(result: Result, screen: Console) -> None:
             pace_text(group["binds"]) or "–",
         )
     screen.print(table, markup=False)
+
+
+def print_warm_up(result: Result, screen: Console) -> None:
+    """Print the warm-up that MSER-5 suggests for the refused share, where the run's is shorter."""
+    from engine.files import format_duration
+
+    if not {"t_ns", "outcome"} <= set(result.columns):
+        return
+    found = result.warm_up("refused_share")
+    if found.is_too_short and found.suggested_ns is not None:
+        suggested = format_duration(found.suggested_ns)
+        screen.print(
+            f"warm-up: {format_duration(found.given_ns)} is shorter than the {suggested} that "
+            f"MSER-5 suggests for refused_share ({found.mean:.3g} on average behind it, "
+            f"{found.whole_mean:.3g} in all); see the report, or take --warm-up {suggested}",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def print_tail(result: Result, screen: Console, *, checked: bool) -> None:

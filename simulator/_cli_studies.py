@@ -44,7 +44,13 @@ def run_replications(
     args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
 ) -> int:
     """Play replications; the first one's rows and report are kept, of the others their metrics."""
-    from simulator._cli_run import console, print_groups, print_head, repeated_command
+    from simulator._cli_run import (
+        console,
+        print_groups,
+        print_head,
+        print_warm_up,
+        repeated_command,
+    )
     from simulator.report import REPORT_FILE
     from simulator.results.choosing import choose_columns
     from simulator.running import PRECISION, budget_of, run_replicated
@@ -89,6 +95,7 @@ def run_replications(
         console().print(f"seed {seed} alone:")
         console().print(result)
         print_groups(result, console())
+        print_warm_up(result, console())
         _print_intervals(found["intervals"], count)
         faults = found["faults"]
         print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")

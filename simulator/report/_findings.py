@@ -37,6 +37,7 @@ __all__ = [
     "histogram",
     "parts_of",
     "quantile_ns",
+    "round_bin_ns",
     "together_ns",
 ]
 
@@ -256,7 +257,7 @@ def gather(
     end_ns: the run's end, after the last row. bins: how many bins the time axis has at most.
     start_ns: the end of the warm-up.
     """
-    bin_ns = _round_bin(max(1, -(-end_ns // bins)))
+    bin_ns = round_bin_ns(max(1, -(-end_ns // bins)))
     count = max(1, -(-end_ns // bin_ns))
     findings = Findings(end_ns, bin_ns, np.zeros(count, dtype=np.int64), start_ns)
     for batch in batches:
@@ -344,7 +345,7 @@ def _steps(values_ns: npt.NDArray[Any]) -> Numbers:
     return counts
 
 
-def _round_bin(bin_ns: int) -> int:
+def round_bin_ns(bin_ns: int) -> int:
     """Return the next width that people count in: 1, 2 or 5 of a unit, parts of hours, days."""
     second = 10**9
     steps: Sequence[int] = (

@@ -7,10 +7,12 @@ Whatever stems from a log is escaped by the template engine. The same folder giv
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -33,12 +35,12 @@ from simulator.report._tables import (
     versus,
 )
 from simulator.report._words import Axis, clock_text, count_text, plain_text, share_text, span_text
+from simulator.results.warm_up import BINS, warm_up_of
 
 __all__ = ["REPORT_FILE", "write_report"]
 
 REPORT_FILE: Final = "report.html"
 
-_BINS: Final = 180
 _GANTT_ROWS: Final = 24
 _COLOURS: Final = 10
 _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
@@ -65,7 +67,7 @@ def write_report(folder: str | Path) -> Path:
         findings = gather(
             file.iter_batches(_BATCH_ROWS),
             end_ns=summary["duration_ns"],
-            bins=_BINS,
+            bins=BINS,
             start_ns=summary["warm_up_ns"],
         )
     scenario = resolved.read_text("utf-8") if resolved.is_file() else None
@@ -124,6 +126,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         recorded=summary.get("answer"),
         attempts=_time_pictures(summary, findings, axis),
         headroom=_headroom(summary, axis, colours),
+        warm_up=_warm_up(summary, findings, axis),
         addresses=_addresses(findings),
         runs=_runs(summary),
         keys=top_rows(findings, "key"),
@@ -165,6 +168,35 @@ def _time_pictures(
         "attempts": _slim.attempts(findings, axis).markup(),
         "goodput": _slim.goodput(findings, axis).markup(),
         "rows": _slim.time_rows(findings, axis),
+    }
+
+
+def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict[str, Any] | None:
+    """Return the refused share's own series, and the warm-up that it suggests; none of a log."""
+    if "replay" in summary or "timeline" not in findings.parts:
+        return None
+    refused = sum(findings.refused.values(), np.zeros_like(findings.offered))
+    series = [
+        turned / offered if offered else math.nan
+        for turned, offered in zip(refused.tolist(), findings.offered.tolist(), strict=True)
+    ]
+    found = warm_up_of(
+        "refused_share",
+        series,
+        bin_ns=findings.bin_ns,
+        end_ns=findings.end_ns,
+        given_ns=findings.start_ns,
+    )
+    if not found.is_long_enough or not refused.any():
+        return None
+    return {
+        "chart": _slim.warm_up(found, axis).markup(),
+        "found": found,
+        "rows": [
+            (axis.instant(place * found.bin_ns), f"{value:.4g}")
+            for place, value in enumerate(found.series)
+            if not math.isnan(value)
+        ],
     }
 
 

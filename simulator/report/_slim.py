@@ -16,9 +16,10 @@ from simulator.report._findings import Findings
 from simulator.report._lines import value_text
 from simulator.report._svg import Drawing, bars_path, number
 from simulator.report._tables import address_rows
-from simulator.report._words import Axis, count_text, plain_text, share_text
+from simulator.report._words import Axis, count_text, plain_text, share_text, span_text
+from simulator.results.warm_up import WarmUp
 
-__all__ = ["addresses", "attempts", "goodput", "headroom", "spread", "time_rows"]
+__all__ = ["addresses", "attempts", "goodput", "headroom", "spread", "time_rows", "warm_up"]
 
 _WIDTH: Final = 420
 _LEFT: Final = 46
@@ -119,6 +120,45 @@ def spread(rows: Sequence[Mapping[str, Any]]) -> Drawing | None:
     drawing = Drawing(_WIDTH, 6 + 54 * len(rows), f"Runs and intervals of the mean: {told}")
     for place, row in enumerate(rows):
         _spread_row(drawing, row, 6 + place * 54)
+    return drawing
+
+
+def warm_up(found: WarmUp, axis: Axis) -> Drawing:
+    """A share bin by bin: what MSER-5 would leave out in pale, what stays in full colour."""
+    advice = (
+        "no warm-up is suggested"
+        if found.suggested_ns is None
+        else f"the suggested warm-up is {span_text(found.suggested_ns)}"
+    )
+    title = (
+        f"Refused share over time in bins of {span_text(found.bin_ns)}: {advice},"
+        f" this run has {span_text(found.given_ns)}"
+    )
+    drawing = Drawing(_WIDTH, _TALL + 46, title)
+    top = 16
+    if found.given_ns:
+        drawing.rect(_LEFT, top, axis.place(found.given_ns, _PLOT), _TALL, "warmup")
+    for share in (0.0, 0.5, 1.0):
+        y = top + _TALL * (1 - share)
+        drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "grid" if share else "axis")
+        drawing.text(_LEFT - 5, y + 4, f"{share:.0%}", "tick end")
+    drawing.text(_LEFT, 10, "refused share", "tick")
+    _ticks(drawing, axis, _LEFT, _PLOT, top + _TALL)
+    cut_ns = found.suggested_ns or 0
+    early: list[tuple[float, float, float, float]] = []
+    late: list[tuple[float, float, float, float]] = []
+    for place, value in enumerate(found.series):
+        if value > 0:
+            x = _LEFT + axis.place(place * found.bin_ns, _PLOT)
+            width = _LEFT + axis.place((place + 1) * found.bin_ns, _PLOT) - x
+            high = _TALL * value
+            kept = late if place * found.bin_ns >= cut_ns else early
+            kept.append((x, top + _TALL - high, max(0.8, width - 0.6), high))
+    drawing.path(bars_path(early), "lost")
+    drawing.path(bars_path(late), "goodput")
+    if cut_ns:
+        x = _LEFT + axis.place(cut_ns, _PLOT)
+        drawing.line(x, top - 4, x, top + _TALL, "axis limit")
     return drawing
 
 

@@ -26,7 +26,7 @@ from simulator.results.metric_rows import BatchRows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BY", "DIMENSIONS", "EXACT_ROWS", "NEEDS", "WHERE", "column_of", "metrics_of"]
+__all__ = ["BY", "COUNTS", "DIMENSIONS", "EXACT_ROWS", "NEEDS", "WHERE", "column_of", "metrics_of"]
 
 DIMENSIONS: Final = (
     "client",
@@ -57,6 +57,10 @@ WHERE: Final = Rule(
 )
 EXACT_ROWS: Final = 1 << 20
 QUANTILES: Final = (0.5, 0.9, 0.99)
+COUNTS: Final = frozenset(
+    {"offered", "admitted", "delayed", "refused", "blocked", "blocked_time", "goodput_per_s"}
+)
+"""Metrics that are 0 where there is no row."""
 _COLUMN_OF: Final = {"group": "client", "clause": "rule", "time": "t_ns"}
 _COUNTED: Final = ("offered", "admitted", "delayed", "refused", "blocked", "refused_share")
 NEEDS: Final[dict[str, tuple[str, ...]]] = {

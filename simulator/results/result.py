@@ -13,13 +13,24 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.files import format_duration
-from simulator.arguments import DURATION, FLAG, FOLDER, optional, takes
+from simulator.arguments import (
+    DURATION,
+    FLAG,
+    FOLDER,
+    Rule,
+    is_number,
+    one_of,
+    optional,
+    takes,
+)
 from simulator.results.checkers import Violation
 from simulator.results.choosing import COLUMNS, choose_columns, refuse_missing
 from simulator.results.folder import out_folder
-from simulator.results.metrics import BY, EXACT_ROWS, WHERE, metrics_of
+from simulator.results.metrics import BY, COUNTS, EXACT_ROWS, NEEDS, WHERE, column_of, metrics_of
 from simulator.results.storing import REQUESTS_FILE, write_table
 from simulator.results.tally import Tally
+from simulator.results.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
+from simulator.scenario.conditions import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +44,12 @@ SUMMARY_FILE: Final = "summary.json"
 RESOLVED_FILE: Final = "scenario.resolved.toml"
 _INTERVAL_COLUMNS: Final = ["mean", "low", "high", "runs", "method", "confidence"]
 _BATCH_ROWS: Final = 1 << 17
+_SERIES: Final = one_of([name for name in METRICS if name != "first_refusal"])
+_HALF_WIDTH: Final = Rule(
+    "a number above 0, half the width of an interval",
+    lambda value: is_number(value) and 0 < value < float("inf"),
+    float,
+)
 
 
 class Result:
@@ -175,6 +192,86 @@ class Result:
             counters=self.summary.get("counters"),
             exact=self.summary["rows"] <= EXACT_ROWS,
         )
+
+    @takes(metric=_SERIES, bin=optional(DURATION), where=optional(WHERE))
+    def warm_up(
+        self,
+        metric: str = "refused_share",
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+        where: Mapping[str, str | int] | None = None,
+    ) -> WarmUp:
+        """Return the warm-up that MSER-5 suggests for a metric, with the metric's series.
+
+        bin: width of a bin of the series, in ns or as a text; 180 bins at most unless given.
+        where: dimension → the value that rows must have, as in `metrics`.
+
+        >>> import simulator
+        >>> result = simulator.run("management-loop", fidelity="limits")
+        >>> found = result.warm_up("offered")
+        >>> found.given_ns, len(found.series) > 50
+        (0, True)
+        """
+        assert not isinstance(bin, str), "a text was read already"
+        from simulator.report._findings import round_bin_ns  # noqa: PLC0415 # reason: charts load only where a page is written
+
+        end_ns = self.summary["duration_ns"]
+        bin_ns = round_bin_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
+        if bin_ns < 1:
+            raise InputError(f"bin = {bin_ns} ns must be above 0; take a wider one")
+        column = METRICS[metric].column
+        asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
+        refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
+        found = metrics_of(
+            self._narrow_batches([name for name in self.columns if name in asked]),
+            "time",
+            end_ns=end_ns,
+            bin_ns=bin_ns,
+            groups=self.groups,
+            where=where,
+            counters=self.summary.get("counters"),
+            exact=self.summary["rows"] <= EXACT_ROWS,
+        )[column]
+        series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
+        if metric in COUNTS:
+            series = series.fillna(0.0)
+        return warm_up_of(
+            metric,
+            series.tolist(),
+            bin_ns=bin_ns,
+            end_ns=end_ns,
+            given_ns=self.summary["warm_up_ns"],
+        )
+
+    @takes(half_width=_HALF_WIDTH, metric=_SERIES, bin=optional(DURATION))
+    def run_length(
+        self,
+        half_width: float,
+        metric: str = "refused_share",
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+    ) -> RunLength:
+        """Return how long a run, or how many replications, would give an interval's half-width.
+
+        bin: as in `warm_up`, whose suggestion is left out.
+        """
+        runs = self.summary.get("replications", {}).get("runs", [])
+        lines = [run["line"].get(metric) for run in runs]
+        return run_length_of(
+            self.warm_up(metric, bin=bin),
+            half_width,
+            end_ns=self.summary["duration_ns"],
+            of_runs=[line for line in lines if line is not None],
+        )
+
+    def _narrow_batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows, from the file where they are not in memory."""
+        if self._table is not None:
+            yield from self._table.select(columns).to_batches(max_chunksize=_BATCH_ROWS)
+            return
+        assert self.folder is not None, "rows are in memory or in a folder"
+        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
+            yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
     @property
     def plots(self) -> Plots:

@@ -120,6 +120,15 @@ def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
 
 def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
     recent = session.last_of(check.id)
+    beside = () if verdict is Verdict.ERROR else check.beside
     return [
-        Finding(clause, check.id, verdict, says, recent, check.accepts) for clause in check.clauses
+        Finding(
+            clause,
+            check.id,
+            Verdict.INFORMATIONAL if clause in beside else verdict,
+            says,
+            recent,
+            check.accepts,
+        )
+        for clause in check.clauses
     ]

@@ -182,7 +182,13 @@ def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
     """Say of all clauses of a check that it does not run."""
     wanted = {clause.id for clause in plan.clauses}
     plan.left_out += [
-        Finding(clause_id, check.id, verdict, why, accepts=check.accepts)
+        Finding(
+            clause_id,
+            check.id,
+            Verdict.INFORMATIONAL if clause_id in check.beside else verdict,
+            why,
+            accepts=check.accepts,
+        )
         for clause_id in check.clauses
         if clause_id in wanted
     ]

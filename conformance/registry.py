@@ -76,6 +76,8 @@ class Check:
     what keys of its own show, to what the other checks of its clauses judge: where the target lacks
     what it needs that is a remark, and leaves no clause unjudged. is_timed: it judges how long
     answers take, and has keys and an address that no burst shares, where the target has enough.
+    beside: those of its clauses that other checks judge as a whole: it can fail them, and what it
+    cannot show of them is a remark.
     """
 
     id: str
@@ -95,6 +97,7 @@ class Check:
     more_sources: int = 0
     requests_most: int = 0
     is_timed: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def is_side_by_side(self) -> bool:
@@ -122,6 +125,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
     more_sources: int = 0,
     requests_most: int = 0,
     is_timed: bool = False,
+    beside: Iterable[str] = (),
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -149,6 +153,7 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
             more_sources,
             requests_most,
             is_timed,
+            tuple(beside),
         )
         return judge
 

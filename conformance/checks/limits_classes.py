@@ -7,6 +7,7 @@ from typing import Final
 
 from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
+from conformance.probes.any_operation import AnyOperation
 from conformance.probes.asking import SECOND_NS, Burst, Counter
 from conformance.probes.exceeding import (
     Beyond,
@@ -32,15 +33,20 @@ _MARKED: Final = re.compile("_prod_|_test_")
     "limits.classes",
     "AUTH-KINDS",
     "AUTH-LEGACY",
+    "LIM-PUBLIC",
+    "LIM-MANAGEMENT",
+    "LIM-LEGACY",
     accepts="public, management and legacy keys meet a rate of their own, a private key none of it",
     roles=("private_prod", "public", "management", "legacy"),
-    requests=500,
+    requests=640,
     takes_ns=2 * SECOND_NS,
     is_probe=True,
+    beside=("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"),
 )
 async def classes(bench: Bench) -> list[Finding]:
     """Each kind of application, and legacy keys, are limited as a class of their own."""
     met: dict[str, Beyond] = {}
+    told: list[Finding] = []
     for role, rule_id, operation in (
         ("public", "LIM-PUBLIC", "tokenize"),
         ("management", "LIM-MANAGEMENT", "get_tenant"),
@@ -49,10 +55,13 @@ async def classes(bench: Bench) -> list[Finding]:
         _, rate = rate_of(bench, rule_id)
         size = rate.limit_requests * 5 // 4 + 1 + regained(bench, rate)
         counter = counter_of(bench, role, operation, role, rule_id)
+        any_of = AnyOperation(bench, rule_id, bench.key(role), counter)
+        await any_of.look()
         # What goes out is less than the resource's own row allows, and so is what follows.
         met[role] = await go_beyond(
             bench, [counter], rate, f"the {role} key", size, pause_ns=_PAUSE_NS
         )
+        told += await any_of.findings(met[role])
     size = rate_of(bench, "LIM-LEGACY")[1].limit_requests * 5 // 4
     counter = counter_of(bench, "private", "list_logs", "private_prod", "LIM-PRIVATE")
     private = await counter.send("private", size)
@@ -75,7 +84,7 @@ async def classes(bench: Bench) -> list[Finding]:
         shown = [met[role].refused[0] for role in ("public", "management")]
         says = f"public and management keys are refused at their rates, a private one not at {size}"
         found.append(bench.passes("AUTH-KINDS", says, *shown))
-    return [*found, *_legacy(bench, met["legacy"], private, size)]
+    return [*found, *told, *_legacy(bench, met["legacy"], private, size)]
 
 
 def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Finding]:
@@ -91,6 +100,26 @@ def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Findi
         return [bench.fails("AUTH-LEGACY", says, *refused_in(private.exchanges)[:1])]
     says = "a key without _prod_ and _test_ in its text is limited as legacy, one with it is not"
     return [bench.passes("AUTH-LEGACY", says, beyond[0])]
+
+
+@check(
+    "limits.any",
+    "LIM-TEST-TENANT",
+    accepts="while its rate is exceeded a test tenant's key is refused whatever it asks for",
+    roles=("private_test",),
+    requests=140,
+    takes_ns=2 * SECOND_NS,
+    is_probe=True,
+    is_extra=True,
+    beside=("LIM-TEST-TENANT",),
+)
+async def any_operation(bench: Bench) -> list[Finding]:
+    """A test tenant's row counts and refuses every method and resource."""
+    _, rate = rate_of(bench, "LIM-TEST-TENANT")
+    counter = counter_of(bench, "any", "tokenize", "private_test", "LIM-TEST-TENANT")
+    any_of = AnyOperation(bench, "LIM-TEST-TENANT", bench.key("private_test"), counter)
+    await any_of.look()
+    return await any_of.findings(await go_beyond(bench, [counter], rate, "the private_test key"))
 
 
 @check(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from conformance.faults.access import change_subjects
 from conformance.faults.registry import (
     FaultyEngine,
+    Submit,
+    fault,
     fault_of_engines,
     fault_of_limits,
     fault_of_profile,
 )
-from engine import LimitTable, Profile
+from engine import LimitTable, Profile, Request, Response
 from engine.files import Rate
 from engine.limits import Rule, Subject
 
@@ -238,3 +240,63 @@ def _block_twice_as_long(table: LimitTable) -> LimitTable:
 def _block_tenth_short(table: LimitTable) -> LimitTable:
     """LIM-PUBLIC blocks for 9 s of its 10 s."""
     return table.replace_rule("LIM-PUBLIC", block_ns=9 * 1_000_000_000)
+
+
+# --- every method and path of a row for any -----------------------------------------------------
+
+
+def _only(rule_id: str, methods: tuple[str, ...]) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        resource = tuple(f"{method} /*" for method in methods)
+        match = dataclasses.replace(table[rule_id].match, resource=resource)
+        return table.replace_rule(rule_id, match=match)
+
+    change.__doc__ = f"{rule_id} counts and refuses {', '.join(methods)} only."
+    return change
+
+
+for _row, _name, _methods in (
+    ("LIM-MANAGEMENT", "delete", ("GET", "POST", "PUT", "PATCH")),
+    ("LIM-PUBLIC", "all-but-post", ("POST",)),
+    ("LIM-LEGACY", "get", ("POST", "PUT", "PATCH", "DELETE")),
+    ("LIM-TEST-TENANT", "patch", ("GET", "POST", "PUT", "DELETE")),
+):
+    fault_of_limits(f"any-without-{_name}-{_row}", _row)(_only(_row, _methods))
+
+
+# --- whom a block shuts out ---------------------------------------------------------------------
+
+_Around = Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]
+
+
+def _wider(rule_id: str, kind: str, block_ns: int, shared: tuple[str, ...]) -> _Around:
+    async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+        caller = engine.identify(request)
+        response = await submit(request)
+        if caller is None or caller.application.kind != kind:
+            return response
+        now_ns = engine.clock.now_ns
+        own = f"{request.key} {request.ip}"
+        texts = {"key": request.key, "address": request.ip}
+        for place in (f"blocked by {name} {texts[name]}" for name in shared):
+            until_text, _, blocked = engine.notes.get(place, "0 ").partition(" ")
+            is_over = int(until_text) <= now_ns
+            if response.decision.outcome == "blocked" and is_over:
+                engine.notes[place] = f"{now_ns + block_ns} {own}"
+            elif not is_over and blocked != own:
+                response = dataclasses.replace(response, status=429)
+        return response
+
+    around.__doc__ = f"The block of {rule_id} shuts out whoever has the same {' or '.join(shared)}."
+    return around
+
+
+for _row, _kind, _block_s, _shared in (
+    ("LIM-PUBLIC", "public", 10, ("key",)),
+    ("LIM-PUBLIC", "public", 10, ("address",)),
+    ("LIM-PUBLIC", "public", 10, ("key", "address")),
+    ("LIM-MANAGEMENT", "management", 60, ("address",)),
+):
+    fault(f"block-of-{'-and-'.join(_shared)}-{_row}", _row)(
+        _wider(_row, _kind, _block_s * 1_000_000_000, _shared)
+    )

@@ -69,14 +69,23 @@ def own_probes(rule: Rule) -> frozenset[str]:
     return frozenset(own)
 
 
-def signature_fault(rule: Rule, signature: Signature) -> str | None:
-    """Return what a signature shows that the row does not say, None when nothing."""
+def signature_fault(rule: Rule, signature: Signature, *, is_known_pair: bool = False) -> str | None:
+    """Return what a signature shows that the row does not say, None when nothing.
+
+    is_known_pair: other rows have shown that the pair counts: then a block that reaches other
+    addresses and other keys is no reading.
+    """
     if not signature.tells:
         return None
     own = own_probes(rule)
     by = _BY[rule.counter]
     fired = [name for name in _CHANGES if signature.refused(name)]
     each = rule.counter == "ip+key" and len(fired) == len(_CHANGES)  # D-AND-COUNTER: a reading
+    if each and is_known_pair and rule.block_ns and not signature.refused("both other"):
+        return (
+            "the key at another address and another key at this address are both refused: the "
+            f"block reaches beyond what counts, which is the {by} together, as other rows show"
+        )
     if signature.refused("both other") and not each:
         return f"another key at another address is refused too: one counter for all, not by {by}"
     if signature.refused("twin") is False or signature.refused(TWIN_BY_ID) is False:
@@ -171,7 +180,8 @@ def row_findings(  # reason: what a row is, and what was played of it
         _check_not_spaced(bench, row, rate, histories, since_ns)
         _check_address_free(bench, row, played)
         yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
-    fault = signature_fault(rule, signature)
+    is_pair = bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "pair"
+    fault = signature_fault(rule, signature, is_known_pair=is_pair)
     if fault is not None:
         probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
         yield bench.fails(clause_id, fault, *probes)

@@ -1,0 +1,160 @@
+"""Whether a row for any method and resource refuses each of them while its rate is exceeded.
+
+Each operation is first asked once while there is room, which shows that the deployment has it.
+While the key is refused it is asked again, between two requests of the row's own operation. If
+both of these are refused and it is answered three times running, more often than the room that a
+bucket regains allows, the row leaves it out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance.bench import Bench
+from conformance.exchanges import Ask, Exchange, KeyLabel
+from conformance.probes.asking import Asker, Burst, Counter
+from conformance.probes.exceeding import Beyond
+from conformance.probes.rows import ROWS, rate_of
+from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
+from conformance.verdicts import Finding, Verdict
+
+__all__ = ["AnyOperation"]
+
+_OPERATIONS: Final = (
+    "create",
+    "search",
+    "detokenize",
+    "list",
+    "get",
+    "patch",
+    "delete",
+    "get_tenant",
+)
+_BY_ID: Final = frozenset({"detokenize", "get", "patch", "delete"})
+_ROUNDS: Final = 3
+_AT_ONCE: Final = 4
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What an operation was answered between refusals; refused: it was refused itself."""
+
+    answered: list[Exchange] = field(default_factory=list)
+    controls: list[Exchange] = field(default_factory=list)
+    rounds: int = 0
+    lasted_ns: int = 0
+    refused: bool = False
+
+
+class AnyOperation:
+    """The operations of one row's key: asked while there is room, and again while there is none."""
+
+    def __init__(self, bench: Bench, rule_id: str, key: KeyLabel, counter: Counter) -> None:
+        self._bench = bench
+        self._rule_id = rule_id
+        self._key = key
+        self._counter = counter
+        self._calm: dict[str, int] = {}
+        self._ids: tuple[str, str] | None = None
+
+    async def look(self) -> None:
+        """Ask for each operation once, while there is room; remember those that are there."""
+        lane = self._bench.lane(f"{self._counter.name} there", key=self._key)
+        values = {"first": f"{self._rule_id} first", "second": f"{self._rule_id} second"}
+        made = await lane.ask(*self._bench.shaped("tokenize", {"value": values}))
+        told = made.json if made.ok and isinstance(made.json, dict) else {}
+        first, second = told.get("first"), told.get("second")
+        if isinstance(first, str) and isinstance(second, str):
+            self._ids = (first, second)
+        for name in _OPERATIONS:
+            # What is deleted here must not be what is asked for later.
+            one = await lane.send(self._asker(name, 1 if name == "delete" else 0)(0))
+            status = one.status
+            if status is None or is_of_a_front(status) or one.refused or status in ABSENT_STATUSES:
+                continue
+            self._calm[name] = status
+
+    def _asker(self, name: str, which: int = 0) -> Asker:
+        sources = self._bench.sources[:1]
+        plain = ROWS[self._rule_id].asker(self._bench, name, key=self._key, sources=sources)
+        if self._ids is None or name not in _BY_ID:
+            return plain
+        known = self._ids[which]
+
+        def make(number: int) -> Ask:
+            _, path, body = self._bench.shaped(name, {"id": known, "value": "probe"})
+            return dataclasses.replace(plain(number), path=path, body=body)
+
+        return make
+
+    async def findings(self, sent: Beyond) -> list[Finding]:
+        """Ask for each operation again once the rate is exceeded, and say what that shows."""
+        if not any(one.refused for one in sent.refused) or sent.slowed:
+            return [self._untold("the key is not refused at once beyond its rate")]
+        until_ns = sent.exchanges[0].sent_ns + rate_of(self._bench, self._rule_id)[1].window_ns // 2
+        seen = {}
+        for name in self._calm:
+            seen[name] = await self._between(name, until_ns)
+        # Where one failure of a status is refused, limits are decided on before such failures.
+        failures = {self._calm[name] for name, one in seen.items() if one.refused}
+        for name, one in seen.items():
+            if self._is_left_out(one, is_like_refused=self._calm[name] in failures):
+                method, path, _ = self._bench.shaped(name)
+                says = (
+                    f"{method} {path} is answered {one.answered[0].status} {len(one.answered)} "
+                    "times while the key is refused before and after: the row counts any request"
+                )
+                shown = (one.controls[0], *one.answered[:2], one.controls[-1])
+                return [self._bench.fails(self._rule_id, says, *shown)]
+        refused = [name for name, one in seen.items() if one.refused]
+        if not refused:
+            return [self._untold("no other operation could be asked for during the refusal")]
+        says = f"refused as well while the rate is exceeded: {', '.join(refused)}"
+        untold = [name for name in seen if name not in refused]
+        if untold:
+            says += f"; not told of {', '.join(untold)}"
+        return [self._bench.passes(self._rule_id, says, *sent.refused[:1])]
+
+    def _untold(self, why: str) -> Finding:
+        says = f"whether every method and resource counts is not told: {why}"
+        return self._bench.finding(self._rule_id, Verdict.INFORMATIONAL, says)
+
+    async def _between(self, name: str, until_ns: int) -> _Seen:
+        """Ask for an operation between two requests that are refused, until it is refused too."""
+        found = _Seen()
+        for _ in range(_ROUNDS):
+            if self._counter.now_ns > until_ns:
+                break
+            before = await self._ask(1)
+            between = await self._ask(_AT_ONCE, self._asker(name))
+            after = await self._ask(1)
+            controls = [*before, *after]
+            if any(one.refused for one in between):
+                found.refused = True
+                break
+            if not all(one.refused for one in controls):
+                continue
+            found.rounds += 1
+            found.controls += controls
+            found.answered += [one for one in between if not is_of_a_front(one.status)]
+            found.lasted_ns += after[0].received_ns - before[0].sent_ns
+        return found
+
+    async def _ask(self, size: int, ask: Asker | None = None) -> Sequence[Exchange]:
+        burst = Burst("any", size)
+        await self._counter.fill(burst, ask=ask)
+        return burst.exchanges
+
+    def _is_left_out(self, seen: _Seen, *, is_like_refused: bool) -> bool:
+        """Whether an operation was answered more often than what a row regains allows."""
+        if seen.refused or seen.rounds < _ROUNDS:
+            return False
+        succeeded = any((one.status or 0) < 400 for one in seen.answered)
+        if not succeeded and not is_like_refused:
+            return False  # it may decide on rights, or on what is there, before it counts
+        _, rate = rate_of(self._bench, self._rule_id)
+        regained = 2 * rate.limit_requests * seen.lasted_ns // rate.window_ns
+        return len(seen.answered) > seen.rounds + regained

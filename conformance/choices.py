@@ -45,6 +45,7 @@ NOT_DISCOVERED: Final[Mapping[str, str]] = {
     "http.cors": "a browser's question needs an origin that the operator lists",
     "http.body_limit_bytes": "bodies of many megabytes burden a deployment",
     "http.target_limit": "paths of many kilobytes burden a deployment",
+    "tokens.container_limit": "paths of hundreds of characters; no clause speaks of them",
     "tokens.elements_limit": "bodies of many elements burden a deployment",
     "tokens.values_limit": "bodies of many values burden a deployment",
     "tokens.encrypted_limit": "many encrypted payloads burden a deployment",
@@ -102,7 +103,7 @@ def playable(profile: Profile) -> Profile:
     own = {
         name: getattr(standard, name)
         for name in ("container_default_token", "container_default_card")
-        if normal_container(getattr(profile.tokens, name)) is None
+        if normal_container(getattr(profile.tokens, name), profile.tokens.container_limit) is None
     }
     return profile.replace(tokens=own) if own else profile
 

@@ -1,8 +1,9 @@
 """Container paths: the form of a destination and what a grant on one covers (TOK-CONTAINER).
 
 A path starts and ends with `/`, has no empty segment, and its segments are made of
-`[A-Za-z0-9_-]`; it is lower-cased on creation (D-CONTAINER). A grant on a path covers the path
-and all below it, by whole segments (D-GRANT): `/pci/` covers `/pci/high/`, not `/pciother/`.
+`[A-Za-z0-9_-]`; it is lower-cased on creation, and the profile bounds its length (D-CONTAINER). A
+grant on a path covers the path and all below it, by whole segments (D-GRANT): `/pci/` covers
+`/pci/high/`, not `/pciother/`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,32 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["CONTAINER_RULE", "covers", "normal_container"]
+__all__ = ["CONTAINER_RULE", "container_rule", "covers", "normal_container"]
 
 _FORM: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
-_LONGEST: Final = 400
 
 CONTAINER_RULE: Final = (
     "must start and end with '/', with segments of letters, digits, '_' and '-' between"
 )
 
 
-def normal_container(path: str) -> str | None:
-    """Return the lower-cased path, None when its form is wrong.
+def normal_container(path: str, limit: int) -> str | None:
+    """Return the lower-cased path, None when its form is wrong or it is longer than `limit`.
 
-    >>> normal_container("/PCI/High/")
+    >>> normal_container("/PCI/High/", 400)
     '/pci/high/'
-    >>> normal_container("/pci//high/") is None
+    >>> normal_container("/pci//high/", 400) is None
     True
     """
     # A text that is too long is not remembered either: a caller's may be of any size.
-    return None if len(path) > _LONGEST else _normal(path)
+    return None if len(path) > limit else _normal(path)
+
+
+def container_rule(path: object, limit: int) -> str:
+    """Return the rule that a path breaks, of which `normal_container` says None."""
+    if isinstance(path, str) and len(path) > limit:
+        return f"must hold at most {limit} characters"
+    return CONTAINER_RULE
 
 
 @lru_cache(maxsize=4096)

@@ -124,6 +124,7 @@ class TokensProfile(_Section):
     container_form: Literal["array", "string"] = _choice(
         "array", "D-CONTAINER", "form of that field", readings=("string",)
     )
+    container_limit: int = _choice(400, "D-CONTAINER", "characters of a container path", minimum=1)
     container_default_token: str = _choice(
         "/general/high/", "D-CONTAINER-DEFAULT", "container of a `token` when none is named"
     )

@@ -112,6 +112,7 @@ walk.through(
         "elements_limit": (sends([token(deduplicate_token=True)] * 7), [6]),
         "encrypted_limit": (encrypted_twice, [6]),
         "values_limit": (sends([[]] * 250), [400]),
+        "container_limit": (sends(token(containers=["/customers/north/"])), [16]),
     },
 )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from engine.containers import CONTAINER_RULE, normal_container
+from engine.containers import container_rule, normal_container
 from engine.errors import InputError, did_you_mean, wrong_type
 from engine.model import ApplicationKind, Grant
 
@@ -48,18 +49,23 @@ ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
 
 
 def make_grants(
-    kind: ApplicationKind, pairs: Iterable[tuple[str, Iterable[str]]]
+    kind: ApplicationKind,
+    pairs: Iterable[tuple[str, Iterable[str]]],
+    container_limit: int = sys.maxsize,
 ) -> tuple[Grant, ...]:
     """Return grants from `(container path, permissions)` pairs.
 
+    container_limit: the profile's (D-CONTAINER); left out where no profile is known yet.
     Raises `InputError` for a path of the wrong form, an unknown permission, or one that the
     application kind may not hold.
     """
     grants = []
     for index, (path, held) in enumerate(_checked_pairs(pairs)):
-        container = normal_container(path)
+        container = normal_container(path, container_limit)
         if container is None:
-            raise InputError(f"grants[{index}].container = {path!r} {CONTAINER_RULE}")
+            shown = repr(path) if len(path) <= container_limit else "<str>"
+            rule = container_rule(path, container_limit)
+            raise InputError(f"grants[{index}].container = {shown} {rule}")
         for name in sorted(held):
             if name not in PERMISSIONS:
                 raise InputError(

@@ -35,7 +35,7 @@ _GRANTS = {
     "maxItems": 50,
     "items": object_schema(
         {
-            "container": {"type": "string", "minLength": 1, "maxLength": 400},
+            "container": {"type": "string", "minLength": 1},
             "permissions": {
                 "type": "array",
                 "maxItems": len(PERMISSIONS),
@@ -213,12 +213,13 @@ def _patch(context: Context) -> Response:
     if "name" in body:
         changes["name"] = body["name"]
     if "grants" in body:
+        limit = context.services.profile.tokens.container_limit
         try:
-            make_grants("private", _pairs(body))  # which may hold every right
+            make_grants("private", _pairs(body), limit)  # which may hold every right
         except InputError as error:
             raise _not_accepted(error) from None
         try:
-            changes["grants"] = make_grants(application.kind, _pairs(body))
+            changes["grants"] = make_grants(application.kind, _pairs(body), limit)
         except InputError as error:  # the patch is fine and this application is not one for it
             raise Problem(
                 409, "The application is of another kind.", errors={"": [str(error)]}

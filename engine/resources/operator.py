@@ -171,7 +171,9 @@ class Operator:
             if name is not None:
                 changed = dataclasses.replace(changed, name=name)
             if grants is not None:
-                held = make_grants(changed.kind, grants)
+                held = make_grants(
+                    changed.kind, grants, self.services.profile.tokens.container_limit
+                )
                 changed = dataclasses.replace(changed, grants=held)
             if origins is not None:
                 listed = make_origins(origins, changed.kind)
@@ -347,7 +349,7 @@ def add_application(
         tenant_id,
         name,
         known,
-        make_grants(known, grants),
+        make_grants(known, grants, services.profile.tokens.container_limit),
         services.world.clock.wall_ns,
         make_origins(origins, known),
     )

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.containers import CONTAINER_RULE, normal_container
+from engine.containers import container_rule, normal_container
 from engine.messages import Problem
 
 __all__ = ["SearchQuery", "parse_search"]
@@ -36,10 +36,10 @@ class SearchQuery:
     container: str | None
 
 
-def parse_search(text: str) -> SearchQuery:
+def parse_search(text: str, container_limit: int) -> SearchQuery:
     """Return the query; raises `Problem` 400, which does not quote it.
 
-    >>> parse_search('data.name:"Ada L" AND container:/pci/').container
+    >>> parse_search('data.name:"Ada L" AND container:/pci/', 400).container
     '/pci/'
     """
     terms: dict[str, str] = {}
@@ -66,9 +66,10 @@ def parse_search(text: str) -> SearchQuery:
         raise _fault("must hold a data term")
     container = None
     if "container" in terms:
-        container = normal_container(terms["container"])
+        container = normal_container(terms["container"], container_limit)
         if container is None:
-            raise _fault(f"names a container that {CONTAINER_RULE}")
+            rule = container_rule(terms["container"], container_limit)
+            raise _fault(f"names a container that {rule}")
     return SearchQuery(path, terms["data"], container)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.containers import CONTAINER_RULE, covers, normal_container
+from engine.containers import container_rule, covers, normal_container
 from engine.messages import Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
@@ -115,9 +115,11 @@ def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, .
     granted = context.caller.containers(permission)
     if asked is None:
         return None if "/" in granted else granted
-    path = normal_container(asked)
+    limit = context.services.profile.tokens.container_limit
+    path = normal_container(asked, limit)
     if path is None:
-        raise Problem(400, "The container is no path.", errors={"/container": [CONTAINER_RULE]})
+        rule = container_rule(asked, limit)
+        raise Problem(400, "The container is no path.", errors={"/container": [rule]})
     if any(covers(grant, path) for grant in granted):
         return (path,)
     return tuple(grant for grant in granted if covers(path, grant))
@@ -160,7 +162,7 @@ def _search(context: Context) -> Response:
     context.require("token:search")
     body = _SEARCH.check(context.json)
     page = Page(body.get("size"), body.get("start"))
-    query = parse_search(body["query"])
+    query = parse_search(body["query"], context.services.profile.tokens.container_limit)
     containers = _reach(context, "token:search", query.container)
     keys = context.services.vault.of(context.tenant.id)
     hashed = keys.index(index_message(query.path, query.value))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from engine.containers import CONTAINER_RULE, normal_container
+from engine.containers import container_rule, normal_container
 from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
@@ -68,8 +68,8 @@ class Rules:
         self.patch_fields = _FIELDS - {"token_intent_id"} | {tokens.container_field}
         self.fields = _FIELDS | {tokens.container_field, dedup.flag_name}
         _check_names(tokens, dedup)
-        token = _default(tokens.container_default_token, "container_default_token")
-        card = _default(tokens.container_default_card, "container_default_card")
+        token = _default(tokens, "container_default_token")
+        card = _default(tokens, "container_default_card")
         self.leaf_container = token
         self.containers: Mapping[str, str] = {
             **dict.fromkeys(tokens.extra_types, token),
@@ -143,12 +143,12 @@ class Faults(dict[str, list[str]]):
             raise self.problem("TOK-ATOMIC")
 
 
-def _default(path: str, name: str) -> str:
-    normal = normal_container(path)
+def _default(tokens: TokensProfile, name: str) -> str:
+    path: str = getattr(tokens, name)
+    normal = normal_container(path, tokens.container_limit)
     if normal is None:
-        raise InputError(
-            f"profile.tokens.{name} = {path!r} {CONTAINER_RULE}; for example '/general/high/'"
-        )
+        rule = container_rule(path, tokens.container_limit)
+        raise InputError(f"profile.tokens.{name} = {path!r} {rule}; for example '/general/high/'")
     return normal
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from engine.containers import CONTAINER_RULE, normal_container
+from engine.containers import container_rule, normal_container
 from engine.messages import Json, Problem
 from engine.tokens.drafts import Draft, Frame, escaped, pointer_to
 from engine.tokens.rules import TOKEN, Faults, Located, Rules
@@ -261,7 +261,8 @@ def read_container(
         if not given:
             return None
         below, given = f"{below}/0", given[0]
-    path = normal_container(given) if type(given) is str else None
+    limit = rules.tokens.container_limit
+    path = normal_container(given, limit) if type(given) is str else None
     if path is None:
-        faults.add(faults.where(at) + below, CONTAINER_RULE, "D-CONTAINER")
+        faults.add(faults.where(at) + below, container_rule(given, limit), "D-CONTAINER")
     return path

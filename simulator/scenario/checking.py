@@ -116,7 +116,8 @@ def _check_application(
         fail(document, (*path, "keys"), "must be above 0 where there are no legacy keys")
     for place, grant in enumerate(application.grants or ()):
         try:
-            make_grants(application.kind, [(grant.container, grant.permissions)])
+            limit = profile_of(scenario).tokens.container_limit
+            make_grants(application.kind, [(grant.container, grant.permissions)], limit)
         except InputError as error:
             where = document.where((*path, "grants", place))
             text = str(error).removeprefix("grants[0]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final, get_args
 
-from engine.http.openapi.schemas import Kind, Schema, closed, ref
+from engine.http.openapi.schemas import Kind, Schema, closed, container_schema, ref
 from engine.identity.permissions import ASKABLE
 from engine.model import ApplicationKind
 from engine.profile import Profile
@@ -24,7 +24,6 @@ _PLAIN_URL: Final = (
     r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[1-9][0-9]{0,3})?"
     r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?$"
 )
-_CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
 _QUERY: Final = (
     r"^data(?:\.[A-Za-z0-9_-]+)*:(?:[!#-~]+|"
     r'"(?:[ !#-\[\]-~]|\\["\\])*")(?: AND container:/(?:[A-Za-z0-9_-]+/)*)?$'
@@ -49,7 +48,7 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
     schema: Schema = copy.deepcopy(dict(operation.form.schema))
     refined = _REFINED.get(operation.name)
     if refined is not None:
-        schema = refined(schema)
+        schema = refined(schema, profile)
     if kind == "floor" and "destination_url" in schema.get("properties", {}):
         schema["properties"]["destination_url"]["pattern"] = _PLAIN_URL
     return schema
@@ -96,7 +95,7 @@ def _patch_token(kind: Kind, profile: Profile) -> Schema:
             "additionalProperties": value,
         }
         return closed({"metadata": metadata})
-    container: Schema = {"type": "string", "pattern": _CONTAINER, "maxLength": 400}
+    container = container_schema(tokens)
     if tokens.container_form == "array":
         container = {"type": "array", "items": container, "maxItems": 1}
     expression = {"type": "string", "format": "data-expression"}
@@ -116,17 +115,17 @@ def _patch_token(kind: Kind, profile: Profile) -> Schema:
     return found
 
 
-def _with_grants(schema: Schema) -> Schema:
+def _with_grants(schema: Schema, profile: Profile) -> Schema:
     grants = schema["properties"]["grants"]["items"]["properties"]
-    grants["container"]["pattern"] = _CONTAINER
+    grants["container"] = container_schema(profile.tokens)
     return schema
 
 
-def _by_kind(schema: Schema) -> Schema:
+def _by_kind(schema: Schema, profile: Profile) -> Schema:
     """Return the form of a new application, one a kind: each may hold its own rights only."""
     forms = []
     for kind in get_args(ApplicationKind):
-        form = _with_grants(copy.deepcopy(schema))
+        form = _with_grants(copy.deepcopy(schema), profile)
         form["properties"]["kind"] = {"const": kind}
         permissions = form["properties"]["grants"]["items"]["properties"]["permissions"]
         permissions["items"] = {"enum": sorted(ASKABLE[kind])}
@@ -134,7 +133,7 @@ def _by_kind(schema: Schema) -> Schema:
     return {"anyOf": forms}
 
 
-def _proxy(schema: Schema) -> Schema:
+def _proxy(schema: Schema, _: Profile) -> Schema:
     schema["properties"]["destination_url"]["pattern"] = ADDRESS_PATTERN
     schema["properties"]["host"] = {
         "anyOf": [{"type": "string", "pattern": _HOST, "maxLength": 253}, {"type": "null"}]
@@ -142,7 +141,7 @@ def _proxy(schema: Schema) -> Schema:
     return schema
 
 
-def _search(schema: Schema) -> Schema:
+def _search(schema: Schema, _: Profile) -> Schema:
     schema["properties"]["query"]["pattern"] = _QUERY
     schema["properties"]["start"] = {
         "anyOf": [{"type": "string", "pattern": CURSOR}, {"type": "null"}]

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 
 from engine.http.openapi.answers import answers, token_record
 from engine.http.openapi.bodies import CURSOR, request_schema
-from engine.http.openapi.schemas import Kind, Schema, ref, requests
+from engine.http.openapi.schemas import Kind, Schema, container_schema, ref, requests
 from engine.http.openapi.shapes import SHAPES, Link, Shape
 from engine.messages import PROBLEM_TYPE, problem_title
 from engine.profile import HttpProfile, Profile
@@ -36,7 +36,6 @@ _DESCRIPTIONS: Final[dict[Kind, str]] = {
     ),
 }
 _QUERY: Final[dict[str, Schema]] = {
-    "container": {"type": "string", "pattern": "^/(?:[A-Za-z0-9_-]+/)*$", "maxLength": 400},
     "start_date": {"type": "string", "format": "date-time"},
     "end_date": {"type": "string", "format": "date-time"},
 }
@@ -202,6 +201,8 @@ class _Builder:
                 }
                 continue
             schema = _QUERY.get(name, {"type": "string"})
+            if name == "container":
+                schema = container_schema(self._profile.tokens)
             required = operation.authentication == "none"
             yield {"name": name, "in": "query", "required": required, "schema": schema}
 

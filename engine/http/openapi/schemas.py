@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from engine.model import DEFAULT_QUOTAS
-from engine.profile import Profile
+from engine.profile import Profile, TokensProfile
 
-__all__ = ["Kind", "Schema", "back", "closed", "ref", "requests"]
+__all__ = ["Kind", "Schema", "back", "closed", "container_schema", "ref", "requests"]
 
 Kind: TypeAlias = Literal["full", "floor", "ceiling"]
 Schema: TypeAlias = dict[str, Any]
@@ -103,10 +103,15 @@ def _full(profile: Profile) -> dict[str, Schema]:
     return found
 
 
+def container_schema(tokens: TokensProfile) -> Schema:
+    """Return the schema of a container path (D-CONTAINER)."""
+    return {"type": "string", "pattern": _CONTAINER, "maxLength": tokens.container_limit}
+
+
 def _token_requests(profile: Profile) -> dict[str, Schema]:
     """Return the token request object, and its forms by name: one a type and a source of data."""
     tokens = profile.tokens
-    container: Schema = {"type": "string", "pattern": _CONTAINER, "maxLength": 400}
+    container = container_schema(tokens)
     if tokens.container_form == "array":
         container = {"type": "array", "items": container, "maxItems": 1}
     common: dict[str, Schema] = {

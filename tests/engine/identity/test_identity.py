@@ -2,16 +2,18 @@
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from engine import Engine
+from engine import Engine, Profile, Response
 from engine.containers import covers, normal_container
 from engine.errors import InputError
 from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text
 from engine.identity.keys import secret_text
 from engine.model import Application, Key, Tenant
+from tests.engine.deployment import Deployment
 
 
 def _entropy(count: int) -> bytes:
@@ -57,7 +59,7 @@ def test_a_grant_covers_its_path_and_all_below_by_whole_segments() -> None:
 
 @pytest.mark.parametrize("path", ["pci/", "/pci", "//", "/a//b/", "/a b/", "", "/ä/"])
 def test_a_container_path_of_another_form_is_none(path: str) -> None:
-    assert normal_container(path) is None
+    assert normal_container(path, 400) is None
 
 
 def _caller(*pairs: tuple[str, set[str]]) -> Caller:
@@ -156,3 +158,46 @@ def test_quo_tenant_an_application_is_of_a_tenant_that_is_there() -> None:
         engine.create_application(tenant, "shop")
     with engine.services.store.transaction(write=False):
         assert engine.services.store.list(Application, tenant.id) == []
+
+
+def test_the_length_of_a_container_path_is_the_profiles_at_every_door(
+    deploy: Callable[..., Deployment],
+) -> None:
+    """D-CONTAINER: 400 characters unless the profile says another number."""
+    fits, longer = "/abcdefgh/high/", "/abcdefgh/higher/"
+    rule = "must hold at most 15 characters"
+    acme = deploy(tokens={"container_limit": 15})
+    manager = acme.principal({"application:create", "application:update"}, "management")[1]
+    made = acme.ask("POST", "/applications", {"name": "x", "kind": "management"}, key=manager)
+    application = f"/applications/{made.body['id']}"
+
+    def asked(path: str) -> list[Response]:
+        token = {"type": "token", "data": "x", "containers": [path]}
+        grants = [{"container": path, "permissions": []}]
+        created = acme.ask("POST", "/tokens", token)
+        stored = created.body["id"] if created.ok else acme.tokenize(["x"])[0]
+        return [
+            created,
+            acme.ask("POST", "/tokenize", [token]),
+            acme.ask("PATCH", f"/tokens/{stored}", {"containers": [path]}),
+            acme.ask("GET", f"/tokens?container={path}"),
+            acme.ask("POST", "/tokens/search", {"query": f"data:x AND container:{path}"}),
+            acme.ask(
+                "POST",
+                "/applications",
+                {"name": "x", "kind": "private", "grants": grants},
+                key=manager,
+            ),
+            acme.ask("PATCH", application, {"grants": grants}, key=manager),
+        ]
+
+    assert {answer.status // 100 for answer in asked(fits)} == {2}
+    for answer in asked(longer):
+        assert answer.status == 400
+        assert rule in str(answer.body["errors"])
+    with pytest.raises(InputError, match=rf"^grants\[0\].container = <str> {rule}$"):
+        acme.engine.create_application(acme.tenant, "x", grants=[(longer, set())])
+    with pytest.raises(InputError, match="default_card = '/pci/high/' must hold at most 9"):
+        deploy(tokens={"container_limit": 9, "container_default_token": "/general/"})
+    assert normal_container("/" + 398 * "a" + "/", Profile().tokens.container_limit) is not None
+    assert normal_container("/" + 399 * "a" + "/", Profile().tokens.container_limit) is None

@@ -14,9 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from notebooks.course import FOLDER, sources
 from notebooks.front_picture import PICTURE, draw
 from notebooks.law_pages import law_pages
-from notebooks.rendering import FOLDER, render, sources, write_site
+from notebooks.rendering import render
+from notebooks.site import write_site
 
 
 def main(argv: Sequence[str] | None = None) -> int:

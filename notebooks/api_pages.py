@@ -17,6 +17,7 @@ import pdoc.render
 __all__ = ["PACKAGES", "write_api"]
 
 PACKAGES: Final = ("engine", "simulator", "conformance")
+_TEMPLATES: Final = Path(__file__).resolve().parent / "api_templates"
 
 
 def write_api(folder: Path) -> Path:
@@ -28,7 +29,7 @@ def write_api(folder: Path) -> Path:
         module = importlib.import_module(package)
         for name in module.__all__:  # a name that is imported on demand stands in no `__dict__`
             setattr(module, name, getattr(module, name))
-    pdoc.render.configure(docformat="markdown", show_source=False)
+    pdoc.render.configure(docformat="markdown", show_source=False, template_directory=_TEMPLATES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Inside a class with a method `list`, the annotation `list[…]` means that method to pdoc.

@@ -7,8 +7,10 @@ the default quotas.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
+from functools import cache
 from itertools import groupby
 from typing import Final
 
@@ -18,6 +20,8 @@ from engine.files import format_duration
 from engine.limits import LimitTable
 from engine.limits.render import render
 from engine.model import DEFAULT_QUOTAS, QuotaValue
+from notebooks.course import FOLDER, chapters
+from notebooks.reference_page import reference_page
 
 __all__ = ["law_pages"]
 
@@ -62,7 +66,11 @@ alternative *for study* exists in simulations only: a deployment that does it fa
 
 def law_pages() -> Mapping[str, str]:
     """Return the documents by their names in `docs/`."""
-    return {"SPECIFICATION.md": _specification(), "DECISIONS.md": _decisions()}
+    return {
+        "SPECIFICATION.md": _specification(),
+        "DECISIONS.md": _decisions(),
+        "REFERENCE.md": reference_page(_quota),
+    }
 
 
 def _specification() -> str:
@@ -88,7 +96,17 @@ def _clause(clause: Clause) -> str:
     if clause.masked:
         facts.append(f"hidden in part: {clause.masked}")
     lines.extend(_item(_sentence(fact)) for fact in facts)
+    shown = [one for one in chapters() if clause.id in _named(one.stem)]
+    links = ", ".join(f"[{one.title}](../notebooks/{one.stem}.ipynb)" for one in shown)
+    lines.append(_item(f"Shown in: {links}."))
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _named(stem: str) -> frozenset[str]:
+    """Return the ids that a chapter names."""
+    text = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
+    return frozenset(re.findall(r"\b[A-Z]{2,4}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b", text))
 
 
 def _quotas() -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser
 
-from notebooks.rendering import sources, write_site
+from notebooks.course import sources
+from notebooks.site import write_site
 from tests.chromium import chromium, needs_chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium]
@@ -69,7 +72,7 @@ def test_every_notebook_shows_its_pictures(site: Path, browser: Browser) -> None
         drawn = source.with_suffix(".ipynb").read_text("utf-8").count('"image/svg+xml"')
         page = context.new_page()
         page.goto((site / f"{source.stem}.html").as_uri())
-        pictures = page.locator(".jp-RenderedSVG svg, .jp-RenderedSVG img, .jp-RenderedImage img")
+        pictures = page.locator("figure img")
         assert pictures.count() == drawn, source.stem
         for place in range(drawn):
             box = pictures.nth(place).bounding_box()
@@ -79,4 +82,49 @@ def test_every_notebook_shows_its_pictures(site: Path, browser: Browser) -> None
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, f"{source.stem} is {wide} px wider than the screen"
         page.close()
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone(
+    site: Path, browser: Browser, scheme: Literal["light", "dark"]
+) -> None:
+    """At 390 px no page is wider than the screen, no picture is cut, no text without contrast."""
+    context = browser.new_context(
+        offline=True, viewport={"width": 390, "height": 800}, color_scheme=scheme
+    )
+    for file in sorted(site.glob("*.html")):
+        page = context.new_page()
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, file.name
+        cut = page.evaluate(
+            "[...document.querySelectorAll('figure img')].filter("
+            "one => one.getBoundingClientRect().right > innerWidth).length"
+        )
+        assert cut == 0, file.name
+        back, text = page.evaluate(
+            "['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
+        )
+        light = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (back, text)]
+        assert (light[0] > light[1]) is (scheme == "light"), file.name
+        assert abs(light[0] - light[1]) > 450, file.name
+        page.close()
+    context.close()
+
+
+def test_a_search_finds_a_clause_a_chapter_and_a_public_name(site: Path, browser: Browser) -> None:
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((site / "index.html").as_uri())
+    for asked, place in (
+        ("TOK-ATOMIC", "specification.html#tok-atomic"),
+        ("office ip", "12_one_office_ip.html"),
+        ("engine.engine", "api/engine.html#Engine"),
+    ):
+        page.locator("#search").fill(asked)
+        links = page.locator("#found a")
+        addresses = [links.nth(n).get_attribute("href") or "" for n in range(links.count())]
+        assert any(address.startswith(place) for address in addresses), (asked, addresses)
+    page.locator("#search").fill("no such thing anywhere")
+    assert page.locator("#found").inner_text() == "Nothing found."
     context.close()

@@ -10,7 +10,9 @@ import nbformat
 import pytest
 
 from engine.clauses import CLAUSES
-from notebooks.rendering import render, sources, write_site
+from notebooks.course import DOORS, chapters, sources
+from notebooks.rendering import render
+from notebooks.site import DOCUMENTS, write_site
 
 CLAUSE = re.compile(r"\b(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC)-[A-Z0-9-]*[A-Z0-9]\b")
 
@@ -66,7 +68,7 @@ def test_every_clause_is_taught() -> None:
 def test_the_site_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
     index = write_site(tmp_path)
     pages = sorted(tmp_path.glob("*.html"))
-    assert len(pages) == len(sources()) + 1
+    assert len(pages) == len(sources()) + len(DOCUMENTS) + 1
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"<(?:script|img|iframe)[^>]*\bsrc=\"?(?:https?:)?//", text), page
@@ -74,3 +76,23 @@ def test_the_site_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
         assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", text), page
     listed = index.read_text(encoding="utf-8")
     assert all(f'href="{source.stem}.html"' in listed for source in sources())
+
+
+def test_each_chapter_is_told_in_one_whole_sentence_and_has_a_door() -> None:
+    for chapter in chapters():
+        assert re.fullmatch(r"[^.?!]*(?:[.?!](?=\S)[^.?!]*)*[.?!]", chapter.says), chapter.says
+        assert chapter.title
+    behind = {number for door in DOORS for number in door.numbers}
+    assert behind == {chapter.number for chapter in chapters()}
+
+
+def test_a_page_shows_whose_word_a_clause_is_and_leads_to_it(tmp_path: Path) -> None:
+    write_site(tmp_path)
+    page = (tmp_path / "10_lowest_limit.html").read_text(encoding="utf-8")
+    assert '<a class="clause specified" href="specification.html#lim-lowest" title="' in page
+    law = (tmp_path / "specification.html").read_text(encoding="utf-8")
+    assert '<h3 id="lim-lowest">' in law
+    assert 'href="10_lowest_limit.html"' in law, "and from the clause to its chapters"
+    office = (tmp_path / "12_one_office_ip.html").read_text(encoding="utf-8")
+    assert 'href="api/simulator.html#simulator.run"' not in office
+    assert 'href="api/simulator.html#run"' in office

@@ -1,0 +1,82 @@
+"""The chapters of the course: their titles, what each says in a sentence, and the doors to them.
+
+A chapter is a percent script (`NN_topic.py`). Its first cell holds the title and, as the first
+sentence below it, what the chapter answers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["DOORS", "FOLDER", "Chapter", "Door", "chapters", "sources"]
+
+FOLDER: Final = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One chapter. stem: the name of its file; says: one whole sentence, as Markdown."""
+
+    stem: str
+    title: str
+    says: str
+
+    @property
+    def number(self) -> int:
+        """The place in the course."""
+        return int(self.stem[:2])
+
+    @property
+    def page(self) -> str:
+        """The name of its page in the site."""
+        return f"{self.stem}.html"
+
+
+@dataclass(frozen=True)
+class Door:
+    """A way into the course for one kind of reader. numbers: chapters in reading order."""
+
+    title: str
+    says: str
+    numbers: tuple[int, ...]
+
+
+DOORS: Final = (
+    Door(
+        "I integrate",
+        "Build a client that tokenizes, reads records, and copes with refusals.",
+        (1, 2, 3, 4, 5, 6, 15, 7, 9, 10, 11, 13),
+    ),
+    Door(
+        "I test",
+        "Judge a deployment clause by clause, and tell a fault from another choice.",
+        (19, 20, 21, 22, 6, 7, 8, 9),
+    ),
+    Door(
+        "I model",
+        "Say what limits do to traffic before they are turned on.",
+        (7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 23),
+    ),
+)
+
+
+def sources() -> list[Path]:
+    """Return the percent scripts in the order of the course."""
+    return sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+
+
+def chapters() -> list[Chapter]:
+    """Return the chapters in the order of the course."""
+    return [_chapter(source) for source in sources()]
+
+
+def _chapter(source: Path) -> Chapter:
+    first = source.read_text(encoding="utf-8").split("\n# %%", 1)[0]
+    lines = [line.removeprefix("#").strip() for line in first.splitlines()[1:]]
+    title, _, rest = "\n".join(lines).strip().removeprefix("#").strip().partition("\n")
+    paragraph = " ".join(rest.strip().split("\n\n")[0].split())
+    sentence = re.match(r".+?[.?!](?=\s|$)", paragraph)
+    return Chapter(source.stem, title.strip(), sentence[0] if sentence else paragraph)

@@ -9,6 +9,7 @@ and the key, and never further than its bound.
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request
@@ -30,6 +31,11 @@ __all__ = [
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
+
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9a-z-]++"
+_PARAMETER: Final = re.compile(rf';[ \t]*+(?:({_WORD})=({_WORD}|"(?:[^"\\]|\\.)*+"))?+[ \t]*+')
+_MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETER.pattern})*+")
+"""A Content-Type in small letters (RFC 9110, 8.3.1); an empty parameter is none (5.6.6)."""
 
 _VALUES_AN_ELEMENT: Final = 80
 """A card with all that a token request object may hold has some seventy."""
@@ -147,18 +153,20 @@ def check_coding(request: Request) -> None:
         )
 
 
-def _is_readable(parameter: str) -> bool:
-    """Return whether a media type's parameter leaves JSON as it is; JSON itself has none."""
-    name, _, value = parameter.partition("=")
-    return name.strip() != "charset" or value.strip().strip('"') == "utf-8"
+def _is_media_type(given: str, wanted: str) -> bool:
+    """Return whether a Content-Type is the media type; JSON has no parameters, and ignores any.
+
+    A `charset` is the exception: one that is not UTF-8 says that the body is not JSON.
+    """
+    given = given.strip(" \t").lower()
+    found = _MEDIA_TYPE.fullmatch(given)
+    if found is None or found["type"] != wanted:
+        return False
+    values = (value for name, value in _PARAMETER.findall(given) if name == "charset")
+    return all(value.strip('"') == "utf-8" for value in values)
 
 
 def _check_media_type(request: Request, wanted: str) -> None:
     given = header_value(request, "Content-Type")
-    if given == wanted:
-        return
-    if given is not None:
-        media_type, *parameters = given.lower().split(";")
-        if media_type.strip() == wanted and all(map(_is_readable, parameters)):
-            return
-    raise Problem(415, f"The body must be {wanted}.", clause="TOK-JSON")
+    if given != wanted and (given is None or not _is_media_type(given, wanted)):
+        raise Problem(415, f"The body must be {wanted}.", clause="TOK-JSON")

@@ -136,7 +136,8 @@ def _by_kind(schema: Schema, profile: Profile) -> Schema:
 def _proxy(schema: Schema, _: Profile) -> Schema:
     schema["properties"]["destination_url"]["pattern"] = ADDRESS_PATTERN
     schema["properties"]["host"] = {
-        "anyOf": [{"type": "string", "pattern": _HOST, "maxLength": 253}, {"type": "null"}]
+        "anyOf": [{"type": "string", "pattern": _HOST, "maxLength": 253}, {"type": "null"}],
+        "description": "A hostname under a suffix that the operator lists for the tenant, or null.",
     }
     return schema
 

@@ -5,8 +5,9 @@
 They say how a card number gets its check digit and what an expression looks like, and they leave
 out what may be refused though it is well formed, because it depends on what no generator has: a
 payload encrypted under a key of the tenant, an `Idempotency-Key` that came with no other body, a
-token intent that has not expired, the type of the stored token that is patched, and more tokens
-than the default Tokenize Limit of a tenant.
+token intent that has not expired, the type of the stored token that is patched, a hostname under
+the suffixes that the operator lists for the tenant, and more tokens than the default Tokenize
+Limit of a tenant.
 
 What it is not: a check. schemathesis brings its own; this module finds no fault with any answer.
 """
@@ -72,6 +73,8 @@ def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reaso
         if not isinstance(body, dict):
             return True
         return not (_OF_THE_STORED & body.keys() or any(body.get(each) for each in _DERIVED))
+    if name in {"create_proxy", "patch_proxy"}:
+        return not (isinstance(body, dict) and body.get("host"))
     if name == "tokenize" and _count(body) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
         return False
     return not _is_sealed(body)

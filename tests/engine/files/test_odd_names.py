@@ -42,4 +42,6 @@ def test_a_configuration_that_names_no_file_is_one_line(
     assert main(["serve", "--config", str(file), "--port", "0"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "engine: store = 'a\\x00b' must be a file; no file can have that name\n"
+    assert (
+        said.err == "engine: store = 'a\\x00b' must be a file's path; no file can have that name\n"
+    )

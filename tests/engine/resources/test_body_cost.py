@@ -103,7 +103,7 @@ def test_json_values_are_counted_before_they_are_parsed(
 
 def test_expressions_are_bounded_before_a_token_is_looked_up(bounded: Deployment) -> None:
     bounded.engine.set_quota(bounded.tenant, "Detokenize Limit", 3)
-    expressions = ["{{ none-such }}"] * 9
+    expressions = ["{{ 00000000-0000-4000-8000-000000000000 }}"] * 9
     answer = bounded.ask("POST", "/detokenize", expressions)
     assert answer.status == 400
     assert answer.body["detail"] == "The body must hold at most 8 expressions."

@@ -26,6 +26,7 @@ def test_a_template_moves_nothing(anonymous: bool) -> None:
             continue
         met += 1
         flags: dict[str, Any] = {"fidelity": "compiled", "check": not anonymous}
+        flags["headroom"] = not anonymous
         for seed in (3, 4):
             alone = simulate(scenario, seed=seed, **flags)
             shared = simulate(scenario, seed=seed, template=template, keep=not anonymous, **flags)

@@ -65,14 +65,20 @@ LINES = st.lists(
 
 
 def _arrivals_of(
-    lines: list[Line], batch_rows: int, pseudonym_key: bytes | None = None, text: str = ""
+    lines: list[Line],
+    batch_rows: int,
+    pseudonym_key: bytes | None = None,
+    text: str = "",
+    *,
+    says_keys: bool = True,
 ) -> Arrivals:
+    log = pd.DataFrame(lines)
     log_map = LogMap.from_document(parse_toml(text, "map.toml")) if text else None
     with ExitStack() as patched:
         patched.enter_context(mock.patch.object(_arrow_tables, "_BATCH_ROWS", batch_rows))
         patched.enter_context(mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1))
         return make_arrivals(
-            stream_log(pd.DataFrame(lines), map=log_map),
+            stream_log(log if says_keys else log.drop(columns="key"), map=log_map),
             kind="legacy",
             tenant_kind="test",
             speed=Fraction(1),
@@ -84,23 +90,25 @@ def _hashed(mark: str, text: str) -> str:
     return mark + hmac.new(PSEUDONYM_KEY, text.encode(), "sha256").hexdigest()[:16]
 
 
-def _plainly(lines: list[Line], *, hashed: bool) -> list[Party]:
-    """Return who asks, line by line in order of time."""
-    has_keys = any(line.key is not None for line in lines)
+def _plainly(lines: list[Line], *, hashed: bool, says_keys: bool) -> list[Party]:
+    """Return who asks, line by line in order of time.
+
+    An empty key says that the request had none; a log without such a column is one of one key.
+    """
     labels: dict[str | None, str] = {}
     found = []
     for line in sorted(lines, key=lambda line: line.t_ns):
         path, ip = re.sub(r"key_([a-z]+_)*[1-9A-HJ-NP-Za-km-z]{22}", "key_…", line.path), line.ip
-        if line.key is not None or not has_keys:
+        key = line.key if says_keys else None
+        if key is not None or not says_keys:
             plain = f"key-{len(labels) + 1:04d}"
-            new = _hashed("key-", line.key) if hashed and line.key is not None else plain
-            label = labels.setdefault(line.key, new)
-            if line.key is not None and len(line.key) >= 4:
-                path = path.replace(line.key, label)
+            label = labels.setdefault(key, _hashed("key-", key) if hashed and key else plain)
+            if key is not None and len(key) >= 4:
+                path = path.replace(key, label)
         if hashed:
             ip = _hashed("ip-", ip)
             path = path.replace(line.ip, ip)
-        if line.key is None and has_keys:
+        if key is None and says_keys:
             found.append(Party(None, None, None, None, False, None, ip, line.method, path))
         else:
             owner = Owner("test", "test", "legacy", "private", legacy=True)
@@ -115,17 +123,21 @@ def _check_texts(parties: Parties) -> None:
         assert set(column.codes.tolist()) - {-1} == set(range(len(column.texts)))
 
 
-@given(LINES, st.integers(1, 25), st.booleans())
-@example([Line(0, None, "x", "GET", "/x/x")] * 2, 1, True)
-@example([Line(max(1 - n, 0), None, "x", "GET", f"/{n % 9}") for n in range(99)], 99, False)
-@example([Line(n, "same", "x", "GET", "/same/same") for n in range(2)], 1, False)
-@example([Line(0, key, "x", "GET", "/sesame-1") for key in ("sesame", "same", None)], 3, False)
+@given(LINES, st.integers(1, 25), st.booleans(), st.booleans())
+@example([Line(0, None, "x", "GET", "/x/x")] * 2, 1, True, True)
+@example([Line(0, None, "x", "GET", "/x/x")] * 2, 1, True, False)
+@example([Line(max(1 - n, 0), None, "x", "GET", f"/{n % 9}") for n in range(99)], 99, False, True)
+@example([Line(n, "same", "x", "GET", "/same/same") for n in range(2)], 1, False, True)
+@example(
+    [Line(0, key, "x", "GET", "/sesame-1") for key in ("sesame", "same", None)], 3, False, True
+)
 def test_each_arrival_is_by_whom_its_line_names(
-    lines: list[Line], batch_rows: int, hashed: bool
+    lines: list[Line], batch_rows: int, hashed: bool, says_keys: bool
 ) -> None:
-    found = _arrivals_of(lines, batch_rows, PSEUDONYM_KEY if hashed else None)
+    pseudonym_key = PSEUDONYM_KEY if hashed else None
+    found = _arrivals_of(lines, batch_rows, pseudonym_key, says_keys=says_keys)
     (block,) = found.blocks()
-    plain = _plainly(lines, hashed=hashed)
+    plain = _plainly(lines, hashed=hashed, says_keys=says_keys)
     assert [found.parties[party] for party in block.party.tolist()] == plain
     times_ns = sorted(line.t_ns for line in lines)
     assert (found.start_ns, found.end_ns) == (times_ns[0], times_ns[-1])

@@ -174,8 +174,10 @@ def problem_title(status: int) -> str:
 class Problem(Exception):
     """An error answer on its way up; the service turns it into a response (D-PROBLEM).
 
-    `errors` maps JSON Pointers to messages, for 400. `detail` and the messages never quote a
-    sensitive value. Raised by the parts of the engine, caught in `engine.service` alone.
+    `clause` is the clause or decision that the request breaks; None where the service fails without
+    the caller's fault. `errors` maps JSON Pointers to messages, for 400. `detail` and the messages
+    never quote a sensitive value. Raised by the parts of the engine, caught in `engine.service`
+    alone.
     """
 
     def __init__(

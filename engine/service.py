@@ -478,10 +478,14 @@ def _is_master_key(value: object) -> bool:
 _FULL: Final = Problem(
     503,
     "The service counts for as many callers as it can; try again.",
+    clause="D-COUNTERS-BOUND",
     headers={"Retry-After": "1"},
 )
 _LOCKED: Final = Problem(
-    503, "Another program has the store locked; try again.", headers={"Retry-After": "1"}
+    503,
+    "Another program has the store locked; try again.",
+    clause=None,
+    headers={"Retry-After": "1"},
 )
 
 

@@ -66,10 +66,13 @@ _JSON_LINES: Final = (
     b"\r\ncache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
 )
 _EMPTY: Final = frozenset({204, 304})
-_FAILED: Final = Problem(500, "The service has failed; the request id finds this in its log.")
+_FAILED: Final = Problem(
+    500, "The service has failed; the request id finds this in its log.", clause=None
+)
 _UNAVAILABLE: Final = Problem(
     503,
     "The store cannot do this now; the request id finds the reason in the service's log.",
+    clause=None,
     headers={"Retry-After": "5"},
 )
 _CLOSE: Final = (b"connection", b"close")

@@ -200,7 +200,10 @@ class Watch:
         own_bytes = self._held_by.get(owner, 0) + size_bytes
         if own_bytes > OWNER_LIMIT_BYTES or self.held_bytes + size_bytes > self.limit_bytes:
             raise Problem(
-                503, "The server holds too many large bodies.", headers={"Retry-After": "1"}
+                503,
+                "The server holds too many large bodies.",
+                clause=None,
+                headers={"Retry-After": "1"},
             )
 
     def hold(self, body: Body) -> None:

@@ -193,7 +193,9 @@ def _answering(
 
 def _problem(_: Request, error: HTTPException) -> Response:
     headers = {"Allow": "GET, HEAD, OPTIONS"} if error.status_code == 405 else None
-    problem = Problem(error.status_code, error.detail, headers=headers).response()
+    problem = Problem(
+        error.status_code, error.detail, clause="D-STATUSES", headers=headers
+    ).response()
     return Response(dumps(problem.body), problem.status, headers=problem.headers)
 
 

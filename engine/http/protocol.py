@@ -396,7 +396,8 @@ class HttpProtocol(HttpToolsProtocol):
         elif not self._is_answered:
             self.cycle.keep_alive = False  # what came before is answered first, and is the last
             return
-        body = dumps(Problem(status, detail).response().body)
+        clause = None if status == 503 else "D-SIZE" if status == 431 else "D-STATUSES"
+        body = dumps(Problem(status, detail, clause=clause).response().body)
         head = (
             b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\n"
             b"content-length: %d\r\nconnection: close\r\n%b\r\n"

@@ -88,7 +88,7 @@ def _opened(job: Job, context: Context) -> bytes:
 def _found(context: Context) -> Job:
     job = context.services.store.get(Job, context.params["id"])
     if job is None or job.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such job.")
+        raise Problem(404, "There is no such job.", clause="D-STATUSES")
     return job
 
 
@@ -132,7 +132,7 @@ def _result(context: Context) -> Response:
     context.require(_READ)
     job = _found(context)
     if _status(job, context.steady_ns) != "completed":
-        raise Problem(409, "The job is not completed.")
+        raise Problem(409, "The job is not completed.", clause="D-JOBS")
     return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})
 
 
@@ -145,11 +145,13 @@ def _awaited(context: Context) -> Job:
     job = context.services.store.get(Job, context.params["id"])
     sent = hash_key_text(context.query.get("secret", ""))
     if job is None or not hmac.compare_digest(sent, job.upload_hash):
-        raise Problem(404, "There is nothing at this address.")
+        raise Problem(404, "There is nothing at this address.", clause="D-STATUSES")
     if context.steady_ns >= job.upload_until_ns:
-        raise Problem(403, "The upload address has expired.")
+        raise Problem(403, "The upload address has expired.", clause="D-JOBS")
     if job.ends_at_ns is not None:
-        raise Problem(409, "The job has its file; larger volumes take one job a file.")
+        raise Problem(
+            409, "The job has its file; larger volumes take one job a file.", clause="ACC-SPLIT"
+        )
     return job
 
 

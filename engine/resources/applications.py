@@ -50,6 +50,7 @@ _ORIGINS = {
     "maxItems": 50,
     "items": {"type": "string", "pattern": f"^{ORIGIN_FORM}$", "maxLength": 300},
 }
+_FIELD_CLAUSES = {"grants": "D-GRANT", "origins": "D-CORS"}
 _CREATE = Form(
     object_schema(
         {
@@ -59,10 +60,16 @@ _CREATE = Form(
             "origins": _ORIGINS,
         },
         required=("name", "kind"),
-    )
+    ),
+    "AUTH-KINDS",
+    _FIELD_CLAUSES,
 )
-_PATCH = Form(object_schema({"name": _NAME, "grants": _GRANTS, "origins": _ORIGINS}))
-_KEY = Form(object_schema({"legacy": {"type": "boolean"}}))
+_PATCH = Form(
+    object_schema({"name": _NAME, "grants": _GRANTS, "origins": _ORIGINS}),
+    "AUTH-KINDS",
+    _FIELD_CLAUSES,
+)
+_KEY = Form(object_schema({"legacy": {"type": "boolean"}}), "AUTH-LEGACY")
 
 _LOOKED_AT = 200
 _DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
@@ -95,7 +102,7 @@ def _shown_key(key: Key) -> dict[str, Any]:
 def _found(context: Context) -> Application:
     application = context.services.store.get(Application, context.params["id"])
     if application is None or application.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such application.")
+        raise Problem(404, "There is no such application.", clause="D-STATUSES")
     return application
 
 
@@ -104,7 +111,9 @@ def _pairs(body: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _not_accepted(error: InputError) -> Problem:
-    return Problem(400, "The application is not acceptable.", errors={"": [str(error)]})
+    return Problem(
+        400, "The application is not acceptable.", errors={"": [str(error)]}, clause="D-GRANT"
+    )
 
 
 def _tenant(context: Context) -> Response:
@@ -185,7 +194,7 @@ def _with_origins(application: Application, origins: list[str]) -> Application:
         return dataclasses.replace(application, origins=make_origins(origins, application.kind))
     except InputError as error:  # the list is fine and this application is not one for it
         raise Problem(
-            409, "The application is of another kind.", errors={"": [str(error)]}
+            409, "The application is of another kind.", errors={"": [str(error)]}, clause="D-CORS"
         ) from None
 
 
@@ -222,7 +231,10 @@ def _patch(context: Context) -> Response:
             changes["grants"] = make_grants(application.kind, _pairs(body), limit)
         except InputError as error:  # the patch is fine and this application is not one for it
             raise Problem(
-                409, "The application is of another kind.", errors={"": [str(error)]}
+                409,
+                "The application is of another kind.",
+                errors={"": [str(error)]},
+                clause="D-PERMISSIONS",
             ) from None
         _check_change(context, application, changes["grants"])
     changed = dataclasses.replace(application, **changes)
@@ -277,7 +289,7 @@ def _delete_key(context: Context) -> Response:
     application = _found(context)
     key = context.services.store.get(Key, context.params["key_id"])
     if key is None or key.application_id != application.id:
-        raise Problem(404, "There is no such key.")
+        raise Problem(404, "There is no such key.", clause="D-STATUSES")
     context.services.store.delete(Key, key.id)
     context.log("key:delete", "key", key.id, 204)
     return Response(204)

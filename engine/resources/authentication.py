@@ -10,13 +10,15 @@ from engine.resources.services import Services
 __all__ = ["principal_of", "unauthenticated"]
 
 
-def unauthenticated(header: str, *, what: str = "API key", scheme: str = "ApiKey") -> Problem:
+def unauthenticated(
+    header: str, *, what: str = "API key", scheme: str = "ApiKey", clause: str = "AUTH-HEADER"
+) -> Problem:
     """Return the answer to a request without a known key in `header` (AUTH-HEADER, D-STATUSES)."""
     return Problem(
         401,
         f"A known {what} is needed in {header}.",
         headers={"WWW-Authenticate": f'{scheme} header="{header}"'},
-        clause="AUTH-HEADER",
+        clause=clause,
     )
 
 

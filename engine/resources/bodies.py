@@ -115,7 +115,7 @@ def _values_limit(context: Context) -> int:
     return max(limit, _VALUES_AN_ELEMENT * quota)
 
 
-async def read_raw(request: Request, limit_bytes: int, clause: str | None = None) -> bytes:
+async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -> bytes:
     """Return the body as bytes: no body is an empty one, a Python value its JSON.
 
     Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
@@ -126,7 +126,7 @@ async def read_raw(request: Request, limit_bytes: int, clause: str | None = None
     return await _drain(cast("BodyStream", body), limit_bytes, clause)
 
 
-def _raw(body: Json | bytes, limit_bytes: int, clause: str | None = None) -> bytes:
+def _raw(body: Json | bytes, limit_bytes: int, clause: str = "D-SIZE") -> bytes:
     if body is None:
         return b""
     raw = body if isinstance(body, bytes) else dumps(check_value(body))
@@ -135,7 +135,7 @@ def _raw(body: Json | bytes, limit_bytes: int, clause: str | None = None) -> byt
     return raw
 
 
-async def _drain(stream: BodyStream, limit_bytes: int, clause: str | None = None) -> bytes:
+async def _drain(stream: BodyStream, limit_bytes: int, clause: str = "D-SIZE") -> bytes:
     whole = await stream.read(limit_bytes)
     if whole is None:
         raise too_large(limit_bytes, clause)
@@ -149,6 +149,7 @@ def check_coding(request: Request) -> None:
         raise Problem(
             415,
             "The body must come as it is, without a Content-Encoding.",
+            clause="D-STATUSES",
             headers={"Accept-Encoding": "identity"},
         )
 
@@ -169,4 +170,5 @@ def _is_media_type(given: str, wanted: str) -> bool:
 def _check_media_type(request: Request, wanted: str) -> None:
     given = header_value(request, "Content-Type")
     if given != wanted and (given is None or not _is_media_type(given, wanted)):
-        raise Problem(415, f"The body must be {wanted}.", clause="TOK-JSON")
+        clause = "TOK-JSON" if wanted == MEDIA_TYPES["json"] else "D-PATCH"
+        raise Problem(415, f"The body must be {wanted}.", clause=clause)

@@ -16,7 +16,8 @@ from engine.vault import jwe
 __all__ = ["OPERATIONS"]
 
 _CREATE = Form(
-    object_schema({"algorithm": {"type": "string", "enum": ["ECDH-ES", "RSA-OAEP-256"]}})
+    object_schema({"algorithm": {"type": "string", "enum": ["ECDH-ES", "RSA-OAEP-256"]}}),
+    "D-ENCRYPTED",
 )
 _CLAUSES = ("TOK-ENCRYPTED",)
 
@@ -33,7 +34,7 @@ def _shown(key: EncryptionKey) -> dict[str, Any]:
 def _found(context: Context) -> EncryptionKey:
     key = context.services.store.get(EncryptionKey, context.params["id"])
     if key is None or key.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such encryption key.")
+        raise Problem(404, "There is no such encryption key.", clause="D-STATUSES")
     return key
 
 

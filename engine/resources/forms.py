@@ -52,10 +52,18 @@ def pointer(*parts: str | int) -> str:
 
 
 class Form:
-    """A request body's schema, ready to check bodies."""
+    """A request body's schema, ready to check bodies.
 
-    def __init__(self, schema: Schema) -> None:
+    clause: what a body breaks that is not of this form; field_clauses: in place of it, for what is
+    wrong in a field of the object.
+    """
+
+    def __init__(
+        self, schema: Schema, clause: str, field_clauses: Mapping[str, str] | None = None
+    ) -> None:
         self.schema = schema
+        self.clause = clause
+        self._field_clauses = field_clauses or {}
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
@@ -74,13 +82,17 @@ class Form:
                 if faults.is_full:
                     detail += f" The first {len(faults)} faults are named."
                     break
-                faults.add(pointer(*fault.absolute_path), _message(fault))
+                faults.add(pointer(*fault.absolute_path), _message(fault), self._clause_of(fault))
         except RecursionError:  # the library shows what is wrong, with all that it holds
-            faults.add("", "must not be nested so deep")
+            faults.add("", "must not be nested so deep", "D-DEPTH")
         if faults:
-            raise Problem(400, detail, errors=faults)
+            raise Problem(400, detail, errors=faults, clause=faults.clause)
         assert isinstance(body, dict), "every form is an object"
         return body
+
+    def _clause_of(self, fault: ValidationError) -> str:
+        path = fault.absolute_path
+        return self._field_clauses.get(str(path[0]), self.clause) if path else self.clause
 
 
 _RULES: Final[Mapping[str, str]] = {

@@ -56,7 +56,7 @@ def open_code(
 
 def code_fault(what: str) -> Problem:
     """Return the answer where code did what it may not: 502."""
-    return Problem(502, f"The code {what}.")
+    return Problem(502, f"The code {what}.", clause="D-STATUSES")
 
 
 async def invoke(

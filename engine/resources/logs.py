@@ -32,7 +32,8 @@ def _list(context: Context) -> Response:
     """List entries whose age is below the quota of the moment (D-QUOTA-CHANGE)."""
     context.require("log:read")
     query, store, tenant = context.query, context.services.store, context.tenant
-    check_filters(query, "entity_type", "entity_id", "start_date", "end_date")
+    names = ("entity_type", "entity_id", "start_date", "end_date")
+    check_filters(query, *names, clause="D-LOG-LIST")
     retention_ns = tenant.quotas["Log Retention"]
     assert isinstance(retention_ns, int)
     from_ns = context.wall_ns - retention_ns + 1

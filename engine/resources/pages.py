@@ -30,12 +30,14 @@ R = TypeVar("R", bound=Token | LogEntry | Document)
 class Page:
     """What a list request asks: at most `size` records after the cursor `start`.
 
-    Raises `Problem` 400 for a size outside 1 … 100 or a cursor of the wrong form.
+    Raises `Problem` 400 naming `clause` for a size outside 1 … 100 or a cursor of the wrong form.
     """
 
     __slots__ = ("size", "start")
 
-    def __init__(self, size: object = None, start: object = None) -> None:
+    def __init__(
+        self, size: object = None, start: object = None, *, clause: str = "D-LIST"
+    ) -> None:
         errors: dict[str, list[str]] = {}
         if isinstance(size, str) and _SIZE_FORM.fullmatch(size):
             size = int(size)
@@ -50,7 +52,9 @@ class Page:
             errors["/start"] = ["must be the `next` of an earlier page"]
             start = None
         if errors:
-            raise Problem(400, "The page that is asked for does not exist.", errors=errors)
+            raise Problem(
+                400, "The page that is asked for does not exist.", errors=errors, clause=clause
+            )
         self.size: int = size
         self.start: str | None = start
 
@@ -60,8 +64,10 @@ class Page:
         return cls(context.query.get("size"), context.query.get("start"))
 
 
-def check_filters(query: Mapping[str, str], *names: str, prefix: str | None = None) -> None:
-    """Raise `Problem` 400 for a filter that the list does not have.
+def check_filters(
+    query: Mapping[str, str], *names: str, clause: str, prefix: str | None = None
+) -> None:
+    """Raise `Problem` 400 naming `clause` for a filter that the list does not have.
 
     To pass over a misspelt one would be to answer with everything. prefix: what filters of any
     name begin with.
@@ -73,9 +79,9 @@ def check_filters(query: Mapping[str, str], *names: str, prefix: str | None = No
             continue
         if faults.is_full:  # to compare each with what was meant takes seconds
             break
-        faults.add(pointer(name), "is no filter of this list" + did_you_mean(name, known))
+        faults.add(pointer(name), "is no filter of this list" + did_you_mean(name, known), clause)
     if faults:
-        raise Problem(400, "The list has no such filter.", errors=faults)
+        raise Problem(400, "The list has no such filter.", errors=faults, clause=clause)
 
 
 def page_of(
@@ -104,7 +110,10 @@ def instant_ns(text: str, place: str) -> int:
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
         raise Problem(
-            400, "An instant is not of the form ISO 8601.", errors={place: ["must be ISO 8601"]}
+            400,
+            "An instant is not of the form ISO 8601.",
+            errors={place: ["must be ISO 8601"]},
+            clause="D-LOG-LIST",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

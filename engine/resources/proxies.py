@@ -46,8 +46,8 @@ _FIELDS: Final[dict[str, Any]] = {
     "require_auth": {"type": "boolean"},
     "host": {"type": ["string", "null"], "minLength": 1, "maxLength": 253},
 }
-_CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")))
-_PATCH = Form(object_schema(_FIELDS))
+_CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")), "D-PROXY")
+_PATCH = Form(object_schema(_FIELDS), "D-PROXY")
 _PORT: Final = (
     "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 )
@@ -85,7 +85,7 @@ def _shown_code(code: str | None) -> dict[str, str] | None:
 def _found(context: Context) -> Proxy:
     proxy = context.services.store.get(Proxy, context.params["id"])
     if proxy is None or proxy.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such proxy.")
+        raise Problem(404, "There is no such proxy.", clause="D-STATUSES")
     return proxy
 
 

@@ -57,10 +57,16 @@ def _named(context: Context) -> Proxy:
     by_key, by_host = context.proxies
     http = context.services.profile.http
     if by_key is not None and by_host is not None and by_key.id != by_host.id:
-        raise Problem(400, "The proxy key and the hostname name two different proxies.")
+        raise Problem(
+            400,
+            "The proxy key and the hostname name two different proxies.",
+            clause="D-PROXY-RULES",
+        )
     proxy = by_key or by_host
     if proxy is None or (by_key is None and context.request.proxy_key is not None):
-        raise unauthenticated(http.proxy_key_header, what="proxy key", scheme="ProxyKey")
+        raise unauthenticated(
+            http.proxy_key_header, what="proxy key", scheme="ProxyKey", clause="D-PROXY"
+        )
     if proxy.require_auth and context.known_caller is None:
         raise unauthenticated(http.key_header)
     return proxy
@@ -90,7 +96,9 @@ def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
     acting = _acting(context, proxy)
     if acting is None:
         raise Problem(
-            403, "The application that created the proxy is gone, and with it its rights."
+            403,
+            "The application that created the proxy is gone, and with it its rights.",
+            clause="D-PERMISSIONS",
         )
     answer, _ = reveal(parse(body), acting, "token:use", body)
     assert isinstance(answer, bytes), "bytes came"
@@ -102,7 +110,9 @@ def _call(context: Context, proxy: Proxy, body: bytes) -> tuple[Call, Codes]:
     request = context.request
     if proxy.require_auth:
         if context.tenant.id != proxy.tenant_id:
-            raise Problem(403, "The key belongs to another tenant than the proxy.")
+            raise Problem(
+                403, "The key belongs to another tenant than the proxy.", clause="D-PROXY"
+            )
         context.require("proxy:invoke")
     headers = passed_request(request.headers or {}, context.services.profile.http)
     given_as_value = isinstance(request.body, (str, int, float, list, dict))

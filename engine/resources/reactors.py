@@ -49,7 +49,8 @@ _CREATE = Form(
             "configuration": {"type": "object", "additionalProperties": {"type": "string"}},
         },
         required=("name", "code"),
-    )
+    ),
+    "D-REACTOR",
 )
 _PATCH = Form(
     object_schema(
@@ -61,9 +62,10 @@ _PATCH = Form(
                 "additionalProperties": {"type": ["string", "null"]},
             },
         }
-    )
+    ),
+    "D-REACTOR",
 )
-_REACT = Form(object_schema({"args": {}}))
+_REACT = Form(object_schema({"args": {}}), "D-REACTOR")
 _CONFIGURATION: Final = "configuration"
 _PARTS: Final = frozenset({"tokenize", "raw"})
 
@@ -94,7 +96,7 @@ def _shown(reactor: Reactor, context: Context) -> dict[str, Any]:
 def _found(context: Context) -> Reactor:
     reactor = context.services.store.get(Reactor, context.params["id"])
     if reactor is None or reactor.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such reactor.")
+        raise Problem(404, "There is no such reactor.", clause="D-STATUSES")
     return reactor
 
 

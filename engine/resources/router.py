@@ -66,12 +66,13 @@ class Router:
             return plain, _NOTHING
         allowed, values = self._at(path)
         if not allowed:
-            raise Problem(404, "There is nothing at this path.")
+            raise Problem(404, "There is nothing at this path.", clause="D-STATUSES")
         found = allowed.get("ANY") or allowed.get("GET" if method == "HEAD" else method)
         if found is None:
             raise Problem(
                 405,
                 f"{_shown(method)} is not allowed at this path.",
+                clause="D-STATUSES",
                 headers={"Allow": ", ".join(self.allowed(path))},
             )
         names = [s.strip("{}.") for s in found.path.strip("/").split("/") if s.startswith("{")]
@@ -132,6 +133,11 @@ def parse_query(query: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, value in parse_qsl(_text(query), keep_blank_values=True, errors="replace"):
         if name in found:
-            raise Problem(400, "A query parameter is given twice.", errors={"": ["given twice"]})
+            raise Problem(
+                400,
+                "A query parameter is given twice.",
+                errors={"": ["given twice"]},
+                clause="D-STATUSES",
+            )
         found[name] = value
     return found

@@ -78,4 +78,5 @@ def _unquoted(text: str) -> str:
 
 
 def _fault(rule: str) -> Problem:
-    return Problem(400, "The query cannot be understood.", errors={"/query": [rule]})
+    errors = {"/query": [rule]}
+    return Problem(400, "The query cannot be understood.", errors=errors, clause="D-SEARCH")

@@ -58,9 +58,9 @@ def _found(context: Context) -> Intent:
     """Return the intent; readable in [t, t + R), not after (QUO-INTENT)."""
     intent = context.services.store.get(Intent, context.params["id"])
     if intent is None or intent.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such token intent.")
+        raise Problem(404, "There is no such token intent.", clause="D-STATUSES")
     if intent.until_ns <= context.steady_ns:
-        raise Problem(404, "There is no such token intent.")
+        raise Problem(404, "There is no such token intent.", clause="D-STATUSES")
     return intent
 
 

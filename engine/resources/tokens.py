@@ -35,7 +35,8 @@ _SEARCH = Form(
             "size": {"type": "integer", "minimum": 1, "maximum": LIMIT_SIZE},
         },
         required=("query",),
-    )
+    ),
+    "D-SEARCH",
 )
 
 
@@ -98,7 +99,7 @@ def _found(context: Context, permission: str) -> Token:
     context.require(permission)
     token = context.services.store.token(context.tenant.id, context.params["id"].lower())
     if token is None:
-        raise Problem(404, "There is no such token.")
+        raise Problem(404, "There is no such token.", clause="D-STATUSES")
     context.require(permission, token.container)
     return token
 
@@ -119,7 +120,9 @@ def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, .
     path = normal_container(asked, limit)
     if path is None:
         rule = container_rule(asked, limit)
-        raise Problem(400, "The container is no path.", errors={"/container": [rule]})
+        raise Problem(
+            400, "The container is no path.", errors={"/container": [rule]}, clause="D-CONTAINER"
+        )
     if any(covers(grant, path) for grant in granted):
         return (path,)
     return tuple(grant for grant in granted if covers(path, grant))
@@ -147,7 +150,7 @@ def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
 def _list(context: Context) -> Response:
     query = context.query
     containers = _reach(context, "token:read", query.get("container"))
-    check_filters(query, "container", "type", "fingerprint", prefix=_METADATA)
+    check_filters(query, "container", "type", "fingerprint", clause="D-LIST", prefix=_METADATA)
     pairs = [(k.removeprefix(_METADATA), v) for k, v in query.items() if k.startswith(_METADATA)]
     chosen = TokenFilter(
         containers=containers,
@@ -161,7 +164,7 @@ def _list(context: Context) -> Response:
 def _search(context: Context) -> Response:
     context.require("token:search")
     body = _SEARCH.check(context.json)
-    page = Page(body.get("size"), body.get("start"))
+    page = Page(body.get("size"), body.get("start"), clause="D-SEARCH")
     query = parse_search(body["query"], context.services.profile.tokens.container_limit)
     containers = _reach(context, "token:search", query.container)
     keys = context.services.vault.of(context.tenant.id)

@@ -97,7 +97,9 @@ def _parts(headers: Mapping[str, str], body: bytes, status: int) -> dict[str, An
         if body:
             value = parse(body) if is_json(headers) else body.decode()
     except (Problem, UnicodeDecodeError):
-        raise Problem(status, "The body is neither JSON nor UTF-8 text.") from None
+        raise Problem(
+            status, "The body is neither JSON nor UTF-8 text.", clause="D-PROXY"
+        ) from None
     return {"headers": dict(headers), "body": value}
 
 

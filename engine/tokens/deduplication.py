@@ -113,7 +113,7 @@ def merge_existing(
             raise Problem(
                 400,
                 f"The token's metadata would have more than {limit} entries.",
-                clause="TOK-METADATA",
+                clause="D-METADATA",
             )
     brought, hashes = draft.search_indexes, token.index_hashes
     indexes = token.search_indexes if brought is None else brought
@@ -148,6 +148,6 @@ def _reindexed(
     derive(stored, data, None, rules, faults, _STORED)
     if faults:
         raise Problem(
-            400, "A search index selects nothing of the token that exists.", clause="TOK-INDEXES"
+            400, "A search index selects nothing of the token that exists.", clause="D-INDEXES"
         )
     return stored

@@ -81,7 +81,7 @@ class DetokenizePlan:
         most = max(rules.tokens.elements_limit, limit)
         if len(self.token_ids) > most:
             raise Problem(
-                400, f"The body must hold at most {most} expressions.", clause="QUO-DETOKENIZE"
+                400, f"The body must hold at most {most} expressions.", clause="D-BODY-COST"
             )
 
     def check_limit(self, limit: int, rules: Rules) -> None:

@@ -151,7 +151,8 @@ def derive(
         path = _path(supplied)
         fault = _fault_of(draft, path, _select(draft, data, path), rules)
         if fault is not None:
-            faults.add(f"{faults.where(at)}/fingerprint_expression", fault, "TOK-FPEXPR")
+            clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "REC-FINGERPRINT"
+            faults.add(f"{faults.where(at)}/fingerprint_expression", fault, clause)
             return
     if is_card and shown == NUMBER:  # as nearly every card
         draft.selected = orjson.dumps(data["number"])
@@ -183,7 +184,8 @@ def _index_messages(
         if fault is None:
             messages.append(expressions.index_message(path, value))
         else:
-            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault, "TOK-INDEXES")
+            clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "D-INDEXES"
+            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault, clause)
     return tuple(messages)
 
 

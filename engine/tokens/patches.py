@@ -90,7 +90,7 @@ def validate_patch(
     Raises `Problem` 400 naming every fault.
     """
     if not isinstance(body, dict):
-        raise Problem(400, "The body must be an object, a JSON merge patch.")
+        raise Problem(400, "The body must be an object, a JSON merge patch.", clause="D-PATCH")
     reading = Reading(rules, rules.patch_fields, decrypt=decrypt)
     reading.misses_cvc = cvc is None
     check_fields(body, reading, _BODY)

@@ -97,10 +97,10 @@ class Faults(dict[str, list[str]]):
 
     At most 1 000 pointers are kept, and none beyond 250 000 characters of them, so that an answer
     cannot become much larger than its request: a long name stands in the pointer of all below it.
-    The rest is counted. No message quotes a value of the body.
+    The rest is counted. No message quotes a value of the body. clause: what the first one breaks.
     """
 
-    _clause: str | None = None
+    clause = ""
     _left_out = 0
     _characters = 0
 
@@ -116,10 +116,10 @@ class Faults(dict[str, list[str]]):
         """
         return "" if self.is_full else at.pointer
 
-    def add(self, pointer: str, message: str, clause: str | None = None) -> None:
+    def add(self, pointer: str, message: str, clause: str) -> None:
         """Remember one fault, and the clause that the first one breaks."""
-        if self._clause is None:
-            self._clause = clause
+        if not self.clause:
+            self.clause = clause
         if self.is_full:
             self._left_out += 1
             return
@@ -129,18 +129,18 @@ class Faults(dict[str, list[str]]):
         if message not in said:
             said.append(message)
 
-    def problem(self, clause: str | None = None) -> Problem:
+    def problem(self) -> Problem:
         """Return the 400 that names them all, by the clause of the first one."""
         count = sum(map(len, self.values())) + self._left_out
         detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
         if self._left_out:
             detail += f" The first {sum(map(len, self.values()))} are named."
-        return Problem(400, detail, errors=self, clause=self._clause or clause)
+        return Problem(400, detail, errors=self, clause=self.clause)
 
     def check(self) -> None:
         """Raise the 400 when there is a fault (TOK-ATOMIC)."""
         if self:
-            raise self.problem("TOK-ATOMIC")
+            raise self.problem()
 
 
 def _default(tokens: TokensProfile, name: str) -> str:

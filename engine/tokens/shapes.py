@@ -93,7 +93,7 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         elements = _elements(body, root, rules, faults, max(rules.tokens.elements_limit, limit))
         _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
     if faults:
-        raise faults.problem("TOK-COMPOSITE")
+        raise faults.problem()
     if not elements and rules.tokens.empty_body == "reject":
         raise Problem(400, "The body must hold something to tokenize.", clause="D-EMPTY")
     return Plan(root, elements)
@@ -200,7 +200,7 @@ def _check_payloads(elements: list[Draft], limit: int) -> None:
 
 
 def _too_many(what: str, limit: int) -> Problem:
-    return Problem(400, f"The body must hold at most {limit} {what}.", clause="TOK-LIMIT")
+    return Problem(400, f"The body must hold at most {limit} {what}.", clause="D-BODY-COST")
 
 
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:

@@ -74,7 +74,7 @@ def check_cost(raw: bytes, values_limit: int) -> None:
     begins = (byte == ord(",")) | (byte == ord("[")) | (byte == ord("{"))
     if np.count_nonzero(begins > in_string) >= values_limit:
         raise Problem(
-            400, f"The body must hold at most {values_limit} JSON values.", clause="TOK-JSON"
+            400, f"The body must hold at most {values_limit} JSON values.", clause="D-BODY-COST"
         )
 
 
@@ -86,7 +86,7 @@ def _string_ends(text: bytes) -> int:
 
 
 def _repeated_key() -> Problem:
-    return Problem(400, "The body must not repeat a key in an object.", clause="TOK-JSON")
+    return Problem(400, "The body must not repeat a key in an object.", clause="D-STRICT-JSON")
 
 
 def check_value(
@@ -120,7 +120,7 @@ def _check_size(raw: bytes, limit_bytes: int | None, values_limit: int | None) -
         check_cost(raw, values_limit)
 
 
-def too_large(limit_bytes: int, clause: str | None = None) -> Problem:
+def too_large(limit_bytes: int, clause: str = "D-SIZE") -> Problem:
     """Return the 413 problem (D-SIZE)."""
     return Problem(413, f"The body must hold at most {limit_bytes} bytes.", clause=clause)
 
@@ -160,9 +160,9 @@ def _written(value: Json) -> bytes:
 def _not_json(error: orjson.JSONDecodeError) -> Problem:
     said = str(error)
     if "depth limit" in said or "recursion" in said:
-        return Problem(400, _NESTING_FAULT, clause="TOK-JSON")
+        return Problem(400, _NESTING_FAULT, clause="D-DEPTH")
     if "infinity" in said:
-        return Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+        return Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON")
     # The parser's own words may quote; the place never does.
     reason = "it must be UTF-8 without a byte order mark" if "UTF-8" in said else "see RFC 8259"
     return Problem(
@@ -184,9 +184,9 @@ def _parse_exactly(raw: bytes) -> Json:
     try:
         value: Json = json.loads(raw, object_pairs_hook=_unique)
     except RecursionError:
-        raise Problem(400, _NESTING_FAULT, clause="TOK-JSON") from None
+        raise Problem(400, _NESTING_FAULT, clause="D-DEPTH") from None
     except ValueError:  # Python reads no integer of thousands of digits
-        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON") from None
+        raise Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON") from None
     return value
 
 
@@ -207,7 +207,7 @@ def _copy_exactly(value: object) -> Json:
             copy: Json = root[0]
             return copy
         level = below
-    raise Problem(400, _NESTING_FAULT, clause="TOK-JSON")
+    raise Problem(400, _NESTING_FAULT, clause="D-DEPTH")
 
 
 def _copy_one(value: object) -> Json:
@@ -234,11 +234,13 @@ def _copy_one(value: object) -> Json:
 def _check_number(number: Any) -> None:  # noqa: ANN401 # reason: its type was just asked
     fine = math.isfinite(number) if type(number) is float else number.bit_length() <= _LARGEST_BITS
     if not fine:
-        raise Problem(400, _NUMBER_FAULT, clause="TOK-JSON")
+        raise Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON")
 
 
 def _check_text(text: object) -> None:
     try:
         text.encode()  # type: ignore[attr-defined] # reason: callers pass strings only
     except UnicodeEncodeError:
-        raise Problem(400, "The body must hold no lone surrogate.", clause="TOK-JSON") from None
+        raise Problem(
+            400, "The body must hold no lone surrogate.", clause="D-STRICT-JSON"
+        ) from None

@@ -50,7 +50,9 @@ def _problem(answer: bytes, status: int) -> None:
     assert head.startswith(b"HTTP/1.1 %d " % status), answer[:200]
     assert b"content-type: application/problem+json" in head.lower()
     assert b"connection: close" in head.lower()
-    assert json.loads(body)["status"] == status
+    said = json.loads(body)
+    assert said["status"] == status
+    assert (said.get("clause") in {"D-STATUSES", "D-SIZE"}) == (status < 500)
 
 
 def _is_served(live: Live) -> None:

@@ -20,7 +20,9 @@ def test_every_fault_is_named_at_its_place_and_quotes_no_value() -> None:
         object_schema(
             {"a": {"type": "string", "maxLength": 3}, "b": {"type": "array", "maxItems": 1}},
             required=("a", "b"),
-        )
+        ),
+        "D-REACTOR",
+        {"b": "D-CORS"},
     )
     with pytest.raises(Problem) as raised:
         form.check({"a": "secret value", "c/d": 1})
@@ -30,6 +32,10 @@ def test_every_fault_is_named_at_its_place_and_quotes_no_value() -> None:
         "/b": ["is required"],
         "/c~1d": ["is no field of this object"],
     }
+    assert raised.value.clause == "D-REACTOR"
+    with pytest.raises(Problem) as raised:
+        form.check({"a": "x", "b": ["y", "z"]})
+    assert raised.value.clause == "D-CORS"
     with pytest.raises(Problem) as raised:
         form.check(["secret value"])
     assert raised.value.errors == {"": ["must be object"]}

@@ -55,7 +55,8 @@ def _grants(*permissions: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("right", [True, False])
 def test_d_permissions_an_array_that_is_too_long_is_not_looked_into(*, right: bool) -> None:
     """D-PERMISSIONS, D-PROBLEM: its length is the fault, whatever stands in it."""
-    form = Form(object_schema({"a": {"type": "array", "maxItems": 32, "items": {"enum": ["x"]}}}))
+    items = {"type": "array", "maxItems": 32, "items": {"enum": ["x"]}}
+    form = Form(object_schema({"a": items}), "D-REACTOR")
     array = Watched(["x" if right else "y"] * MANY)
     with pytest.raises(Exception, match="not of the form") as caught:
         form.check({"a": array})
@@ -104,7 +105,8 @@ def test_d_reactor_values_of_the_right_type_need_no_more_than_that(
     """D-REACTOR, D-SIZE: a body may hold half a million values; each had a validator of its own."""
     descents: list[object] = []
     form = Form(
-        object_schema({"c": {"type": "object", "additionalProperties": {"type": "string"}}})
+        object_schema({"c": {"type": "object", "additionalProperties": {"type": "string"}}}),
+        "D-REACTOR",
     )
     usual = type(form._validator).descend
 

@@ -29,7 +29,7 @@ def errors_of(body: Json, rules: Rules, **options: Any) -> Mapping[str, list[str
     with pytest.raises(Problem) as caught:
         validate(walk(body, rules), rules, **options)
     assert caught.value.status == 400
-    assert re.fullmatch("(D|TOK)-[A-Z-]+", caught.value.clause or "")
+    assert re.fullmatch("(D|TOK|REC)-[A-Z-]+", caught.value.clause or "")
     return caught.value.errors or {}
 
 

@@ -13,13 +13,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_shifts
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
 
-__all__ = ["bound_between", "delay_fits", "delays", "delays_that_fit", "longest_wait_ns"]
+__all__ = [
+    "Arrivals",
+    "bound_between",
+    "delay_fits",
+    "delays",
+    "delays_that_fit",
+    "longest_wait_ns",
+]
 
 _FAMILIES: Final = (
     *(
@@ -44,55 +51,96 @@ def longest_wait_ns(lanes: Sequence[Sequence[Cluster]]) -> int:
     return max((one.sent_ns - one.asked_ns for one in late), default=0)
 
 
+class _Part(NamedTuple):
+    """Requests that arrived in between each other, as a replay takes them.
+
+    admitted_ns, refused_ns, lost_ns: when those arrived, about, in order; answered_ns: when the
+    admissions were granted, in order.
+    """
+
+    admitted_ns: list[int]
+    answered_ns: list[int]
+    refused_ns: list[int]
+    lost_ns: list[int]
+    first_ns: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Part:
+        """Return what a cluster shows."""
+        arrived = sorted((one.arrived_ns, one.outcome) for one in cluster)
+        by = {
+            outcome: [at_ns for at_ns, each in arrived if each == outcome]
+            for outcome in ("admitted", "refused", "lost")
+        }
+        answered = sorted(_admitted_at(one) for one in cluster if one.outcome == "admitted")
+        return cls(by["admitted"], answered, by["refused"], by["lost"], arrived[0][0])
+
+
+class Arrivals:
+    """The histories of several counters, made ready once for many replays."""
+
+    def __init__(self, lanes: Sequence[Sequence[Cluster]]) -> None:
+        self._lanes = lanes
+        self.first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
+        self.unsure_ns = max(uncertainty_ns(cluster) for lane in lanes for cluster in lane)
+        self.longest_wait_ns = longest_wait_ns(lanes)
+        self.parts = [[_Part.of(cluster) for cluster in _apart(lane)] for lane in lanes]
+        self._shifts: dict[tuple[int, str], Sequence[int]] = {}
+
+    def shifts(self, window_ns: int, family: Family) -> Sequence[int]:
+        """Return the shifts of time that make a difference to a family."""
+        if not family.is_aligned:
+            return (0,)
+        asked = window_ns, family.algorithm
+        if asked not in self._shifts:
+            self._shifts[asked] = aligned_shifts(self._lanes, window_ns, family)
+        return self._shifts[asked]
+
+
 def bound_between(
-    lanes: Sequence[Sequence[Cluster]], rate: Rate, families: Sequence[Family]
+    arrivals: Arrivals, rate: Rate, families: Sequence[Family]
 ) -> tuple[int, int] | None:
     """Return between which waits the bound lies, however it is counted; None where nothing tells.
 
     The one was granted, the other would have been asked of a request that was refused.
     """
-    longest_ns = longest_wait_ns(lanes)
+    longest_ns = arrivals.longest_wait_ns
     if not longest_ns:
         return None
     refused: list[int] = []
-    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
     for family in families:
         if family.is_aligned:
             return None
-        for lane in lanes:
-            replay = _Replay(rate, family, -first_ns, 0, longest_ns)
+        for lane in arrivals.parts:
+            replay = _Replay(rate, family, -arrivals.first_ns, 0, longest_ns)
             replay.fits(lane)
             refused += replay.refused_waits
     return (longest_ns, min(refused)) if refused else None
 
 
 def delays_that_fit(
-    lanes: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int = 0
+    arrivals: Arrivals, rate: Rate, bound_ns: int, since_ns: int = 0
 ) -> list[Family]:
     """Return the families that could have made the histories, with delays of at most `bound_ns`.
 
     since_ns: what was sent before is taken and not judged, as in `families_that_fit`.
     """
-    return [one for one in _FAMILIES if delay_fits(lanes, rate, one, bound_ns, since_ns)]
+    return [one for one in _FAMILIES if delay_fits(arrivals, rate, one, bound_ns, since_ns)]
 
 
 def delay_fits(
-    lanes: Sequence[Sequence[Cluster]],
-    rate: Rate,
-    family: Family,
-    bound_ns: int,
-    since_ns: int = 0,
+    arrivals: Arrivals, rate: Rate, family: Family, bound_ns: int, since_ns: int = 0
 ) -> bool:
     """Whether one family could have made the histories, with delays of at most `bound_ns`."""
-    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
-    unsure_ns = max(uncertainty_ns(cluster) for lane in lanes for cluster in lane)
-    shifts = aligned_shifts(lanes, rate.window_ns, family) if family.is_aligned else (0,)
+    unsure_ns = arrivals.unsure_ns
     return any(
         all(
-            _Replay(rate, family, shift - first_ns, unsure_ns, bound_ns).fits(lane, since_ns)
-            for lane in lanes
+            _Replay(rate, family, shift - arrivals.first_ns, unsure_ns, bound_ns).fits(
+                lane, since_ns
+            )
+            for lane in arrivals.parts
         )
-        for shift in shifts
+        for shift in arrivals.shifts(rate.window_ns, family)
     )
 
 
@@ -119,57 +167,52 @@ class _Replay:
             burst_requests=family.burst_requests,
             anchored=family.anchored,
         )
+        self._is_log = family.algorithm == "sliding-log"
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
         self._last_ns = 0
         self._lost_ns: list[int] = []
         self.refused_waits: list[int] = []
 
-    def fits(self, lane: Sequence[Cluster], since_ns: int = 0) -> bool:
+    def fits(self, lane: Sequence[_Part], since_ns: int = 0) -> bool:
         """Whether every burst was answered as this family would, given all before it.
 
         Of a burst first the admissions are taken, then the refusals: which was first is not known.
         """
-        return all(self._fits(cluster, since_ns) for cluster in _apart(lane))
+        return all(self._fits(part, since_ns) for part in lane)
 
-    def _fits(self, cluster: Cluster, since_ns: int) -> bool:
-        arrived = sorted(cluster, key=lambda one: one.arrived_ns)
-        self._lost_ns += [one.arrived_ns for one in arrived if one.outcome == "lost"]
+    def _fits(self, part: _Part, since_ns: int) -> bool:
+        self._lost_ns += part.lost_ns
         reach_ns = 2 * self._rate.window_ns + self._bound_ns
         # Each of those may have taken a turn, and has moved all that came soon after it.
-        lost = sum(at_ns > arrived[0].arrived_ns - reach_ns for at_ns in self._lost_ns)
+        lost = sum(at_ns > part.first_ns - reach_ns for at_ns in self._lost_ns)
         near_ns = self._near_ns + lost * self._rate.window_ns
-        if arrived[0].arrived_ns < since_ns:
+        if part.first_ns < since_ns:
             near_ns = _EVER_NS
-        admitted = [one for one in arrived if one.outcome == "admitted"]
-        predicted = []
-        for one in admitted:
-            wait_ns = self._wait_ns(one)
-            if wait_ns > self._bound_ns + near_ns:
+        most_ns, shift_ns = self._bound_ns + near_ns, self._shift_ns
+        # Turns are given in order of arrival: so what is predicted is in order, as what was seen.
+        for at_ns, seen_ns in zip(part.admitted_ns, part.answered_ns, strict=True):
+            turn_ns = self._turn_ns(at_ns)
+            granted_ns = turn_ns - shift_ns
+            if granted_ns - at_ns > most_ns or abs(granted_ns - seen_ns) > near_ns:
                 return False
-            predicted.append(one.arrived_ns + wait_ns)
-            self._count(one.arrived_ns + self._shift_ns + wait_ns)
-        seen = sorted(map(_admitted_at, admitted))
-        if any(abs(x - y) > near_ns for x, y in zip(seen, sorted(predicted), strict=True)):
-            return False
-        for one in arrived:
-            if one.outcome != "refused":
-                continue
-            wait_ns = self._wait_ns(one)
+            self._count(turn_ns)
+        for at_ns in part.refused_ns:
+            wait_ns = self._turn_ns(at_ns) - at_ns - shift_ns
             if wait_ns < self._bound_ns - near_ns:
                 return False
             self.refused_waits.append(wait_ns)
             if self._family.counts_refused:
-                self._count(one.arrived_ns + self._shift_ns)
+                self._count(at_ns + shift_ns)
         return True
 
-    def _wait_ns(self, one: Sighting) -> int:
-        """Return how long a request would wait for its turn."""
-        return max(0, max(self._line[READY], self._last_ns) - one.arrived_ns - self._shift_ns)
+    def _turn_ns(self, arrived_ns: int) -> int:
+        """Return when a request has its turn, on the replay's clock."""
+        return max(self._line[READY], self._last_ns, arrived_ns + self._shift_ns)
 
     def _count(self, t_ns: int) -> None:
         self._last_ns = t_ns = max(self._last_ns, t_ns)
-        if len(self._ring) < self._rate.limit_requests and self._family.algorithm == "sliding-log":
+        if self._is_log and len(self._ring) < self._rate.limit_requests:
             grow_ring(self._ring, self._rate.limit_requests)
         self._charge(self._line, self._ring, self._row, t_ns)
 

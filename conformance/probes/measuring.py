@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from conformance.exchanges import Exchange
 from conformance.probes.delaying import (
+    Arrivals,
     bound_between,
     delay_fits,
     delays,
@@ -185,7 +186,9 @@ def _measured(  # reason: what `measure` was handed
         refused,
         admitted,
         span_ns + unsure_ns,
-        bound_ns=bound_between(histories, rate, families) if held_back and families else None,
+        bound_ns=bound_between(Arrivals(histories), rate, families)
+        if held_back and families
+        else None,
     )
 
 
@@ -197,10 +200,11 @@ def _held_families(
     Whatever the bound is, nothing here was held back for longer than what was seen.
     """
     is_refused = any(x.outcome == "refused" for lane in histories for part in lane for x in part)
-    seen_ns = longest_wait_ns(histories)
+    arrivals = Arrivals(histories)
+    seen_ns = arrivals.longest_wait_ns
     bounds = (seen_ns, bound_ns) if is_refused else (max(seen_ns, bound_ns),)
     for each_ns in bounds:
-        found = delays_that_fit(histories, rate, each_ns, since_ns)
+        found = delays_that_fit(arrivals, rate, each_ns, since_ns)
         if found:
             return found
     return []
@@ -290,10 +294,11 @@ def with_sight(
     if known is None and not heavy and not measured.delays:
         likely += [one for one in BASIC if one not in likely]
     bound_ns = max(longest_wait_ns(histories), 10 * _SECOND_NS)
+    arrivals = Arrivals(histories) if measured.delays else None
 
     def looks_like(other: Rate) -> bool:
-        if measured.delays:
-            return any(delay_fits(histories, other, x, bound_ns, since_ns) for x in likely)
+        if arrivals is not None:
+            return any(delay_fits(arrivals, other, x, bound_ns, since_ns) for x in likely)
         return any(fits(histories, other, family, since_ns) for family in likely)
 
     return dataclasses.replace(

@@ -30,7 +30,7 @@ from engine import Profile
 from engine.profile import Algorithm
 from engine.world import Clock
 
-__all__ = ["RUNS", "Conditions", "Pauses", "Played", "play"]
+__all__ = ["RUNS", "Conditions", "Pauses", "Played", "play", "play_each"]
 
 _MS_NS: Final = 1_000_000
 ALGORITHMS: Final[tuple[Algorithm, ...]] = (
@@ -149,6 +149,11 @@ class _Fronted(EngineTransport):
 
 def play(conditions: Conditions, *, checks: Sequence[str] = ()) -> Played:
     """Run the suite as often as asked for, back to back on one deployment; return the last run."""
+    return list(play_each(conditions, checks=checks))[-1]
+
+
+def play_each(conditions: Conditions, *, checks: Sequence[str] = ()) -> Iterator[Played]:
+    """Run the suite back to back on one deployment; yield what each run said."""
     all_checks()
     way = _Way(conditions, conditions.seed)
     choices = {"algorithm": conditions.algorithm, "throttle": conditions.throttle}
@@ -164,6 +169,11 @@ def play(conditions: Conditions, *, checks: Sequence[str] = ()) -> Played:
         began_ns = transport.now_ns
         run = Run(made.target, options, transport=transport)
         run.execute()
+        here = dataclasses.replace(conditions, in_a_row=turn + 1)
+        yield _played(here, run, transport.now_ns - began_ns)
+
+
+def _played(conditions: Conditions, run: Run, took_ns: int) -> Played:
     bad = {Verdict.FAIL, Verdict.ERROR}
     said = run.findings
     return Played(
@@ -172,7 +182,7 @@ def play(conditions: Conditions, *, checks: Sequence[str] = ()) -> Played:
         tuple(
             (one.clause, one.check, one.says) for one in said if one.verdict is Verdict.INCONCLUSIVE
         ),
-        transport.now_ns - began_ns,
+        took_ns,
         run.session.requests,
     )
 
@@ -195,22 +205,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="runs whose name holds all of these words")
     parser.add_argument("--full", action="store_true", help="with the checks of everything else")
     args = parser.parse_args(arguments)
-    words = args.only.split()
-    chosen = [one for one in RUNS if all(word in one.name for word in words)]
+    words = set(args.only.split())
+    chosen = [one for one in RUNS if words <= set(one.name.replace(",", " ").split())]
     checks = () if args.full else MEASURING
     failed = most_calm = 0
     began = time.perf_counter()
+    # The first of three in a row is a first run: both are played at once.
+    rows: dict[Conditions, set[int]] = {}
+    for one in chosen:
+        rows.setdefault(dataclasses.replace(one, in_a_row=3), set()).add(one.in_a_row)
+    last = [dataclasses.replace(one, in_a_row=max(wanted)) for one, wanted in rows.items()]
     with ProcessPoolExecutor(args.processes) as pool:
-        for played in pool.map(_Play(checks), chosen):
-            failed += bool(played.failed)
-            if not played.conditions.is_loaded:
-                most_calm = max(most_calm, played.unsaid_clauses)
-            took = f"{played.took_ns / 1e9:.0f} s virtual, {played.requests} requests"
-            line = f"{played.conditions.name}: {len(played.failed)} failed, "
-            _say(f"{line}{played.unsaid_clauses} inconclusive, {took}")
-            for clause, check, says in (*played.failed, *played.unsaid):
-                mark = "FAIL" if (clause, check, says) in played.failed else "inconclusive"
-                _say(f"    {mark} {clause} {check}: {says}")
+        for row in pool.map(_Play(checks), last):
+            wanted = rows[dataclasses.replace(row[0].conditions, in_a_row=3)]
+            for played in row:
+                if played.conditions.in_a_row not in wanted:
+                    continue
+                failed += bool(played.failed)
+                if not played.conditions.is_loaded:
+                    most_calm = max(most_calm, played.unsaid_clauses)
+                _say_of(played)
     _say(
         f"{failed} of {len(chosen)} conforming runs failed; calm ones leave at most {most_calm} "
         f"clauses inconclusive; {time.perf_counter() - began:.0f} s"
@@ -223,14 +237,23 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _say_of(played: Played) -> None:
+    took = f"{played.took_ns / 1e9:.0f} s virtual, {played.requests} requests"
+    line = f"{played.conditions.name}: {len(played.failed)} failed, "
+    _say(f"{line}{played.unsaid_clauses} inconclusive, {took}")
+    for clause, check, says in (*played.failed, *played.unsaid):
+        mark = "FAIL" if (clause, check, says) in played.failed else "inconclusive"
+        _say(f"    {mark} {clause} {check}: {says}")
+
+
 class _Play:
-    """`play` with some checks, for processes of their own."""
+    """`play_each` with some checks, for processes of their own."""
 
     def __init__(self, checks: Sequence[str]) -> None:
         self._checks = checks
 
-    def __call__(self, conditions: Conditions) -> Played:
-        return play(conditions, checks=self._checks)
+    def __call__(self, conditions: Conditions) -> list[Played]:
+        return list(play_each(conditions, checks=self._checks))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from conformance.bench import Bench
 from conformance.exchanges import Ask
 from conformance.over_http import HttpTransport
 from conformance.probes.asking import SECOND_NS, Asker, Counter
-from conformance.probes.delaying import delays_that_fit
+from conformance.probes.delaying import Arrivals, delays_that_fit
 from conformance.probes.families import Cluster, Family, Rate, fits
 from conformance.probes.measuring import Measured, histories_of, measure
 from conformance.probes.playing import Played, play_throttle_row
@@ -244,7 +244,7 @@ def _is_delayed_by_39(seen: Seen) -> set[str]:
         open_.add("39 requests are held back")
     for limit in (RATE.limit_requests // 2, RATE.limit_requests * 2):
         other = Rate(limit, RATE.window_ns)
-        if delays_that_fit(seen.histories, other, 10 * SECOND_NS):
+        if delays_that_fit(Arrivals(seen.histories), other, 10 * SECOND_NS):
             open_.add(f"not {limit} in a window")
     return open_
 

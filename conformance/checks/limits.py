@@ -25,7 +25,8 @@ from conformance.probes.playing import (
 )
 from conformance.probes.rows import ROWS, Row, rate_of, spare_sources
 from conformance.probes.saying import Unsettled, own_probes, row_findings
-from conformance.probes.sightings import is_absent
+from conformance.probes.sightings import ABSENT_STATUSES, is_absent
+from conformance.probes.soundness import provable_admissions
 from conformance.registry import Inconclusive, Skip, check
 from conformance.verdicts import Finding, Verdict
 from engine.limits import LimitTable, Rule
@@ -74,7 +75,7 @@ async def _played(
         main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     windows = _windows(bench, row, rate, key, mark, is_rested=is_rested)
     played: list[Played] = await bench.gather([main, *windows])
-    if turn == 1:
+    if turn == 1 and _is_free(played) and (rule.match.resource or _is_exceeded(played)):
         await _check_there(bench, row, played)
     if not any(each.is_warm for each in played):
         await _check_failures_count(bench, row, key, counter)
@@ -135,6 +136,8 @@ async def _check_failures_count(
     seen = [one for cluster in counter.clusters() for one in cluster]
     if any(one.outcome == "refused" or one.is_late for one in seen) or not 400 <= calm < 500:
         return
+    if is_absent(counter.exchanges()):
+        return
     labels = [key] if row.role in {"private_prod", "legacy"} else []
     labels += bench.target.labels("private_no_permission")
     rate = next((rule for rule in bench.limits if rule.id == "LIM-SEARCH"), None)
@@ -185,7 +188,10 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
             if not is_open or _is_free(first) or is_enough:
                 return found
             is_silent = Verdict.FAIL not in verdicts
-    await _rest(bench, rate, first)
+    if rule.match.resource:
+        # Another row may refuse what is not there, such as the one of the key's class.
+        await _check_there(bench, row, first)
+    await _rest(bench, rate)
     second = await _played(bench, rule_id, 2, is_silent=is_silent)
     try:
         found = await bench.aside(
@@ -204,21 +210,22 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
     An unknown id is not found either; so a known one is asked for.
     """
     asked = played[0].counters[0].exchanges()
-    if not _is_free(played) or not is_absent(asked):
+    if not is_absent(asked):
         return
     method, path, _ = bench.shaped(row.operation, {"id": "{id}"})
     if "%7Bid%7D" in path or "{id}" in path:
         lane = bench.lane(f"{row.rule_id} there", key=asked[0].ask.key)
-        made = await lane.ask(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
+        made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
         known = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
         if not isinstance(known, str):
             return
         method, path, body = bench.shaped(row.operation, {"id": known, "value": "probe"})
         headers = asked[0].ask.headers
-        if not is_absent([await lane.ask(method, path, body, headers=headers)]):
+        if not is_absent([await lane.insist(method, path, body, headers=headers)]):
             return
+    status = next(one.status for one in asked if one.status in ABSENT_STATUSES)
     raise Skip(
-        f"{method} {path.partition('?')[0]} is answered {asked[0].status}: the deployment does not "
+        f"{method} {path.partition('?')[0]} is answered {status}: the deployment does not "
         f"have it; where it has the same under another name, say so in [requests.{row.operation}]"
     )
 
@@ -229,12 +236,17 @@ def _is_free(played: Sequence[Played]) -> bool:
     return not refused_in(exchanges)
 
 
-async def _rest(bench: Bench, rate: Rate, played: Sequence[Played]) -> None:
+def _is_exceeded(played: Sequence[Played]) -> bool:
+    """Whether more was admitted in a window than the rate: else it may just not have been met."""
+    rate = played[0].rate
+    seen = [one for cluster in played[0].counters[0].clusters() for one in cluster]
+    return provable_admissions(seen, rate.window_ns) > rate.limit_requests
+
+
+async def _rest(bench: Bench, rate: Rate) -> None:
     """Wait until nothing of what was played lies in a window, and no block lasts."""
-    counters = [counter for each in played for counter in each.counters]
-    last_ns = max(one.received_ns for each in counters for one in each.exchanges())
     rest_ns = max(rate.window_ns, rate.block_ns) + bench.random("rest").randrange(_STAGGER_NS)
-    await bench.lane("rest").sleep_until_ns(last_ns + rest_ns)
+    await bench.lane("rest").sleep_ns(rest_ns)
 
 
 def _requests(rule: Rule) -> int:

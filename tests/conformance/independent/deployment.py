@@ -41,7 +41,7 @@ _ROLES: Final[Mapping[str, tuple[str, str, Mapping[str, Sequence[str]], int]]] =
     "private_test": ("trial", "private", _EVERYWHERE, 8),
     "private_prod": ("acme", "private", _EVERYWHERE, 8),
     "public": ("acme", "public", _EVERYWHERE, 8),
-    "management": ("acme", "management", {}, 4),
+    "management": ("acme", "management", {}, 8),
     "legacy": ("acme", "private", _EVERYWHERE, 8),
     "private_reader": ("acme", "private", _READER, 1),
     "private_no_permission": ("acme", "private", {}, 1),

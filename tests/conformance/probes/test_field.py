@@ -177,3 +177,41 @@ def test_an_operation_that_is_there_and_not_limited_is_failed() -> None:
     """Unknown ids are not found here as well: a known one shows that PATCH is there."""
     table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-PATCH"))
     assert play("LIM-PATCH", table=table).failed == {"LIM-PATCH"}
+
+
+class WithoutAccountUpdater(Engine):
+    """Has no account updater, and counts what asks for it in the rows for any request."""
+
+    async def submit(self, request: Request) -> Response:
+        answer = await super().submit(request)
+        if request.path.startswith("/account-updater") and answer.status != 429:
+            return Response(404, {"title": "not here"})
+        return answer
+
+
+def test_what_another_row_refuses_on_a_path_that_is_not_there_is_skipped() -> None:
+    """The legacy key that asks meets LIM-LEGACY: that says nothing of LIM-ACCOUNT-UPDATER."""
+    table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-ACCOUNT-UPDATER"))
+    found = play("LIM-ACCOUNT-UPDATER", table=table, told_table=SEED, engine=WithoutAccountUpdater)
+    assert {one.verdict for one in found.run.findings} == {Verdict.SKIPPED}
+
+
+def test_any_request_is_judged_on_a_path_that_is_not_there_only_where_it_is_counted() -> None:
+    """LIM-PRIVATE by paths of 404: skipped where a router stands before the limiter."""
+
+    class Routed(Engine):
+        async def submit(self, request: Request) -> Response:
+            if request.path.startswith("/logs"):
+                return Response(404, {"title": "not here"})
+            return await super().submit(request)
+
+    class Counted(Engine):
+        async def submit(self, request: Request) -> Response:
+            answer = await super().submit(request)
+            is_there = not request.path.startswith("/logs") or answer.status == 429
+            return answer if is_there else Response(404, {"title": "not here"})
+
+    found = play("LIM-PRIVATE", engine=Routed)
+    assert {one.verdict for one in found.run.findings} == {Verdict.SKIPPED}
+    found = play("LIM-PRIVATE", engine=Counted)
+    assert {one.verdict for one in found.run.findings} == {Verdict.PASS}

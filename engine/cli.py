@@ -155,7 +155,7 @@ def _profile(args: argparse.Namespace) -> int:
     from engine.profile import Profile
 
     profile = Profile() if args.file is None else Profile.from_toml(args.file)
-    print(profile.to_toml().rstrip())
+    print(profile.to_toml(explained=True).rstrip())
     return 0
 
 

@@ -12,7 +12,9 @@ but belong to a deployment, not to a reading of the specification.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -471,14 +473,65 @@ class Profile:
         profile: Profile = from_document(cls, read_toml(path))
         return profile
 
-    def to_toml(self) -> str:
-        """Return the profile as the text of a file that `from_toml` reads back."""
-        return "#:schema profile.schema.json\n" + to_toml(to_plain(self))
+    def to_toml(self, *, explained: bool = False) -> str:
+        """Return the profile as the text of a file that `from_toml` reads back.
+
+        explained: each field under a comment with its decision, its question and its alternatives.
+        """
+        text = to_toml(to_plain(self))
+        return "#:schema profile.schema.json\n" + (_explained(text) if explained else text)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of a profile file."""
-        return json_schema(cls, title="Tollgate profile")
+        """Return the JSON Schema of a profile file; `x-study` lists values for study alone."""
+        schema = json_schema(cls, title="Tollgate profile")
+        for section in dataclasses.fields(cls):
+            shape = type(section.default)
+            known = schema["$defs"][shape.__name__]["properties"]
+            for item in dataclasses.fields(shape):  # type: ignore[arg-type] # reason: sections are dataclasses
+                held = known[_written(item.name)]
+                held["x-decision"] = item.metadata["decision"]
+                if item.metadata["study"]:
+                    held["x-study"] = list(item.metadata["study"])
+        return schema
+
+
+def _written(name: str) -> str:
+    """Return a field's name as it stands in a file, where values carry their unit."""
+    return name.removesuffix("_ns").removesuffix("_bytes")
+
+
+def _explained(text: str) -> str:
+    """Return the text of a profile file with a comment above each field."""
+    parts = text.split("\n\n")
+    lines = [line for part in parts for line in [*_explained_section(part), ""]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _explained_section(text: str) -> list[str]:
+    head, *rows = text.strip().splitlines()
+    section = getattr(Profile(), head.strip("[]"))
+    fields = {_written(item.name): item for item in dataclasses.fields(section)}
+    lines = [head]
+    for row in rows:
+        item = fields.pop(row.partition(" = ")[0], None)
+        lines += ([] if item is None else _comment(item)) + [row]
+    for name, item in fields.items():  # one without a value has no form in TOML
+        lines += [*_comment(item), f"# {name} is left out"]
+    return lines
+
+
+def _comment(item: dataclasses.Field[Any]) -> list[str]:
+    """Return the comment above a field: decision, question, the other values."""
+    meta = item.metadata
+    lists = {"or": meta["readings"], "for study": meta["study"]}
+    others = [
+        f"{name}: {', '.join(json.dumps(value) for value in values)}"
+        for name, values in lists.items()
+        if values
+    ]
+    words = "; ".join([f"{meta['decision']}: {meta['asks']}", *others])
+    return textwrap.wrap(words, 98, initial_indent="# ", subsequent_indent="#   ")
 
 
 def decisions() -> dict[str, list[str]]:

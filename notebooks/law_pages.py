@@ -1,8 +1,8 @@
 """The specification and the open decisions as documents, made from the engine's own tables.
 
-`docs/SPECIFICATION.md` and `docs/DECISIONS.md` are written by `make notebooks`; a test holds them
-fresh. What they say stands in `engine/clauses.toml`, `engine/decisions.toml`, the limit table and
-the default quotas.
+`docs/SPECIFICATION.md`, `docs/DECISIONS.md`, `docs/REFERENCE.md` and the fields in
+`docs/simulator.md` are written by `make notebooks`; a test holds them fresh. What they say stands
+in `engine/clauses.toml`, `engine/decisions.toml`, the limit table and the default quotas.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.limits.render import render
 from engine.model import DEFAULT_QUOTAS, QuotaValue
 from notebooks.course import FOLDER, chapters
 from notebooks.reference_page import reference_page
+from notebooks.scenario_fields import scenario_fields
 
 __all__ = ["law_pages"]
 
@@ -64,13 +65,27 @@ alternative *for study* exists in simulations only: a deployment that does it fa
 """
 
 
+_FIELDS: Final = "## Every field of a scenario\n"
+_FIELDS_SAY: Final = """
+Made from `simulator/scenario/scenario.schema.json` by `make notebooks`. `limits`, `profile` and
+`choices` take what `python -m engine limits --toml` and `python -m engine profile` print.
+"""
+
+
 def law_pages() -> Mapping[str, str]:
     """Return the documents by their names in `docs/`."""
     return {
         "SPECIFICATION.md": _specification(),
         "DECISIONS.md": _decisions(),
         "REFERENCE.md": reference_page(_quota),
+        "simulator.md": _guide_with_fields(),
     }
+
+
+def _guide_with_fields() -> str:
+    """Return the analysts' guide with its last section, every field, made anew."""
+    text = (FOLDER.parent / "docs" / "simulator.md").read_text(encoding="utf-8")
+    return f"{text.partition(_FIELDS)[0].rstrip()}\n\n{_FIELDS}{_FIELDS_SAY}\n{scenario_fields()}"
 
 
 def _specification() -> str:

@@ -21,10 +21,10 @@ __all__ = ["COLOURS", "SECOND_NS", "caller", "play", "refused", "runs", "strip",
 
 SECOND_NS: Final = 1_000_000_000
 COLOURS: Final = {
-    "admitted": "#2a78d6",
-    "delayed": "#eda100",
-    "refused": "#e34948",
-    "blocked": "#7a1f1f",
+    "admitted": "#9db8dc",
+    "delayed": "#e69f00",
+    "refused": "#d55e00",
+    "blocked": "#1d2a44",
 }
 """Outcome → colour, the same in every picture."""
 

@@ -9,15 +9,20 @@ that is not seeded.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import html
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import jupytext
 import nbformat
+import vl_convert
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 from notebooks.course import FOLDER
 
@@ -25,6 +30,12 @@ __all__ = ["render"]
 
 _TIMEOUT_S: Final = 400
 """Of a cell: no cell takes half a minute, but the first on a machine may wait for a compiler."""
+_SCALE: Final = 1
+"""Of a picture in pixels."""
+_CONFIG: Final = Config(KernelManager={"transport_encryption": "auto"})
+"""Cells and outputs go to and fro encrypted, where the kernel can; otherwise it warns."""
+_BEFORE: Final = "from notebooks.alternatives import use; use(); del use"
+"""Run in the kernel before a notebook, and no part of it."""
 _WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _KERNEL: Final = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -35,11 +46,14 @@ def render(source: Path) -> str:
     Raises `nbclient.exceptions.CellExecutionError` when a cell raises, an assertion included.
     """
     book = jupytext.read(source)
+    is_first = True
     for place, cell in enumerate(book.cells):
         cell["id"] = hashlib.sha256(f"{source.stem}/{place}".encode()).hexdigest()[:8]
-        cell["metadata"] = {k: v for k, v in cell.metadata.items() if k == "tags"}
+        cell["metadata"] = _metadata(cell, is_setup=is_first)
+        is_first = is_first and cell.cell_type != "code"
     book.metadata.clear()
     book.metadata["kernelspec"] = dict(_KERNEL)
+    book.cells.insert(0, nbformat.v4.new_code_cell(_BEFORE))  # type: ignore[no-untyped-call] # reason: untyped library
     client = NotebookClient(
         book,
         timeout=_TIMEOUT_S,
@@ -47,18 +61,48 @@ def render(source: Path) -> str:
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(FOLDER)}},
+        config=_CONFIG,
     )
     environment = {"PYTHONPATH": str(FOLDER.parent), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
     client.execute(env={**os.environ, **environment})
+    del book.cells[0]
     book.metadata["language_info"] = {"name": "python"}
     for cell in book.cells:
         if cell.cell_type == "code":
             cell["execution_count"] = None
             cell["outputs"] = _joined(
-                _stable(output) for output in cell.outputs if output.get("name") != "stderr"
+                _with_pixels(_stable(output))
+                for output in cell.outputs
+                if output.get("name") != "stderr"
             )
     text = nbformat.writes(book, indent=1, sort_keys=True)  # type: ignore[no-untyped-call] # reason: untyped library
     return f"{text}\n"
+
+
+def _metadata(cell: Any, *, is_setup: bool) -> dict[str, Any]:
+    """Return what is kept of a cell's metadata: tags, and what JupyterLab folds.
+
+    The first cell of code sets up; the answer to an exercise is folded with what it shows.
+    """
+    tags = cell.metadata.get("tags", [])
+    kept: dict[str, Any] = {"tags": tags} if tags else {}
+    if cell.cell_type == "code" and (is_setup or {"setup", "answer"} & set(tags)):
+        kept["jupyter"] = {"source_hidden": True}
+        if "answer" in tags:
+            kept["jupyter"]["outputs_hidden"] = True
+    return kept
+
+
+def _with_pixels(output: Any) -> Any:
+    """Add a PNG to a picture, for readers that show no SVG: untrusted notebooks, code hosts."""
+    svg = output.get("data", {}).get("image/svg+xml")
+    if svg is not None:
+        pixels = vl_convert.svg_to_png("".join(svg), scale=_SCALE)
+        output["data"]["image/png"] = base64.b64encode(pixels).decode() + "\n"
+        words = re.search(r'<svg[^>]*\saria-label="([^"]*)"', "".join(svg))
+        if words:
+            output["metadata"] = {"image/png": {"alt": html.unescape(words[1])}}
+    return output
 
 
 def _stable(output: Any) -> Any:

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -133,6 +136,28 @@ def test_a_profile_file_reads_back_and_obeys_the_shipped_schema(
         assert Profile.from_toml(path) == profile
         Draft202012Validator(shipped).validate(tomllib.loads(text))
     assert 'delay_bound = "1m30s"' in changed.to_toml()
+
+
+def test_a_profile_is_printed_with_every_field_explained(tmp_path: Path) -> None:
+    """`engine profile`: decision, question, readings and what is for study, above each field."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "engine", "profile"], capture_output=True, text=True, check=True
+    ).stdout
+    path = tmp_path / "profile.toml"
+    path.write_text(printed, encoding="utf-8")
+    assert Profile.from_toml(path) == Profile()
+    words = " ".join(re.sub(r"\n# {3}", " ", printed).split())
+    schema = Profile.json_schema()["$defs"]
+    for section in dataclasses.fields(Profile):
+        for item in dataclasses.fields(section.default):  # type: ignore[arg-type] # reason: sections are dataclasses
+            meta = item.metadata
+            assert f"# {meta['decision']}: {meta['asks']}" in words, item.name
+            for value in (*meta["readings"], *meta["study"]):
+                assert json.dumps(value) in words, (item.name, value)
+            name = item.name.removesuffix("_ns").removesuffix("_bytes")
+            held = schema[type(section.default).__name__]["properties"][name]
+            assert held.get("x-study", []) == list(meta["study"])
+    assert "for study" in words
 
 
 @pytest.mark.parametrize(

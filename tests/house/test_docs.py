@@ -11,6 +11,7 @@ from conformance.target.roles import roles_table
 from engine.clauses import CLAUSES
 from engine.decisions import DECISIONS
 from notebooks.law_pages import law_pages
+from tests.house._files import files, text
 
 DOCS = Path("docs")
 
@@ -21,9 +22,9 @@ def test_the_roles_of_the_guide_are_those_of_the_code(repository: Path) -> None:
 
 
 def test_the_documents_of_the_specification_are_fresh(repository: Path) -> None:
-    for name, text in law_pages().items():
+    for name, made in law_pages().items():
         written = (repository / DOCS / name).read_text(encoding="utf-8")
-        assert written == text, f"docs/{name} is not what its tables say; run `make notebooks`"
+        assert written == made, f"docs/{name} is not what its tables say; run `make notebooks`"
 
 
 def test_every_decision_that_a_clause_names_is_listed() -> None:
@@ -34,17 +35,17 @@ def test_every_decision_that_a_clause_names_is_listed() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_between_documents_lead_somewhere(repository: Path, name: str) -> None:
-    text = (repository / name).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+    page = (repository / name).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page):
         assert (repository / target).exists(), f"{name} links to {target}"
 
 
 @pytest.mark.slow
 def test_every_option_that_a_guide_names_exists(repository: Path) -> None:
     for guide in sorted((repository / DOCS).glob("*.md")):
-        text = guide.read_text(encoding="utf-8").replace("\\\n", " ")
+        said = guide.read_text(encoding="utf-8").replace("\\\n", " ")
         for package, command, rest in re.findall(
-            r"(?:python -m )?\b(engine|simulator|conformance) ([a-z][a-z-]+)((?: [^`\n#|]*)?)", text
+            r"(?:python -m )?\b(engine|simulator|conformance) ([a-z][a-z-]+)((?: [^`\n#|]*)?)", said
         ):
             options = set(re.findall(r"--[a-z][a-z-]+", rest))
             if not options:
@@ -58,3 +59,23 @@ def test_every_option_that_a_guide_names_exists(repository: Path) -> None:
             ).stdout
             missing = {option for option in options if option not in shown}
             assert not missing, f"{guide.name}: {package} {command} has no {missing}"
+
+
+_IDS = re.compile(
+    r"(?<![\w-])(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC|D)-[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*(?![\w-])"
+)
+
+
+def test_every_id_in_code_messages_notebooks_and_documents_resolves() -> None:
+    """Whoever meets `TOK-ATOMIC` or `D-ORDER` can look it up with `engine clauses`."""
+    known = {one.id for one in CLAUSES} | {one.id for one in DECISIONS}
+    known |= {"LIM-PUBLICK"}  # a misspelt one, in the example of a message that says so
+    lost = [
+        f"{path}: {name}"
+        for path in files()
+        if path.suffix in {".py", ".md", ".toml", ".j2", ".js"} and path.parts[0] != "tests"
+        for name in sorted(set(_IDS.findall(text(path))))
+        if name not in known
+    ]
+    assert lost == []
+    assert "TOK-ATOMIC" in _IDS.findall("TOK-ATOMIC, and LIM-PUBLIC.ip")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -16,13 +18,76 @@ from notebooks.site import DOCUMENTS, write_site
 
 CLAUSE = re.compile(r"\b(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC)-[A-Z0-9-]*[A-Z0-9]\b")
 
+SHORTEST_ALTERNATIVE = 30
+"""Characters of a picture's alternative text, below which it says nothing."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
 def test_a_notebook_shows_what_is_committed(source: Path) -> None:
-    """Run top to bottom: every assertion holds, and the bytes are those of the committed file."""
-    committed = source.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert render(source) == committed, "run `make notebooks`"
+    """Run top to bottom: every assertion holds, and all but pixels is as it is committed."""
+    shown = json.loads(render(source))
+    for data, metadata in _pictures(shown):
+        pixels = base64.b64decode(data.pop("image/png"))
+        assert pixels.startswith(b"\x89PNG"), "a PNG beside each SVG"
+        words = metadata.get("image/png", {}).get("alt", "")
+        assert len(words) >= SHORTEST_ALTERNATIVE, f"what does the picture show? {words!r}"
+    committed = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    for data, _ in _pictures(committed):
+        data.pop("image/png", None)  # fonts differ from machine to machine
+    assert shown == committed, "run `make notebooks`"
+
+
+def _pictures(book: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return data and metadata of each output that is a picture."""
+    outputs = [output for cell in book["cells"] for output in cell.get("outputs", ())]
+    return [
+        (output["data"], output["metadata"])
+        for output in outputs
+        if "image/svg+xml" in output.get("data", {})
+    ]
+
+
+SMALL = """\
+# %% [markdown]
+# # Small
+
+# %%
+import altair as alt
+import pandas as pd
+
+_ = alt.renderers.enable("svg")
+
+# %%
+frame = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
+alt.Chart(frame, description="Two points, the second higher").mark_point().encode(x="x", y="y")
+
+# %% [markdown]
+# ## Exercise
+# What is one and one?
+
+# %% tags=["answer"]
+print(1 + 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_rendered_notebook_folds_set_up_and_answers_and_has_pixels(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For JupyterLab before anything runs, for untrusted notebooks, and without a warning."""
+    source = tmp_path / "00_small.py"
+    source.write_text(SMALL, encoding="utf-8")
+    book = json.loads(render(source))
+    _, setup, drawn, _, answer = book["cells"]
+    assert setup["metadata"] == {"jupyter": {"source_hidden": True}}
+    assert drawn["metadata"] == {}
+    assert answer["metadata"]["jupyter"] == {"outputs_hidden": True, "source_hidden": True}
+    assert answer["outputs"][0]["text"] == ["2\n"]
+    ((data, metadata),) = _pictures(book)
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert metadata == {"image/png": {"alt": "Two points, the second higher"}}
+    assert "WARNING" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)

@@ -22,7 +22,7 @@ from engine.limits import Match, Rule
 from engine.model import ApplicationKind
 from engine.profile import LimitsProfile
 
-__all__ = ["Pacer"]
+__all__ = ["Pacer", "application_kind"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SLACK_NS: Final = _SECOND_NS
@@ -77,7 +77,7 @@ class Pacer:
             source or _DEFAULT_SOURCE,
             key_id=None if key is None else ask.key,
             tenant_kind=None if key is None or tenant is None else tenant.kind,
-            application_kind=None if key is None else _application_kind(key),
+            application_kind=None if key is None else application_kind(key),
             legacy=key is not None and key.role == "legacy",
             proxy_key_id=ask.proxy_key,
             host_id=ask.host,
@@ -110,7 +110,8 @@ def _own_rules(target: Target) -> list[Rule]:
     return found
 
 
-def _application_kind(key: TargetKey) -> ApplicationKind:
+def application_kind(key: TargetKey) -> ApplicationKind:
+    """Return the kind of application that a key of this role belongs to."""
     if key.role == "public":
         return "public"
     return "management" if key.role == "management" else "private"

@@ -41,6 +41,18 @@ _BLOCKS: Final = "; every request of the block's time is refused, and room after
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
+async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
+    """Wait a little for what the light rows show, where a heavy one alone cannot tell."""
+    lane = bench.lane("algorithm")
+    until_ns = lane.now_ns + 2 * rate.window_ns
+    while (
+        rate.limit_requests >= HEAVY_REQUESTS
+        and not bench.knows("limits.algorithm")
+        and lane.now_ns < until_ns
+    ):
+        await lane.sleep_ns(SECOND_NS)
+
+
 async def _staggered(bench: Bench, name: str) -> None:
     """Begin at an instant that no window begins at."""
     lane = bench.lane(f"{name} start")
@@ -172,6 +184,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     why: Inconclusive | None = None
     is_silent = False
     if not any(each.is_warm for each in first):
+        await _wait_for_algorithm(bench, rate)
         try:
             found = await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, first)))
         except Unsettled as unsettled:

@@ -155,15 +155,23 @@ class Counter:
     def clusters(self) -> list[list[Sighting]]:
         """Return what the bursts show, one cluster each, in order of time."""
         groups = [burst.exchanges for burst in self.bursts]
-        return clusters_of(groups, self.calm_ns, self.late_after_ns)
+        throttle = self._bench.profile.limits.throttle
+        slows = self._bench.knows("limits.throttle") and throttle == "delay"
+        return clusters_of(groups, self.calm_ns, self.late_after_ns, slows=slows)
 
 
 def clusters_of(
-    groups: Sequence[Sequence[Exchange]], calm_ns: int, bound_ns: int | None = None
+    groups: Sequence[Sequence[Exchange]],
+    calm_ns: int,
+    bound_ns: int | None = None,
+    *,
+    slows: bool = False,
 ) -> list[list[Sighting]]:
     """Return groups of exchanges as clusters of sightings, in order of time.
 
     bound_ns: the round trip from which on an admission was held back; by calm_ns unless given.
+    slows: whether other rows have shown a throttle that slows: a wait above its bound is refused
+    first then, and a shorter one held back later.
     """
     bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     everything = [one for group in groups for one in group]
@@ -178,7 +186,7 @@ def clusters_of(
     ]
     marked = [mark_late(cluster, calm_ns, bound_ns) for cluster in plain]
     clusters = plain
-    if _holds_back(marked, bound_ns):
+    if slows or _holds_back(marked, bound_ns):
         # Some were, so what took less long, and longer than calm ones, was as well.
         fine_ns = min(bound_ns, _FINE_NS + 4 * calm_ns)
         clusters = [mark_late(cluster, calm_ns, fine_ns) for cluster in plain]

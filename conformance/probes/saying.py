@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conformance.bench import Bench
+from conformance.pacing import application_kind
 from conformance.probes.asking import SECOND_NS
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measuring import (
@@ -179,6 +180,7 @@ def row_findings(  # reason: what a row is, and what was played of it
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories, since_ns)
         _check_address_free(bench, row, played)
+        _check_key_free(bench, row, rule, before)
         yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
     is_pair = bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "pair"
     fault = signature_fault(rule, signature, is_known_pair=is_pair)
@@ -231,6 +233,47 @@ def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> Non
                 f"{_seconds(rule.window_ns)}, refused ones too, so LIM-IP may have refused them; "
                 "add sources"
             )
+
+
+def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]) -> None:
+    """Raise `Inconclusive` where a row for all that a key asks for may have refused.
+
+    before: what was played first. Where that shows that refused requests count, those of a second
+    time may exceed such a row, as LIM-LEGACY's of a minute.
+    """
+    seen = [measured_row(bench, rule, each.rate, [each])[0].families for each in before[:1]]
+    counts = [family.counts_refused for families in seen for family in families]
+    is_known = bench.knows("limits.count_refused") and bench.profile.limits.count_refused
+    if not is_known and not (counts and all(counts)):
+        return
+    exchanges = list(bench.session.exchanges.values())
+    labels = {one.ask.key for one in exchanges if one.check == bench.check.id} - {None}
+    for label in labels:
+        sent = sorted(one.sent_ns for one in exchanges if one.ask.key == label)
+        for other in bench.limits:
+            if other.id == row.rule_id or other.shadow or not _is_for_all_of(bench, other, label):
+                continue
+            window_ns = other.rate.window_ns
+            most = max(bisect_left(sent, x + window_ns) - place for place, x in enumerate(sent))
+            if most > other.limit_requests * 9 // 10:
+                raise Inconclusive(
+                    f"{row.rule_id}: {most} requests went out by {label} in {_seconds(window_ns)}, "
+                    f"and refused ones count, so {other.id} may have refused them; run again"
+                )
+
+
+def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
+    """Whether a row counts whatever one key asks for."""
+    key = bench.target.key_labels.get(label or "")
+    match = rule.match
+    if key is None or match.resource or match.proxy or "key" not in rule.counter:
+        return False
+    tenant = bench.target.tenant_of(key)
+    return (
+        match.tenant in {None, tenant.kind}
+        and match.application in {None, application_kind(key)}
+        and match.legacy in {None, key.role == "legacy"}
+    )
 
 
 def _check_not_spaced(

@@ -10,7 +10,7 @@ from conformance.in_process import deploy
 from conformance.registry import all_checks
 from conformance.running import Options, Run
 from conformance.transport import Latency
-from conformance.verdicts import Finding, Verdict
+from conformance.verdicts import Finding, Verdict, worst
 from engine import LimitTable, ManualClock, Profile
 from engine.world import Clock
 
@@ -40,6 +40,13 @@ class Measured:
     def failed(self) -> set[str]:
         """The clauses that fail."""
         return {one.clause for one in self.run.findings if one.verdict is Verdict.FAIL}
+
+    @property
+    def open(self) -> set[str]:
+        """The clauses that do not pass: a pass with a remark beside it is one."""
+        clauses = {one.clause for one in self.run.findings}
+        by_clause = {x: [one for one in self.run.findings if one.clause == x] for x in clauses}
+        return {x for x, findings in by_clause.items() if worst(findings) is not Verdict.PASS}
 
     def says(self, clause: str) -> str:
         """Every sentence about a clause."""

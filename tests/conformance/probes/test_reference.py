@@ -18,6 +18,24 @@ from tests.conformance.probes.measured import MS_NS, SECOND_NS, Stalling, jitter
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
 
 
+OPEN: dict[tuple[str, str], set[str]] = {
+    ("fixed-window", "refuse"): {"LIM-IP"},
+    ("fixed-window", "delay"): {
+        "LIM-BLOCK",
+        "LIM-IP",
+        "LIM-LEGACY",
+        "LIM-MANAGEMENT",
+        "LIM-PRIVATE",
+        "LIM-PUBLIC",
+    },
+    ("sliding-counter", "refuse"): {"LIM-IP", "LIM-PRIVATE"},
+    ("sliding-counter", "delay"): {"LIM-IP", "LIM-PRIVATE"},
+    ("token-bucket", "delay"): {"LIM-CREATE", "LIM-DELETE", "LIM-PATCH", "LIM-PRIVATE"},
+    ("gcra", "delay"): {"LIM-CREATE", "LIM-DELETE", "LIM-PATCH", "LIM-PRIVATE"},
+}
+"""What a calm run leaves inconclusive, as something near would have looked the same."""
+
+
 def seen(algorithm: str) -> str:
     """A gcra with its usual burst is the bucket: no request tells them apart."""
     return "token-bucket" if algorithm == "gcra" else algorithm
@@ -179,7 +197,11 @@ def test_everything_at_once_takes_little_longer_than_the_longest_block() -> None
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_row_passes_under_every_algorithm(algorithm: str, throttle: str) -> None:
     found = play(algorithm=algorithm, throttle=throttle)
-    assert found.bad == []
+    assert found.open == OPEN.get((algorithm, throttle), set())
+    assert found.failed == set()
+    for one in found.bad:
+        assert one.verdict <= Verdict.INCONCLUSIVE
+        assert one.verdict is Verdict.INFORMATIONAL or "run again" in one.says
     assert found.profile.limits.algorithm == seen(algorithm)
     assert found.profile.limits.throttle == throttle
 

@@ -43,7 +43,7 @@ from engine.resources.proxy_names import proxy_path, refused_hosts
 from engine.resources.router import Router, parse_query
 from engine.resources.services import Services
 from engine.resources.upgrade import guard_store
-from engine.resources.work import when_free
+from engine.resources.work import LARGE_BYTES, apart_if_large, when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
@@ -63,9 +63,6 @@ _NOTE_NS: Final = 10 * 1_000_000_000
 
 _ERASED_AT_ONCE: Final = 256
 """So many expired records go in one transaction: some milliseconds of it."""
-
-_LARGE_BYTES: Final = 16_384
-"""A body of more is read and answered apart (D-BODY-COST): it may cost a tenth of a second."""
 
 _BATCH_IDS: Final = 64
 _UUID_PARTS: Final = struct.Struct("8s4s4s4s12s")
@@ -268,9 +265,11 @@ class Engine(Operator):
                 sent = await receive(operation, request, self.profile)
             # 3.4 The operation, in one transaction; those that await the world open their own.
             if operation.run_async is not None:
-                context.body = read_body(operation, context, sent)
+                size_bytes = len(sent) if type(sent) is bytes else 0
+                read = partial(read_body, operation, context, sent)
+                context.body = await apart_if_large(context, size_bytes, read)
                 response = await operation.run_async(context)
-            elif type(sent) is bytes and len(sent) > _LARGE_BYTES:  # others go on meanwhile
+            elif type(sent) is bytes and len(sent) > LARGE_BYTES:  # others go on meanwhile
                 work = partial(self._answer, operation, context, sent, wait=True)
                 response = await self.services.world.apart(work, who.caller)
             else:

@@ -23,6 +23,7 @@ __all__ = [
     "PARSED",
     "check_coding",
     "header_value",
+    "parsed",
     "read_body",
     "read_raw",
     "receive",
@@ -96,13 +97,22 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
             return body
         check_coding(request)
         _check_media_type(request, MEDIA_TYPES[form])
-        if len(body) > values_limit:  # each takes a byte at least
-            check_cost(body, values_limit)
         context.raw = body
-        return parse(body)
+        return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
     return check_value(body, limit_bytes, values_limit)
+
+
+def parsed(body: bytes, context: Context) -> Json:
+    """Return the value of a body that an operation has read itself.
+
+    Raises `Problem` 400 for what is not strict JSON or holds more values than D-BODY-COST allows.
+    """
+    values_limit = _values_limit(context)
+    if len(body) > values_limit:  # each takes a byte at least
+        check_cost(body, values_limit)
+    return parse(body)
 
 
 def _values_limit(context: Context) -> int:

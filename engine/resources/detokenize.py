@@ -6,6 +6,7 @@ data until CVC Retention is over (QUO-CVC).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from engine.messages import Json, Response
@@ -16,6 +17,7 @@ from engine.tokens import cvc_purpose, parse, read_expressions, splice
 
 __all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
 
+_TOKENS_A_TRANSACTION: Final = 100
 _JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
 
@@ -45,7 +47,8 @@ def reveal(
     """Return the body with its expressions replaced, and the ids of the tokens that were read.
 
     raw: the bytes that the body came as; the answer is bytes then, and what is no expression is
-    among them as it was sent (D-PASS-THROUGH).
+    among them as it was sent (D-PASS-THROUGH). No transaction is open: a large body is walked while
+    others are served, and tokens are looked up some at a time.
 
     Raises `Problem`: the profile's status over the Detokenize Limit, 400 for unknown ids, 403
     without `permission` in the container of a token that is named.
@@ -55,29 +58,48 @@ def reveal(
     limit = tenant.quotas["Detokenize Limit"]
     assert isinstance(limit, int)
     found.check_cost(limit, services.rules)
-    tokens: dict[str, Token] = {}
-    missing: list[str] = []
-    named = dict.fromkeys(found.token_ids)
-    for token_id in named:
-        token = services.store.token(tenant.id, token_id)
-        if token is None:
-            missing.append(token_id)
-        else:
-            tokens[token_id] = token
+    named = list(dict.fromkeys(found.token_ids))
+    tokens = _looked_up(named, context)
     for token in tokens.values():
         context.require(permission, token.container)
+    missing = [token_id for token_id in named if token_id not in tokens]
     if missing:
         raise found.unknown(missing)
     found.check_limit(limit, services.rules)
-    values = {token_id: plaintext_of(token, context) for token_id, token in tokens.items()}
+    values: dict[str, Json] = {}
+    for piece in _pieces(named):
+        with services.store.transaction(write=False):
+            values.update((token_id, plaintext_of(tokens[token_id], context)) for token_id in piece)
     if raw is not None:
-        return (splice(raw, values.__getitem__) if named else raw), list(named)
-    return found.rebuild(values.__getitem__), list(named)
+        return (splice(raw, values.__getitem__) if named else raw), named
+    return found.rebuild(values.__getitem__), named
+
+
+def _looked_up(token_ids: list[str], context: Context) -> dict[str, Token]:
+    """Return the tenant's tokens of these ids that there are."""
+    store, tenant_id = context.services.store, context.tenant.id
+    tokens: dict[str, Token] = {}
+    for piece in _pieces(token_ids):
+        with store.transaction(write=False):
+            for token_id in piece:
+                token = store.token(tenant_id, token_id)
+                if token is not None:
+                    tokens[token_id] = token
+    return tokens
+
+
+def _pieces(token_ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(token_ids), _TOKENS_A_TRANSACTION):
+        yield token_ids[start : start + _TOKENS_A_TRANSACTION]
+
+
+def _revealed(context: Context) -> tuple[Json | bytes, list[str]]:
+    context.require("token:read")
+    return reveal(context.json, context, "token:read", context.raw)
 
 
 def _detokenize(context: Context) -> Response:
-    context.require("token:read")
-    answer, read = reveal(context.json, context, "token:read", context.raw)
+    answer, read = context.prepared
     if read:
         context.log("token:read", "token", read[0], 200)
     return Response(200, answer, {} if context.raw is None else dict(_JSON))
@@ -89,6 +111,7 @@ OPERATIONS = (
         method="POST",
         path="/detokenize",
         summary="Replace token expressions by the plaintext of their tokens.",
+        prepare=_revealed,
         run=_detokenize,
         clauses=("QUO-DETOKENIZE", "QUO-CVC", "AUTH-READ"),
         permission="token:read",

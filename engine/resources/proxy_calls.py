@@ -18,13 +18,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.messages import Problem, Response
 from engine.model import Proxy
 from engine.profile import Profile
 from engine.resources.authentication import principal_of, unauthenticated
-from engine.resources.bodies import read_raw
+from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.operation import Operation
@@ -41,8 +42,7 @@ from engine.resources.transforms import (
     transformed_answer,
     transformed_request,
 )
-from engine.resources.work import Work
-from engine.tokens import parse
+from engine.resources.work import Work, apart_if_large
 from engine.world import Call, CallAnswer
 
 __all__ = ["OPERATIONS"]
@@ -93,20 +93,21 @@ def _acting(context: Context, proxy: Proxy) -> Context | None:
 
 
 def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
-    acting = _acting(context, proxy)
+    with context.services.store.transaction(write=False):
+        acting = _acting(context, proxy)
     if acting is None:
         raise Problem(
             403,
             "The application that created the proxy is gone, and with it its rights.",
             clause="D-PERMISSIONS",
         )
-    answer, _ = reveal(parse(body), acting, "token:use", body)
+    answer, _ = reveal(parsed(body, context), acting, "token:use", body)
     assert isinstance(answer, bytes), "bytes came"
     return answer
 
 
-def _call(context: Context, proxy: Proxy, body: bytes) -> tuple[Call, Codes]:
-    """Return the call to the destination and the transforms; inside the begin transaction."""
+async def _call(context: Context, proxy: Proxy, body: bytes) -> Call:
+    """Return the call to the destination."""
     request = context.request
     if proxy.require_auth:
         if context.tenant.id != proxy.tenant_id:
@@ -122,16 +123,16 @@ def _call(context: Context, proxy: Proxy, body: bytes) -> tuple[Call, Codes]:
         headers = {n: v for n, v in headers.items() if n.lower() != "accept-encoding"}
         headers["Accept-Encoding"] = "identity"
     if (b"{{" in body or b"\\u007" in body) and is_json(headers):
-        body = _revealed(context, proxy, body)
+        body = await apart_if_large(context, len(body), partial(_revealed, context, proxy, body))
     query = request.path.partition("?")[2]
     url = destination_of(proxy.destination_url, context.params["path"], query)
-    return Call(request.method, url, headers, body), codes_of(context.services, proxy)
+    return Call(request.method, url, headers, body)
 
 
 async def _invoke(context: Context) -> Response:
     services = context.services
     proxy = _named(context)
-    body = await _read(context, proxy)
+    call = await _call(context, proxy, await _read(context, proxy))
     caller = context.known_caller if proxy.require_auth else None
     work = Work(
         context,
@@ -141,15 +142,15 @@ async def _invoke(context: Context) -> Response:
         actor_id=None if caller is None else caller.application.id,
     )
 
-    async def exchange(plan: tuple[Call, Codes]) -> CallAnswer:
-        call, (request_code, response_code) = plan
-        call = await transformed_request(services, proxy, request_code, call)
-        answer = await _destination(context, call)
+    async def exchange(codes: Codes) -> CallAnswer:
+        request_code, response_code = codes
+        sent = await transformed_request(context, proxy, request_code, call)
+        answer = await _destination(context, sent)
         answer = dataclasses.replace(answer, headers=passed_answer(answer.headers))
-        return await transformed_answer(services, proxy, response_code, answer)
+        return await transformed_answer(context, proxy, response_code, answer)
 
     return await work.carry_out(
-        lambda: _call(context, proxy, body),
+        lambda: codes_of(services, proxy),
         exchange,
         lambda answer: Response(answer.status, answer.body, dict(answer.headers)),
     )

@@ -21,6 +21,7 @@ Code and configuration are sealed in the store; no answer holds a value of the c
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, Final
 
 from engine.messages import Json, Problem, Response
@@ -34,8 +35,8 @@ from engine.resources.instances import drop_pool
 from engine.resources.invoking import check_code, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
-from engine.resources.work import Work
-from engine.tokens import dumps, parse, timestamp, walk
+from engine.resources.work import Work, apart_if_large
+from engine.tokens import Plan, dumps, parse, timestamp, walk
 
 __all__ = ["OPERATIONS"]
 
@@ -182,7 +183,7 @@ async def _react(context: Context) -> Response:
         actor_id=context.caller.application.id,
     )
 
-    def begin() -> tuple[Reactor, Json, str, dict[str, str]]:
+    def read_args() -> Json:
         body = context.json
         args = body.get("args") if isinstance(body, dict) else None
         limit_bytes = services.profile.outside.reactor_payload_limit_bytes
@@ -190,27 +191,42 @@ async def _react(context: Context) -> Response:
             raise too_large(limit_bytes, "RCT-PAYLOAD")
         context.require("reactor:invoke")  # 413, then 403, then what is wrong (D-ORDER)
         _REACT.check(body)
-        reactor = _found(context)
+        with services.store.transaction(write=False):
+            _found(context)  # 404 before what is wrong with the arguments
         revealed, _ = reveal(args, context, "token:use")
         assert not isinstance(revealed, bytes), "a value came"
-        return reactor, revealed, _code(reactor, context), _configuration(reactor, context)
+        return revealed
 
-    async def run(plan: tuple[Reactor, Json, str, dict[str, str]]) -> Json:
-        reactor, args, code, configuration = plan
-        return await invoke(services, _pool_name(reactor), code, args, configuration)
+    def begin() -> tuple[str, str, dict[str, str]]:
+        reactor = _found(context)
+        return _pool_name(reactor), _code(reactor, context), _configuration(reactor, context)
 
-    def finish(result: Json) -> Response:
+    async def run(plan: tuple[str, str, dict[str, str]]) -> tuple[Json, Plan | None]:
+        name, code, configuration = plan
+        result = await invoke(services, name, code, args, configuration)
         if not (isinstance(result, dict) and result and result.keys() <= _PARTS):
-            return Response(200, {"tokens": None, "raw": result})
-        tokens = _tokenized(result["tokenize"], context) if "tokenize" in result else None
-        return Response(200, {"tokens": tokens, "raw": result.get("raw")})
+            return result, None
+        if "tokenize" not in result:
+            return result.get("raw"), None
+        part = partial(_read_part, result["tokenize"], context)
+        return result.get("raw"), await services.world.apart(part, context.known_caller)
 
+    def finish(found: tuple[Json, Plan | None]) -> Response:
+        raw, plan = found
+        tokens = None
+        if plan is not None:
+            tokens = answer_of(plan, create_all(plan, context), context)
+        return Response(200, {"tokens": tokens, "raw": raw})
+
+    size_bytes = 0 if context.raw is None else len(context.raw)
+    args = await apart_if_large(context, size_bytes, read_args)
     return await work.carry_out(begin, run, finish)
 
 
-def _tokenized(part: Json, context: Context) -> Json:
-    plan = validated(walk(part, context.services.rules), context)
-    return answer_of(plan, create_all(plan, context), context)
+def _read_part(part: Json, context: Context) -> Plan:
+    """Return what a result asks to be tokenized, judged with no transaction open."""
+    reading = context.services.store.transaction(write=False)
+    return validated(walk(part, context.services.rules), context, reading)
 
 
 OPERATIONS = (

@@ -20,14 +20,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from engine.messages import Json, Problem
 from engine.model import Proxy
+from engine.resources.bodies import parsed
+from engine.resources.context import Context
 from engine.resources.invoking import code_fault, invoke, open_code
 from engine.resources.passing import is_json, passed_answer, passed_request
 from engine.resources.services import Services
-from engine.tokens import dumps, parse
+from engine.resources.work import apart_if_large
+from engine.tokens import dumps
 from engine.world import Call, CallAnswer
 
 __all__ = ["Codes", "codes_of", "pool_names", "transformed_answer", "transformed_request"]
@@ -60,13 +64,13 @@ def codes_of(services: Services, proxy: Proxy) -> Codes:
     )
 
 
-async def transformed_request(
-    services: Services, proxy: Proxy, code: str | None, call: Call
-) -> Call:
+async def transformed_request(context: Context, proxy: Proxy, code: str | None, call: Call) -> Call:
     """Return what the request transform makes of a call; the call itself where there is none."""
     if code is None:
         return call
-    args = {"method": call.method, "url": call.url, **_parts(call.headers, call.body, 415)}
+    services = context.services
+    parts = await _parts(context, call.headers, call.body, 415)
+    args = {"method": call.method, "url": call.url, **parts}
     result = await invoke(services, pool_names(proxy)[0], code, args, {})
     headers, body = _joined(result, args)
     return dataclasses.replace(
@@ -75,12 +79,14 @@ async def transformed_request(
 
 
 async def transformed_answer(
-    services: Services, proxy: Proxy, code: str | None, answer: CallAnswer
+    context: Context, proxy: Proxy, code: str | None, answer: CallAnswer
 ) -> CallAnswer:
     """Return what the response transform makes of an answer; itself where there is none."""
     if code is None:
         return answer
-    args = {"status": answer.status, **_parts(answer.headers, answer.body, 502)}
+    services = context.services
+    parts = await _parts(context, answer.headers, answer.body, 502)
+    args = {"status": answer.status, **parts}
     args["headers"] = _seen(answer.headers)
     result = await invoke(services, pool_names(proxy)[1], code, args, {})
     headers, body = _joined(result, args, _BY_LINES)
@@ -90,15 +96,21 @@ async def transformed_answer(
     return CallAnswer(status, passed_answer(headers), body)
 
 
-def _parts(headers: Mapping[str, str], body: bytes, status: int) -> dict[str, Any]:
+async def _parts(
+    context: Context, headers: Mapping[str, str], body: bytes, status: int
+) -> dict[str, Any]:
     """Return headers and body as code sees them; raises `Problem` `status` where it cannot."""
     value: Json = None
     try:
-        if body:
-            value = parse(body) if is_json(headers) else body.decode()
+        if body and is_json(headers):
+            value = await apart_if_large(context, len(body), partial(parsed, body, context))
+        elif body:
+            value = body.decode()
     except (Problem, UnicodeDecodeError):
         raise Problem(
-            status, "The body is neither JSON nor UTF-8 text.", clause="D-PROXY"
+            status,
+            "The body is neither JSON nor UTF-8 text, or it holds too much.",
+            clause="D-PROXY",
         ) from None
     return {"headers": dict(headers), "body": value}
 

@@ -19,15 +19,25 @@ from engine.model import LogEntry
 from engine.resources.context import Context
 from engine.resources.services import Services
 
-__all__ = ["Work", "when_free"]
+__all__ = ["LARGE_BYTES", "Work", "apart_if_large", "when_free"]
 
 _FAILED: Final = 500
+LARGE_BYTES: Final = 16_384
+"""What is made of a body of more is made apart (D-BODY-COST): it may take a tenth of a second."""
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
 
 _PAUSES_MS: Final = (5, 10, 20, 40, 80, 160, 320, 640, 725)
 """How long to wait before each further try at a store that another program has locked: 2 s."""
+
+
+async def apart_if_large(context: Context, size_bytes: int, work: Callable[[], _Result]) -> _Result:
+    """Return what the work returns; others go on meanwhile where the body is large."""
+    if size_bytes <= LARGE_BYTES:
+        return work()
+    whose = context.known_caller or context.request.ip
+    return await context.services.world.apart(work, whose)
 
 
 async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Result:

@@ -33,7 +33,8 @@ _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
 _INSIDE: Final = re.compile(
     r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"
 )
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Possessive, so that a string of megabytes is one step and no other thread waits for seconds.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
 _COLON: Final = re.compile(rb"[ \t\r\n]*:")
 _BRACES: Final = (b"{{", b"\\u007b", b"\\u007B")
 _UNKNOWN_FAULT: Final = "must name tokens that exist"

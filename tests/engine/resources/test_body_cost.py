@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from engine import tokens
 from engine.messages import Problem
-from engine.resources import creating
+from engine.resources import bodies, creating, detokenize, invoking, reactors
 from engine.tokens.strict_json import check_cost, parse
 from engine.vault import jwe
+from engine.world import CallAnswer, ModelWorld
 from tests.engine.deployment import Deployment
+from tests.engine.resources.outside import Outside
 
 OBJECT = {"type": "token", "data": "x"}
 
@@ -165,3 +167,117 @@ def test_an_intent_that_is_consumed_meanwhile_makes_no_token(
     fault = "must be the id of a token intent that has not expired"
     assert refused.body["errors"] == {"/0/token_intent_id": [fault]}
     assert acme.ask("GET", "/tokens").body["data"] == []
+
+
+class ApartWorld(ModelWorld):
+    """A world that knows whether what is done now is done apart."""
+
+    is_apart = False
+
+    async def apart(self, work: Callable[[], Any], whose: object) -> Any:
+        """Work at once, and remember that others would go on meanwhile."""
+        assert whose is not None
+        self.is_apart = True
+        try:
+            return await super().apart(work, whose)
+        finally:
+            self.is_apart = False
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Outside, set[str]]:
+    """A deployment, and the names of the long walks that it has made apart.
+
+    One that is made on the event loop, or while a transaction is open, fails at once.
+    """
+    outside = Outside(world_class=ApartWorld)
+    world, store = outside.engine.services.world, outside.engine.services.store
+    assert isinstance(world, ApartWorld)
+    walked: set[str] = set()
+
+    def watch(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def walk(value: Any, *more: Any) -> Any:
+            if len(value if isinstance(value, bytes) else json.dumps(value)) > 16_384:
+                assert world.is_apart, f"{name} holds others up"
+                with store.transaction(write=False):
+                    walked.add(name)
+            return real(value, *more)
+
+        monkeypatch.setattr(module, name, walk)
+
+    for module, name in (
+        (bodies, "parse"),
+        (detokenize, "read_expressions"),
+        (detokenize, "splice"),
+        (invoking, "check_value"),
+        (reactors, "walk"),
+    ):
+        watch(module, name)
+    return outside, walked
+
+
+HEADERS = {"Content-Type": "application/json"}
+
+
+def test_a_large_detokenize_body_is_walked_apart(watched: tuple[Outside, set[str]]) -> None:
+    outside, walked = watched
+    body = json.dumps([outside.expression("x"), *["y"] * 10_000]).encode()
+    answer = outside.ask("POST", "/detokenize", body, headers=HEADERS)
+    assert answer.body.startswith(b'["x", "y", "y"')
+    assert walked == {"parse", "read_expressions", "splice"}
+
+
+def test_a_large_proxied_body_is_walked_apart(watched: tuple[Outside, set[str]]) -> None:
+    outside, walked = watched
+    body = json.dumps([outside.expression("x"), *["y"] * 10_000]).encode()
+    assert outside.through(outside.proxy(), body, headers=HEADERS).status == 200
+    assert outside.calls[0].body.startswith(b'["x", "y", "y"')
+    assert walked == {"parse", "read_expressions", "splice"}
+
+
+def test_what_a_transform_reads_is_walked_apart(watched: tuple[Outside, set[str]]) -> None:
+    outside, walked = watched
+    content = CallAnswer(200, HEADERS, json.dumps(["y"] * 10_000).encode())
+    outside.destination = lambda _call: (0, content)
+    proxy = outside.proxy(response_transform={"code": "c"})
+    assert outside.through(proxy, method="GET").status == 200
+    assert walked == {"parse", "check_value"}
+
+
+def test_large_arguments_and_results_of_a_reactor_are_walked_apart(
+    watched: tuple[Outside, set[str]],
+) -> None:
+    outside, walked = watched
+    outside.runtime = lambda _code, args: {"tokenize": ["z" * 20_000], "raw": args}
+    reactor = outside.made("/reactors", {"name": "r", "code": "c"})["id"]
+    body = json.dumps({"args": [outside.expression("x"), *["y"] * 10_000]}).encode()
+    answer = outside.ask("POST", f"/reactors/{reactor}/react", body, headers=HEADERS)
+    assert answer.body["raw"][:2] == ["x", "y"]
+    assert len(answer.body["tokens"]) == 1
+    assert walked == {"parse", "read_expressions", "check_value", "walk"}
+
+
+def test_values_of_a_proxied_body_are_counted_where_it_is_walked() -> None:
+    """D-BODY-COST: a body without an expression is not read at all."""
+    outside = Outside(tokens={"values_limit": 400})
+    proxy = outside.proxy()
+    for first, status in (("{{ x }}", 400), ("x", 200)):
+        body = json.dumps([first, *[[]] * 500]).encode()
+        answer = outside.through(proxy, body, headers=HEADERS)
+        assert answer.status == status
+    outside.destination = lambda _call: (0, CallAnswer(200, HEADERS, body))
+    transformed = outside.proxy(response_transform={"code": "c"})
+    assert outside.through(transformed, method="GET").status == 502
+
+
+@given(text=st.text('ab"\\/{}u07b\n\u00e9', max_size=12), is_ascii=st.booleans())
+def test_d_pass_through_a_string_is_found_whatever_is_escaped(
+    text: str, is_ascii: bool
+) -> None:  # reason: drawn
+    token = "01234567-89ab-cdef-0123-456789abcdef"
+    sent = json.dumps([text, f"{{{{ {token} }}}}", text], ensure_ascii=is_ascii).encode()
+    spliced = tokens.splice(sent, {token: 7}.__getitem__)
+    assert json.loads(spliced) == [text, 7, text]
+    assert spliced == sent.replace(json.dumps(f"{{{{ {token} }}}}").encode(), b"7")

@@ -332,8 +332,8 @@ class Session:
         self._wait_for_turn()
         run = self._connection.execute
         try:
-            is_empty = _check_kind(run, self.path)
             run(f"PRAGMA busy_timeout = {int(self._timeout_s * 1_000)}")
+            is_empty = _check_kind(run, self.path)
             for pragma in _PRAGMAS:
                 run(f"PRAGMA {pragma}").fetchall()
             if not self._scrubs:

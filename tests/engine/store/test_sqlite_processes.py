@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from multiprocessing.connection import Connection
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import LogFilter, SqliteStore, TokenFilter
+from engine.store import LogFilter, SqliteStore, TokenFilter, sqlite_file
 from tests.engine.store._records import TENANT, uuid
 from tests.engine.store._writers import KEPT, batch, race, write_until_killed
 
@@ -107,3 +108,21 @@ def test_two_processes_leave_one_token_of_equal_ones(
         assert store.count_tokens(TENANT) == hashes
         for at in range(hashes):
             assert store.duplicate(TENANT, b"same %d" % at) is not None
+
+
+def test_opening_waits_for_a_process_that_is_closing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last connection that closes has the file for itself for a moment."""
+    SqliteStore(path).close()
+    check = sqlite_file._check_is_ours
+    closing_one = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    def check_then_lock(file: Path) -> None:
+        check(file)
+        closing_one.execute("PRAGMA locking_mode = EXCLUSIVE")
+        closing_one.execute("BEGIN EXCLUSIVE")
+        threading.Timer(0.1, closing_one.close).start()
+
+    monkeypatch.setattr(sqlite_file, "_check_is_ours", check_then_lock)
+    SqliteStore(path).close()

@@ -274,6 +274,7 @@ class SqliteMachine(TokenMachine):
             self.folder.cleanup()
 
 
+@pytest.mark.slow
 def test_the_engine_does_as_the_model_in_memory() -> None:
     """TOK-DEDUP, TOK-LIMIT, TOK-ATOMIC, REC-DEDUP-REDACT, QUO-CVC, AUTH-CREATE, AUTH-READ."""
     run_state_machine_as_test(

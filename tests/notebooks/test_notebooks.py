@@ -130,6 +130,7 @@ def test_every_clause_is_taught() -> None:
     assert {clause.id for clause in CLAUSES} - named == set()
 
 
+@pytest.mark.slow
 def test_the_site_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
     index = write_site(tmp_path)
     pages = sorted(tmp_path.glob("*.html"))

@@ -69,6 +69,7 @@ def test_known_bad_servers_fail_their_clause(fault_id: str, check: str, clause: 
     assert all(evidence for evidence in shown)
 
 
+@pytest.mark.slow
 def test_no_key_text_reaches_the_generator_and_all_is_deleted_again() -> None:
     run = _run(None, LINKS)
     report = {one.status for one in run.session.exchanges.values() if one.ask.method == "DELETE"}

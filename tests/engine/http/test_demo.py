@@ -142,6 +142,7 @@ def test_the_target_has_every_key_and_tenant_and_is_its_owners(tmp_path: Path) -
         assert containers == {"private_one_container": "/pci/"}
 
 
+@pytest.mark.slow
 def test_a_kept_demo_shows_the_same_keys_again(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "demo.sqlite"))
     environment = {"TOLLGATE_MASTER_KEY": MASTER_KEY}
@@ -227,6 +228,7 @@ def test_a_key_that_is_not_the_stores_is_named(tmp_path: Path) -> None:
     assert f"engine: master_key must be the one that {store} was made with" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_store_has_one_server(tmp_path: Path) -> None:
     # D-COUNTERS-LIFE: two would admit twice each rate
     flags = ("--demo", "--demo-keys", "1", "--store", str(tmp_path / "demo.sqlite"))

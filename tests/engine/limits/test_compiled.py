@@ -91,7 +91,7 @@ def play(scenario: tuple[Any, ...]) -> None:
 
 
 @given(scenarios())
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_any_table_profile_and_traffic(scenario: tuple[Any, ...]) -> None:
     play(scenario)
 

@@ -193,7 +193,7 @@ def _sweep_at_every_request(limiter: Limiter) -> None:
 
 
 @given(busy_scenarios(), st.booleans())
-@settings(max_examples=500)
+@settings(max_examples=150)
 def test_every_decision_about_busy_clients_is_the_oracles(
     scenario: tuple[Any, ...], often: bool
 ) -> None:
@@ -201,13 +201,13 @@ def test_every_decision_about_busy_clients_is_the_oracles(
 
 
 @given(scenarios())
-@settings(max_examples=250)
+@settings(max_examples=120)
 def test_every_decision_is_the_oracles(scenario: tuple[Any, ...]) -> None:
     compare(*scenario)
 
 
 @given(st.one_of(busy_scenarios(), scenarios()))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_a_judgement_is_the_decision_and_then_the_room_that_is_left(
     scenario: tuple[Any, ...],
 ) -> None:

@@ -240,12 +240,14 @@ def recompute(scenario: Scenario, result: Result) -> None:
         assert found == (row["outcome"], row["rule"], row["wait_ns"])
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=30)
 def test_drawn_scenarios(text: str) -> None:
     recompute(*check_both(text))
 
 
+@pytest.mark.slow
 @given(outside_scenarios())
 @settings(max_examples=25)
 def test_drawn_scenarios_with_proxies_and_reactors(text: str) -> None:

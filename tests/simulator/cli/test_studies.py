@@ -143,6 +143,7 @@ def test_capacity_says_when_an_end_decides(
     assert found.is_decided
 
 
+@pytest.mark.slow
 def test_studies_are_the_same_where_they_are_compiled(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pandas as pd
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.files import parse_toml
@@ -253,6 +253,7 @@ def test_the_table_by_clause_is_recounted_from_the_rows(
 
 @given(LINES, FIDELITIES, BLOCK_ROWS)
 @example(MANY, "limits", 13)
+@settings(max_examples=25)
 def test_a_comparison_is_recounted_from_the_rows_of_both_tables(
     lines: list[Line], fidelity: Fidelity, block_rows: int
 ) -> None:

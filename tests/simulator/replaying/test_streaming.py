@@ -77,6 +77,7 @@ LOGS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     log=LOGS,

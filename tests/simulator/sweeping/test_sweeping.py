@@ -89,6 +89,7 @@ def test_a_sample_of_few_whole_numbers_has_each_as_often() -> None:
     assert Counter(point["x"] for point in points) == {1: 10, 2: 10, 3: 10}
 
 
+@pytest.mark.slow
 def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
     frame = simulator.sweep(
         loads(SCENARIO), {"seed": [3, 8]}, replications=2, out=tmp_path / "s", fidelity="limits"
@@ -98,6 +99,7 @@ def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
     assert frame["sha256"].tolist() == [each.summary["sha256"] for each in alone]
 
 
+@pytest.mark.slow
 def test_what_a_clause_did_not_do_at_a_point_is_0_there(tmp_path: Path) -> None:
     axes: dict[str, list[Any]] = {
         "clients.c.count": [0, 3],

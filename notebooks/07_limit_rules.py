@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Limit rules one by one
-# Fourteen rows say who may ask how often. Here each is met by a client that asks half as often
-# again as its rate, with no more than that one rule in force.
+# Fourteen rows say who may ask how often. Here each is met by a client that sends 1.5 times the
+# limit, with only that one rule in force.
 #
 # Clauses: LIM-THROTTLE, LIM-BLOCK, and one a row: LIM-TEST-TENANT, LIM-SEARCH, LIM-READ,
 # LIM-CREATE, LIM-PATCH, LIM-DELETE, LIM-ACCOUNT-UPDATER, LIM-PRIVATE, LIM-PUBLIC, LIM-MANAGEMENT,
@@ -71,7 +71,7 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-SEARCH
-# Searching is dear: 50 in 10 s.
+# Searching has a limit of its own: 50 in 10 s.
 
 # %%
 frame = overload("LIM-SEARCH", caller("POST", "/tokens/search"))
@@ -90,7 +90,7 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-CREATE
-# So do the two ways to create tokens: 200 in 10 s.
+# The two ways to create tokens share one counter too: 200 in 10 s.
 
 # %%
 frame = overload("LIM-CREATE", caller("POST", "/tokenize"))
@@ -100,22 +100,29 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-PATCH and LIM-DELETE
-# Changing and deleting have 200 in 10 s each, whichever token they are about.
+# Changing and deleting have a counter each, 200 in 10 s, shared by all tokens.
 
 # %%
 patch = overload("LIM-PATCH", caller("PATCH", "/tokens/a"))
 delete = overload("LIM-DELETE", caller("DELETE", "/tokens/b"))
 assert outcomes(patch) == outcomes(delete) == {"admitted", "refused"}
 assert share("LIM-PATCH", caller("PATCH", "/tokens/a"), caller("PATCH", "/tokens/b"))
+assert share("LIM-DELETE", caller("DELETE", "/tokens/a"), caller("DELETE", "/tokens/b"))
+assert not share("LIM-PATCH", caller("PATCH", "/tokens/a"), caller("DELETE", "/tokens/a"))
 strip(pd.concat([patch, delete]))
 
 # %% [markdown]
 # ### LIM-ACCOUNT-UPDATER
-# The tightest throttle: anything below `/account-updater`, 10 in 10 s.
+# The throttle with the lowest rate: anything below `/account-updater`, 10 in 10 s. Only LIM-PUBLIC,
+# which blocks, has a lower one.
 
 # %%
 frame = overload("LIM-ACCOUNT-UPDATER", caller("GET", "/account-updater/jobs"))
 assert outcomes(frame) == {"admitted", "refused"}
+rates = {rule.id: Fraction(rule.limit_requests, rule.window_ns) for rule in table}
+throttles = {rule.id for rule in table if rule.action == "throttle"}
+assert min(throttles, key=lambda name: rates[name]) == "LIM-ACCOUNT-UPDATER"
+assert min(rates, key=lambda name: rates[name]) == "LIM-PUBLIC"
 strip(frame)
 
 # %% [markdown]
@@ -184,8 +191,8 @@ strip(frame)
 
 # %% [markdown]
 # ## What to see
-# A throttle lets some through in every window (LIM-THROTTLE): admitted stretches return as soon as
-# the oldest requests leave the window. A block is a wall: nothing passes until it ends.
+# A throttle lets some through again as soon as the oldest requests leave the window (LIM-THROTTLE).
+# A block (LIM-BLOCK) lets nothing through until it ends. Three rules block.
 
 # %%
 blocks = {rule.id: (rule.block_ns or 0) // SECOND_NS for rule in table if rule.action == "block"}

@@ -5,7 +5,13 @@
 #
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 
+# %% tags=["parameters"]
+SEED = 7  # of the first run; the others count up from it
+RUNS = 40
+
 # %%
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
@@ -15,43 +21,60 @@ from simulator.scenario import load, with_value
 _ = alt.renderers.enable("svg")
 scenario = load("month-end")
 print(scenario.question)
-print(scenario.answer)
+
+
+def runs_of(changed: Any) -> simulator.Result:
+    return simulator.run(changed, fidelity="limits", seed=SEED, replications=RUNS, progress=False)
+
 
 # %% [markdown]
-# Three shops upload 75 MB each time: a file holds at most 30 MB (ACC-FILE), so their volume is
-# split into three, one job a file (ACC-SPLIT). Six pollers ask for results every 1.5 s.
+# ## Uploads and polls share the limit
+# Three shops upload files of at most 30 MB (ACC-FILE): a volume of 75 MB is split into three files,
+# one job a file (ACC-SPLIT). Six pollers, two on each shop's key, ask for results every 1.5 s. Each
+# share is a mean over runs with other seeds, with its 95 % interval; the picture shows the first.
 
 # %%
-month_end = simulator.run(scenario, fidelity="limits", progress=False)
+month_end = runs_of(scenario)
 groups = month_end.metrics(by="group")
-print(groups[["offered", "refused", "refused_share"]].round(3).to_string())
 assert set(month_end.clauses.query("refused > 0").index) == {"LIM-ACCOUNT-UPDATER"}
-assert groups["refused_share"]["upload"] > 0.5
 assert groups["offered"]["poll"] > 5 * groups["offered"]["upload"]
+names = [f"refused_share{{client='{group}'}}" for group in ("upload", "poll")]
+shares = month_end.replications.loc[names]
+print(shares[["mean", "low", "high"]].round(3).to_string())
+assert shares["low"].iloc[0] > 0.4
 month_end.plots.timeline(bins=60)
 
 # %% [markdown]
+# In this run more than five in six attempts are polls, and the uploads are refused for it: the next
+# section changes nothing but the polling.
+#
 # ## Poll less often
-# The same uploads, with other intervals of polling.
+# The same uploads, with other intervals of polling. Before you run it: from which interval on are
+# fewer than one in eight uploads refused?
 
 # %%
 lines = []
 for interval in ("1500ms", "3s", "6s", "15s"):
     changed = with_value(scenario, "clients.poll.think", {"kind": "constant", "value": interval})
-    found = simulator.run(changed, fidelity="limits", progress=False).metrics(by="group")
-    lines.append({"poll every": interval, **found["refused_share"].to_dict()})
-frame = pd.DataFrame(lines).set_index("poll every")
+    result = runs_of(changed) if interval != "1500ms" else month_end
+    lines.append(
+        {"poll every": interval, **result.replications.loc["refused_share{client='upload'}"]}
+    )
+frame = pd.DataFrame(lines).set_index("poll every")[["mean", "low", "high"]]
 print(frame.round(3).to_string())
-assert frame["upload"]["1500ms"] == frame["upload"].max()
-assert frame["upload"]["6s"] < 0.02
-assert frame["upload"]["15s"] < 0.02
+assert frame["mean"].is_monotonic_decreasing
+assert frame["high"]["3s"] < frame["low"]["1500ms"]
+assert frame["high"]["6s"] < 0.125
+assert frame["high"]["15s"] < 0.125
 
 # %% [markdown]
-# From six seconds on almost no upload is refused: two pollers a key then ask three or four times
-# in ten seconds, and leave the rest to the jobs.
+# From six seconds on: fewer than one upload in eight is refused.
 
 # %%
-alt.Chart(frame.reset_index(), width=420).mark_bar(aria=False).encode(
-    x=alt.X("upload:Q", title="refused share of uploads"),
-    y=alt.Y("poll every:N", sort=None),
+base = alt.Chart(frame.reset_index(), width=420).encode(y=alt.Y("poll every:N", sort=None))
+(
+    base.mark_rule(aria=False).encode(
+        x=alt.X("low:Q", title="refused share of uploads, 95 % interval"), x2="high:Q"
+    )
+    + base.mark_point(filled=True, size=60, aria=False).encode(x="mean:Q")
 )

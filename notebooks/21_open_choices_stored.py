@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Every open choice, one: what is stored and shown
-# Where the specification is silent the engine does not decide by itself: it follows a *profile*,
-# one field a choice. This walks those about tokens, records and answers, each value on the same
-# small case, and shows the difference; the next one walks those about limits and time.
+# Where the specification is silent the engine follows a *profile*, which has a field for each
+# choice. This chapter tries every value of the fields about tokens, records and answers on a small
+# case and shows the difference; the next does the same for limits and time. The last section lists
+# the decisions that no field holds.
 #
 # Clauses: those that leave a choice, among them TOK-OBJECT, TOK-COMPOSITE, TOK-ONE-OF,
 # TOK-CARD-DATA, TOK-METADATA, TOK-CONTAINER, TOK-DEDUP, TOK-LIMIT, QUO-DETOKENIZE, REC-CARD-MASK,
@@ -16,6 +17,7 @@ import altair as alt
 import pandas as pd
 
 from engine import CLAUSES, InputError, Request
+from engine.decisions import DECISIONS
 from engine.http.addresses import Clients
 from engine.http.cors import Cors
 from engine.profile import decisions
@@ -118,7 +120,7 @@ walk.through(
 
 # %% [markdown]
 # The same as a picture: what the default makes of each body, and what the first other value does.
-# Some readings accept more, some less; none is wrong.
+# Some readings accept more, some less.
 
 # %%
 first: dict[str, dict[str, object]] = {}
@@ -401,16 +403,18 @@ assert walk.tried() >= {
 
 # %% [markdown]
 # ## Decided once
-# Some clauses are open in ways that no field holds, because nothing would be gained by a second
-# answer here: the engine does one thing, and a deployment may do another as long as its clause
-# holds. These are they, with the clauses that leave them.
+# The profile does not hold every decision. For the others the engine does one thing; a deployment
+# may do another as long as its clause holds. The table is made from the list of decisions:
+# what is decided, what the engine does, and why no field holds it.
 
 # %%
-once: dict[str, list[str]] = {}
-for clause in CLAUSES:
-    for decision in clause.decisions:
-        if decision not in decisions():
-            once.setdefault(decision, []).append(clause.id)
-print(pd.Series({name: ", ".join(ids) for name, ids in sorted(once.items())}).to_string())
-assert once
-assert all(name.startswith("D-") for name in once)
+fixed = [one for one in DECISIONS if not one.fields]
+once = pd.DataFrame(
+    [(one.id, one.question, one.default, one.fixed) for one in fixed],
+    columns=["decision", "decides", "the engine", "why"],
+).set_index("decision")
+print(len(DECISIONS), "decisions:", len(decisions()), "in the profile,", len(once), "decided once")
+assert {one.id: list(one.fields) for one in DECISIONS if one.fields} == decisions()
+assert all(one.fixed for one in fixed), "each says why"
+assert {name for clause in CLAUSES for name in clause.decisions} <= {one.id for one in DECISIONS}
+once

@@ -253,11 +253,14 @@ def _fault(  # reason: what `_measured` has found
         )
     if families:
         return None
+    limit = rate.limit_requests
+    if admitted > limit and is_sharp:
+        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
+        return f"{admitted} admitted inside one window: no way of counting {says} made this history"
     # Where bursts are blurred over a good part of the window, instants tell nothing for certain.
     # What is left is what no family does: refuse though even the window before and all that was
     # refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
     reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
-    limit = rate.limit_requests
     early = [
         premature
         for each in flat
@@ -272,9 +275,6 @@ def _fault(  # reason: what `_measured` has found
             f"refused after at most {fewest.possible_requests} admissions in "
             f"{_seconds(reach_ns)}: no way of counting {says} does that"
         )
-    if admitted > limit and is_sharp:
-        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
-        return f"{admitted} admitted inside one window: no way of counting {says} made this history"
     return None
 
 

@@ -8,9 +8,12 @@ import json
 import math
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from simulator.progress import TELL_EVERY_S
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
@@ -283,9 +286,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
 
-    def tell(trial: Trial) -> None:
-        print(f"{args.vary} = {trial.value}: {_trial_words(trial)}", flush=True)
-
+    shown = _SearchShown(args.vary)
     try:
         found = capacity(
             scenario,
@@ -298,13 +299,40 @@ def run_capacity(args: argparse.Namespace) -> int:
             most_time=args.most_time,
             seed=seed,
             tolerance=args.tolerance,
-            told=None if args.quiet else tell,
+            told=None if args.quiet else shown.tell,
+            progress=None if args.quiet else shown.progress,
         )
     except CapacityInterrupted as interrupted:
         _print_capacity(interrupted.found, args)
         raise
     _print_capacity(found, args)
     return 1 if found.keeps is None or (args.strict and not found.is_decided) else 0
+
+
+class _SearchShown:
+    """Prints a search's trials, and now and then how far the one under way is."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: dict[str, str] = {}
+        self._told_s = time.monotonic()
+
+    def tell(self, trial: Trial) -> None:
+        """Print a trial."""
+        print(f"{self._path} = {trial.value}: {_trial_words(trial)}", flush=True)
+        if not trial.is_pilot and trial.verdict != "not decided":
+            self._known[trial.verdict] = trial.value
+        self._told_s = time.monotonic()
+
+    def progress(self, value: str, done: int, whole: int) -> None:
+        """Say on standard error how many runs are done, and what is known so far."""
+        if done == whole or time.monotonic() - self._told_s < TELL_EVERY_S:
+            return
+        self._told_s = time.monotonic()
+        known = [f"{verdict} at {at}" for verdict, at in self._known.items()]
+        line = f"{self._path} = {value}: {done} of {whole} runs"
+        so_far = f"so far {' and '.join(known)}" if known else "so far nothing is decided"
+        print(f"{line}; {so_far}", file=sys.stderr, flush=True)
 
 
 def _trial_words(trial: Trial) -> str:

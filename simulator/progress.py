@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-__all__ = ["Progress", "in_notebook", "progress_bar", "tell_line"]
+__all__ = ["TELL_EVERY_S", "Progress", "Stop", "in_notebook", "progress_bar", "tell_line"]
 
 Progress: TypeAlias = Callable[[int], None]
 """Told the simulated instant, in ns, now and then."""
 
-_TELL_EVERY_S: Final = 5.0
+TELL_EVERY_S: Final = 5.0
+"""Plain lines that say how far something is come no oftener."""
+
+
+class Stop:
+    """A progress that ends runs on other threads once it is set: nobody waits for them any more."""
+
+    def __init__(self) -> None:
+        self._is_set = threading.Event()
+
+    def set(self) -> None:
+        """End every run that is told this progress, at its next word."""
+        self._is_set.set()
+
+    def __call__(self, _now_ns: int) -> None:
+        """Hear the simulated instant."""
+        if self._is_set.is_set():
+            raise _StoppedError
+
+
+class _StoppedError(BaseException):
+    """No fault of a run: what takes down faults must not take it for one."""
 
 
 def tell_line(text: str) -> None:
@@ -53,7 +75,7 @@ def _plain_lines(whole_ns: int) -> Progress:
 
     def tell(now_ns: int) -> None:
         nonlocal told_s
-        if now_ns < whole_ns and time.monotonic() - told_s >= _TELL_EVERY_S:
+        if now_ns < whole_ns and time.monotonic() - told_s >= TELL_EVERY_S:
             told_s = time.monotonic()
             print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of a long run
 

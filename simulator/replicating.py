@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from engine.errors import InputError
 from simulator.backends import Fidelity, simulate, template_for
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
-from simulator.progress import tell_line
+from simulator.progress import Stop, tell_line
 from simulator.results import Result
 from simulator.results.measuring import is_of_totals, measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
@@ -138,7 +137,7 @@ class Replicator:
     def __init__(self, processes: Callable[[], Executor], threads: Callable[[], Executor]) -> None:
         self._processes = processes
         self._threads = threads
-        self.stopped = threading.Event()
+        self.stop = Stop()
         self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
 
     def play(
@@ -197,10 +196,6 @@ class Replicator:
         keep = only is None or not all(map(is_of_totals, only))
         template = self._template(scenario, warm_up_ns, anonymous=not keep)
 
-        def go_on(_now_ns: int) -> None:
-            if self.stopped.is_set():
-                raise _StoppedError
-
         def play(seed: int) -> Replication:
             result = simulate(
                 scenario,
@@ -208,7 +203,7 @@ class Replicator:
                 fidelity="compiled",
                 warm_up_ns=warm_up_ns,
                 check=check,
-                progress=go_on,
+                progress=self.stop,
                 template=template,
                 keep=keep,
             )
@@ -231,10 +226,6 @@ class Replicator:
             found = template_for(scenario, warm_up_ns, anonymous=anonymous)
             known = self._planned = scenario, asked, found
         return known[2]
-
-
-class _StoppedError(Exception):
-    """Nobody waits for this run any more."""
 
 
 @contextmanager
@@ -260,7 +251,7 @@ def replicator() -> Iterator[Replicator]:
     try:
         yield found
     finally:
-        found.stopped.set()
+        found.stop.set()
         for pool in pools:
             if isinstance(pool, ThreadPoolExecutor):
                 pool.shutdown(cancel_futures=True)

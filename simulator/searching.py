@@ -151,6 +151,7 @@ class Player(Protocol):
     seed=SEED,
     tolerance=_TOLERANCE,
     told=optional(FUNCTION),
+    progress=optional(FUNCTION),
 )
 def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     scenario: ScenarioLike,
@@ -165,6 +166,7 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
     seed: int | None = None,
     tolerance: float = 0.01,
     told: Callable[[Trial], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Capacity:
     """Find the largest value of `vary` that keeps a condition.
 
@@ -175,7 +177,8 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
         unless given. most_time: ns, or a text such as `"1m"`, after which the search ends.
     tolerance: the border is looked for to this share of the value where the parameter takes
         decimals, and to neighbours, or to this share, where it takes whole numbers.
-    told: hears each trial, and trials under way as they go on.
+    told: hears each trial, and trials under way as they go on. progress: hears, run by run, the
+        value under way, how many of its next runs are done, and of how many.
 
     Raises `InputError` for a path, values or a condition that cannot be. Ctrl-C raises
     `CapacityInterrupted`, a `KeyboardInterrupt` that has what is known so far.
@@ -199,7 +202,7 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
         with_value(base, vary, value_of(scale.text(end)))
     with replicator() as runner:
         return search(
-            _ScenarioPlayer(base, vary, condition, runner, fidelity),
+            _ScenarioPlayer(base, vary, condition, runner, fidelity, progress),
             scale,
             condition,
             path=vary,
@@ -322,7 +325,9 @@ class _ScenarioPlayer:
         condition: Condition,
         runner: Replicator,
         fidelity: Fidelity,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
+        self._progress = progress
         self._scenario = scenario
         self._path = path
         self._runner = runner
@@ -334,11 +339,13 @@ class _ScenarioPlayer:
         """Play a value under these seeds; return the metric of each run, and its attempts."""
         if self._played[0] != value:
             self._played = value, with_value(self._scenario, self._path, value_of(value))
+        progress, count = self._progress, len(seeds)
         found = self._runner.play(
             self._played[1],
             seeds,
             fidelity=self._fidelity,
             check=False,
+            told=progress and (lambda done: progress(value, done, count)),
             only=self._conditions,
         )
         name, offered = map(subject_of, self._conditions)
@@ -471,6 +478,12 @@ class _Search:
         if near == far or not self._can(side, far, most):
             return None
         outer, inner = far, near
+        between = [number for number in self._pilots if min(near, far) < number < max(near, far)]
+        for known in sorted(between, key=lambda number: abs(near - number)):
+            if self._can(side, known, most):
+                outer = known
+                break
+            inner = known
         while (middle := self._between(side, inner, outer, tolerance)) is not None:
             if self._can(side, middle, most):
                 outer = middle

@@ -155,7 +155,7 @@ def condition_or_rule(text: str) -> Condition | str:  # reason: a return a rule
         if label[1] not in LABELS:
             return f"must name a label; there is no {label[1]!r}{did_you_mean(label[1], LABELS)}"
         labels.append((label[1], label[2] if label[2] is not None else label[3]))
-    bound = _bound(match["bound"], is_duration=METRICS[metric].is_duration)
+    bound = _bound(match["bound"], METRICS[metric])
     if isinstance(bound, str):
         return bound
     return Condition(metric=metric, labels=tuple(labels), compare=match["compare"], bound=bound)
@@ -179,12 +179,21 @@ class ConditionText(Kind[Condition]):
         return {"type": "string", "pattern": rf"^{subject}(<=|>=|==|!=|<|>)\s*\S+\s*$"}
 
 
-def _bound(text: str, *, is_duration: bool) -> float | str:
-    if is_duration:
+def _bound(text: str, metric: Metric) -> float | str:
+    """Return a bound, or the rule that its text breaks: every value keeps one out of range."""
+    if metric.is_duration:
         duration_ns = duration_or_rule(text)
         if isinstance(duration_ns, str):
             return f"must compare with a duration such as 1.5s; {text} is none"
         return float(duration_ns)
     if not _NUMBER.fullmatch(text):
         return f"must compare with a number; {text} is none"
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    bound = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if metric.least <= bound <= metric.most:
+        return bound
+    if math.isfinite(metric.most):
+        return (
+            f"must compare with a share from {metric.least:g} to {metric.most:g}, "
+            f"such as 0.01 or 1%; {text} is none"
+        )
+    return f"must compare with a number that is at least {metric.least:g}; {text} is below"

@@ -19,7 +19,7 @@ from simulator.running import SCENARIO, ScenarioLike, resolve
 from simulator.scenario import Scenario, dump, with_value
 from simulator.sweeping._dataset import done_runs, load_sweep, open_folder, write_row
 from simulator.sweeping._space import AXES, Point, Span, points_of, read_axis, read_sample
-from simulator.sweeping._tasks import Task, play_task
+from simulator.sweeping._tasks import Task
 from simulator.sweeping._workers import check_scheduler, play_all, workers_of
 
 __all__ = ["sweep", "tasks_of"]
@@ -97,8 +97,8 @@ def _play(  # reason: the parts of a sweep under way
         from simulator.backends.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         warm_up(tell_line)  # here, so that workers find it compiled
-    with closing(workers_of(scheduler, workers)) as hands:
-        play = partial(_play_into, folder.absolute()) if hands.here else play_task
+    with closing(workers_of(scheduler, workers, left[0].fidelity)) as hands:
+        play = partial(_play_into, folder.absolute(), hands.play) if hands.here else hands.play
         for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
             if not row.pop(_WRITTEN, False):
                 write_row(folder, row)
@@ -106,9 +106,9 @@ def _play(  # reason: the parts of a sweep under way
                 progress(number, count)
 
 
-def _play_into(folder: Path, task: Task) -> dict[str, Any]:
+def _play_into(folder: Path, play: Callable[[Task], dict[str, Any]], task: Task) -> dict[str, Any]:
     """Play a task and write its row, where the worker has the sweep's own disk."""
-    row = play_task(task)
+    row = play(task)
     # What it cannot write, whoever started the sweep tries again and hears why.
     with suppress(OSError):
         write_row(folder, row)

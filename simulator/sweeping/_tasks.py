@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.backends import Fidelity, simulate
+from simulator.progress import Progress
 from simulator.replicating import line_of
-from simulator.scenario import loads
+from simulator.scenario import Scenario, loads
 from simulator.sweeping._space import Point
+
+if TYPE_CHECKING:
+    from simulator.backends.compiled import Template
 
 __all__ = ["Task", "failed_row", "play_task"]
 
@@ -26,15 +31,29 @@ class Task:
     scenario: str
 
 
-def play_task(task: Task) -> dict[str, Any]:
-    """Play a task; returns its row. A fault of the run is a row that says so."""
+def play_task(
+    task: Task,
+    prepare: Callable[[Task], tuple[Scenario, Template | None]] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Play a task; returns its row. A fault of the run is a row that says so.
+
+    prepare: returns the task's scenario, and what runs of it share.
+    """
     try:
-        scenario = loads(task.scenario)
-        result = simulate(scenario, seed=task.seed, fidelity=task.fidelity, check=False)
+        scenario, template = prepare(task) if prepare else (loads(task.scenario), None)
+        result = simulate(
+            scenario,
+            seed=task.seed,
+            fidelity=task.fidelity,
+            check=False,
+            progress=progress,
+            template=template,
+        )
+        line = line_of(result, scenario)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")
-    row = _head(task) | {"status": "ok", "error": "", "sha256": result.summary["sha256"]}
-    return row | line_of(result, scenario)
+    return _head(task) | {"status": "ok", "error": "", "sha256": result.summary["sha256"]} | line
 
 
 def failed_row(task: Task, error: str) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Tasks to workers and rows back, whatever happens to a worker.
 
-Behind it is one interface, `concurrent.futures.Executor`: processes of this machine, or a Dask
-cluster. A worker that dies takes its task along, and in a local pool all that were under way; the
-pool is made anew and those are played again one by one, so that a task which breaks it a second
-time is known, and is recorded as failed.
+Behind it is one interface, `concurrent.futures.Executor`: threads of this process for compiled
+runs, which release the lock, processes of this machine for runs in Python, or a Dask cluster. A
+process that dies takes its task along, and in a local pool all that were under way; the pool is
+made anew and those are played again one by one, so that a task which breaks it a second time is
+known, and is recorded as failed.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections import deque
@@ -20,19 +20,28 @@ from concurrent.futures import (
     Executor,
     Future,
     ProcessPoolExecutor,
+    ThreadPoolExecutor,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
-from typing import Any, Final, Protocol, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from engine.errors import InputError
-from simulator.spawning import process_pool
+from simulator.backends import Fidelity, template_for
+from simulator.progress import Stop
+from simulator.scenario import Scenario, loads
+from simulator.spawning import cores, end_pool, process_pool
 from simulator.sweeping._tasks import Task, failed_row, play_task
 
-__all__ = ["Cluster", "LocalPool", "Workers", "play_all", "workers_of"]
+if TYPE_CHECKING:
+    from simulator.backends.compiled import Template
+
+__all__ = ["Cluster", "LocalPool", "Threads", "Workers", "play_all", "workers_of"]
 
 LOCAL: Final = "local"
 _AHEAD: Final = 2
@@ -52,10 +61,18 @@ _Played: TypeAlias = tuple[float, list[dict[str, Any]]]
 
 
 class Workers(Protocol):
-    """Whoever plays tasks. count: how many at a time; here: on this machine, with its files."""
+    """Whoever plays tasks. count: how many at a time; here: on this machine, with its files.
+
+    play: plays one.
+    """
 
     count: int
     here: bool
+
+    @property
+    def play(self) -> Callable[[Task], dict[str, Any]]:
+        """Return what plays a task, as it is handed to the executor."""
+        ...
 
     def executor(self) -> Executor:
         """Return the executor, a fresh one after `broken`."""
@@ -70,13 +87,56 @@ class Workers(Protocol):
         ...
 
 
-class LocalPool:
-    """Processes of this machine, as many as it has cores unless told."""
+class Threads:
+    """Threads of this process, for compiled runs: as many as there are cores unless told.
+
+    Nothing is loaded or compiled again, and runs of one point share what they can.
+    """
 
     here = True
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or _cores()
+        self.count = count or cores()
+        self._stop = Stop()
+        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="sweep")
+        self._preparing = Lock()
+        self._scenario = lru_cache(self.count + 1)(loads)
+        self._template = lru_cache(self.count + 1)(self._shared)
+
+    def executor(self) -> Executor:
+        """Return the threads."""
+        return self._pool
+
+    def play(self, task: Task) -> dict[str, Any]:
+        """Play a task, until `close`."""
+        return play_task(task, self._prepare, self._stop)
+
+    def broken(self) -> None:
+        """Do nothing: threads do not die."""
+
+    def close(self) -> None:
+        """End what is under way, and the threads."""
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _prepare(self, task: Task) -> tuple[Scenario, Template | None]:
+        with self._preparing:  # one thread prepares what others wait for
+            scenario = self._scenario(task.scenario)
+            # A template pays from the second run of a point on.
+            return scenario, self._template(task.scenario) if task.replication else None
+
+    def _shared(self, text: str) -> Template | None:
+        return template_for(self._scenario(text))
+
+
+class LocalPool:
+    """Processes of this machine, as many as it has cores unless told."""
+
+    here = True
+    play = staticmethod(play_task)
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or cores()
         self._pool: ProcessPoolExecutor | None = None
 
     def executor(self) -> Executor:
@@ -95,18 +155,14 @@ class LocalPool:
         """End the processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            processes = list((getattr(pool, "_processes", None) or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.join()
+            end_pool(pool)
 
 
 class Cluster:
     """A Dask cluster: one of this machine (`local`), or one by its address."""
 
     here = False
+    play = staticmethod(play_task)
 
     def __init__(self, scheduler: str, count: int | None = None) -> None:
         check_scheduler(scheduler)
@@ -151,7 +207,7 @@ def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 
     # What breaks a worker is said in the task's row, so that Dask need not.
     with _deaf():
         return distributed.LocalCluster(
-            n_workers=count or _cores(),
+            n_workers=count or cores(),
             threads_per_worker=1,
             dashboard_address=None,
             silence_logs=logging.CRITICAL,
@@ -164,13 +220,17 @@ def check_scheduler(scheduler: str | None) -> None:
         raise InputError(f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]")
 
 
-def workers_of(scheduler: str | None, count: int | None = None) -> Workers:
+def workers_of(
+    scheduler: str | None, count: int | None = None, fidelity: Fidelity = "limits"
+) -> Workers:
     """Return the workers that a command asks for. Raises `InputError` where there are none."""
     if count is not None and scheduler not in {None, LOCAL}:
         raise InputError(
             f"--workers = {count} must be left out; {scheduler} has the workers that it has"
         )
-    return LocalPool(count) if scheduler is None else Cluster(scheduler, count)
+    if scheduler is not None:
+        return Cluster(scheduler, count)
+    return Threads(count) if fidelity == "compiled" else LocalPool(count)
 
 
 def play_all(
@@ -239,6 +299,9 @@ def _submit(
     tasks: Sequence[Task],
     under_way: dict[Future[_Played], Sequence[Task]],
 ) -> None:
+    if isinstance(workers, Threads):
+        under_way[workers.executor().submit(_play_some, play, tasks)] = tasks
+        return
     with _deaf():
         try:
             future = workers.executor().submit(_play_some, play, tasks)
@@ -266,8 +329,3 @@ def _fault(future: Future[_Played]) -> BaseException | None:
     with suppress(CancelledError):
         return future.exception()
     return CancelledError()
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

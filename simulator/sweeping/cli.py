@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_arguments", "run"]
+from simulator.progress import TELL_EVERY_S
 
-_TELL_EVERY_S = 5.0
+__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="local, or the address of a Dask scheduler"
     )
-    parser.add_argument("--workers", type=_count, metavar="N", help="how many (all cores)")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="how many: threads where compiled, else processes (all cores)",
+    )
     parser.add_argument("--out", metavar="DIR", help="folder of the dataset (runs/sweep-<name>)")
     parser.add_argument("--quiet", action="store_true", help="print the folder alone")
 
@@ -141,7 +146,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 
         def tell(done: int, whole: int) -> None:
             nonlocal told_s
-            if done == whole or time.monotonic() - told_s >= _TELL_EVERY_S:
+            if done == whole or time.monotonic() - told_s >= TELL_EVERY_S:
                 told_s = time.monotonic()
                 print(f"sweeping: {done} of {whole}", file=sys.stderr, flush=True)
 

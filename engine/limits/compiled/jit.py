@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numba as _numba
+from numba.core import event as _event
 from numba.core.caching import FunctionCache as _FunctionCache
 from numba.core.runtime.nrt import rtsys as _rtsys
 from numba.extending import is_jitted as _is_jitted
@@ -29,12 +30,17 @@ from numba.extending import register_jitable as _register_jitable
 __all__ = ["Jit", "cache_root", "called", "inlined"]
 
 numba: Any = _numba
+event: Any = _event
 is_jitted: Any = _is_jitted
 register_jitable: Any = _register_jitable
 rtsys: Any = _rtsys
 FunctionCache: Any = _FunctionCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_TELL_EVERY_S: Final = 5.0
+_FUNCTIONS: Final[set[Callable[..., Any]]] = set()
+"""What may be compiled."""
 
 _READY: Final = "ready"
 _UNUSED_DAYS: Final = 30
@@ -46,12 +52,14 @@ def inlined(function: _Function) -> _Function:
     The function itself is returned, so its module need not know of numba. Its code is put where it
     is called: passing the many pointers of a simulation from call to call costs more than most do.
     """
+    _FUNCTIONS.add(function)
     found: _Function = register_jitable(forceinline=True)(function)
     return found
 
 
 def called(function: _Function) -> _Function:
     """Do the same as `inlined` for what is large or rare: a call, so that compiling stays short."""
+    _FUNCTIONS.add(function)
     found: _Function = register_jitable(function)
     return found
 
@@ -96,6 +104,7 @@ class Jit:
         for path in sorted({*sources, Path(__file__)}):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         self.name = name
+        self._sources = {str(path) for path in sources}
         self._folder: Path | None = cache_root() / f"{name}-{digest.hexdigest()[:16]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -106,6 +115,7 @@ class Jit:
 
     def compiled(self, function: _Function) -> _Function:
         """Compile a function when it is first called, or take it from the cache."""
+        _FUNCTIONS.add(function)
         made: Any = numba.njit(nogil=True)(function)
         if self._folder is not None and is_jitted(made):
             before = numba.config.CACHE_DIR
@@ -124,8 +134,8 @@ class Jit:
     def warm_up(self, call: Callable[[], object], tell: Callable[[str], None] | None) -> None:
         """Run `call`, which compiles everything, unless the cache holds it already.
 
-        Of several processes one compiles and the others wait for it. tell: is told, in one line,
-        that something is compiled, and when it is done.
+        Of several processes one compiles and the others wait for it. tell: is told in a line that
+        something is compiled, how far it is now and then, and when it is done.
         """
         if self.is_ready():
             return
@@ -135,11 +145,23 @@ class Jit:
             tell = tell or _nobody
             tell(f"compiling the {self.name}, once on this machine (about half a minute) …")
             began_s = time.monotonic()
-            call()
+            with self._progress(tell):
+                call()
             tell(f"compiled in {time.monotonic() - began_s:.0f} s")
             if self._folder is not None:
                 (self._folder / _READY).touch()
                 _forget_unused(self._folder.parent, keep=self._folder)
+
+    @contextmanager
+    def _progress(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Tell now and then how many functions are compiled, of those that the sources have."""
+        left = {each for each in _FUNCTIONS if each.__code__.co_filename in self._sources}
+        listener = _Compiled(left, tell)
+        event.register("numba:compile", listener)
+        try:
+            yield
+        finally:
+            event.unregister("numba:compile", listener)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -154,6 +176,27 @@ class Jit:
                 yield
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class _Compiled(event.Listener):  # type: ignore[misc] # reason: numba has no types
+    """Hears of each function that numba has compiled. left: those that are not yet."""
+
+    def __init__(self, left: set[Callable[..., Any]], tell: Callable[[str], None]) -> None:
+        self._left = left
+        self._count = len(left)
+        self._tell = tell
+        self._told_s = time.monotonic()
+
+    def on_start(self, happened: Any) -> None:  # noqa: ANN401 # reason: numba has no types
+        """Do nothing: what counts is done."""
+
+    def on_end(self, happened: Any) -> None:  # noqa: ANN401 # reason: numba has no types
+        """Count a function."""
+        dispatcher = happened.data.get("dispatcher")
+        self._left.discard(getattr(dispatcher, "py_func", None))
+        if time.monotonic() - self._told_s >= _TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            self._tell(f"compiled {self._count - len(self._left)} of {self._count} functions …")
 
 
 def _nobody(text: str) -> None:

@@ -120,7 +120,9 @@ class CompiledRun:
             self.limiter = template.fresh_limiter()
             sim, self._loops = template.sim(seed), template.loops
         self._core = self.limiter.ready_core()
-        self.sim = sim._replace(rows=_rows(chunk_rows))
+        if sim.rows.shape[1] != chunk_rows:
+            sim = sim._replace(rows=_rows(chunk_rows))
+        self.sim = sim
         self.sim.clock[at.WARM_UP] = from_ns
         self._late: list[at.Ints] = []
 
@@ -329,6 +331,7 @@ class Template:
             ended=longer(plan.sim.ended, room),
         )
         self._lanes = sum(mixes)
+        self._spare: list[Sim] = []
 
     def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
         """Number who asks for what: entries of a mix, and behind them the uploads of its jobs."""
@@ -350,10 +353,26 @@ class Template:
         return found
 
     def sim(self, seed: int) -> Sim:
-        """Return arrays of one's own, with the streams of a seed."""
-        own = {name: _copied(getattr(self._sim, name)) for name in _WRITTEN}
-        own["streams"][:, 0] = seed
-        return self._sim._replace(**own)
+        """Return arrays of one's own, with the streams of a seed.
+
+        Those of a run that is over are written again: fresh memory costs more than copying.
+        """
+        try:
+            found = self._spare.pop()
+        except IndexError:
+            found = self._sim._replace(
+                **{name: _copied(getattr(self._sim, name)) for name in _WRITTEN}
+            )
+        else:
+            for name in _WRITTEN:
+                np.copyto(getattr(found, name), getattr(self._sim, name))
+        found.streams[:, 0] = seed
+        return found
+
+    def take_back(self, sim: Sim) -> None:
+        """Take the arrays of a run that is over, for another; not those that it made longer."""
+        if all(getattr(sim, name).shape == getattr(self._sim, name).shape for name in _WRITTEN):
+            self._spare.append(sim)
 
     def subjects_of(self, combos: np.ndarray[Any, Any]) -> at.Ints:
         """Return the numbers of combos' subjects."""
@@ -564,5 +583,7 @@ def write_rows(
         if progress is not None:
             progress(min(run.now_ns, duration_ns))
     writer.finish()
+    if template is not None:
+        template.take_back(run.sim)
     if progress is not None:
         progress(duration_ns)

@@ -108,6 +108,7 @@ class Plan:
             row, floats = self._group(group, member)
             self._group_rows.append(row)
             self._group_floats.append(floats)
+        self._alikes = [self._alike(group, n) for n, group in enumerate(scenario.clients)]
         places = {group.name: place for place, group in enumerate(scenario.clients)}
         clients = [self._client(c, places[c.group.name]) for c in population.clients]
         loops = [
@@ -276,15 +277,16 @@ class Plan:
 
     # --- a client --------------------------------------------------------------------------------
 
-    def _client(self, client: Client, place: int) -> list[int]:
-        group, groups = client.group, self._group_rows[place]
+    def _alike(self, group: ClientGroup, place: int) -> tuple[list[int], list[tuple[int, str]]]:
+        """Return what all clients of a group have in common, and which streams each has.
+
+        A stream is told by the column of the client's row that says where it is, and its purpose.
+        """
+        groups = self._group_rows[place]
         row = [0] * at.CLIENT_WIDTH
         end_ns = self._scenario.duration_ns
         row[at.C_GROUP], row[at.C_START] = place, group.start_ns
         row[at.C_STOP] = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
-        row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
-        row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
-        row[at.C_ADDRESSES] = self._address_place(client)
         row[at.C_COMBO] = row[at.C_QUEUE_HEAD] = row[at.C_LINE_HEAD] = at.NONE
         row[at.C_LAST] = row[at.C_TIMER] = -1
         row[at.C_DUE] = row[at.C_TAT] = row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
@@ -294,7 +296,7 @@ class Plan:
             row[at.C_PACE] = Aimd(group.pacing, group.start_ns)._pace  # noqa: SLF001 # reason: as above
         if groups[at.G_ARRIVALS] == at.VARYING:
             row[at.C_AT] = 0
-        for column, purpose, wanted in (
+        wanted = (
             (at.C_MIX, "mix", len(group.mix) > 1),
             (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
             (at.C_ADDRESS_STREAM, "address", groups[at.G_ADDRESS_DEAL] == at.DRAWN),
@@ -302,9 +304,19 @@ class Plan:
             (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
             (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
             (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),
-        ):
-            if wanted:
-                row[column] = self._stream(client, purpose)
+        )
+        streams = [(column, purpose) for column, purpose, is_wanted in wanted if is_wanted]
+        return row, streams
+
+    def _client(self, client: Client, place: int) -> list[int]:
+        group, groups = client.group, self._group_rows[place]
+        alike, streams = self._alikes[place]
+        row = alike.copy()
+        row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
+        row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
+        row[at.C_ADDRESSES] = self._address_place(client)
+        for column, purpose in streams:
+            row[column] = self._stream(client, purpose)
         row[at.C_BEHIND] = len(self._streams)
         for named in self._purposes[place]:
             if named is None:

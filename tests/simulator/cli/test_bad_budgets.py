@@ -78,6 +78,22 @@ CASES += [
         ["--keep", "refused_share <= few"],
         "condition = 'refused_share <= few' must compare with a number; few is none",
     ),
+    *(
+        (
+            CAPACITY,
+            ["--keep", f"refused_share < {bound}"],
+            (
+                f"condition = 'refused_share < {bound}' must compare with a share from 0 to 1, "
+                f"such as 0.01 or 1%; {bound} is none"
+            ),
+        )
+        for bound in ("1.5", "-0.1", "150%")
+    ),
+    (
+        CAPACITY,
+        ["--keep", "refused <= -1"],
+        "condition = 'refused <= -1' must compare with a number that is at least 0; -1 is below",
+    ),
     ([*CAPACITY, *KEEP], ["--tolerance", "-1"], f"--tolerance: '-1' {SHARE}"),
     ([*CAPACITY, *KEEP], ["--tolerance", "nan"], f"--tolerance: 'nan' {SHARE}"),
     (

@@ -12,6 +12,7 @@ import simulator
 from engine.clauses import CLAUSES
 from engine.errors import InputError
 from engine.limits import LimitTable
+from simulator import _cli_studies
 from simulator.cli import main
 from simulator.covering import COVERED
 from simulator.covering_bounds import BOUNDS, Probe
@@ -201,6 +202,24 @@ def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFi
     assert int(most) > 6
     assert main([*argv[:-1], most, "--strict", "--quiet"]) == 0
     assert "is kept up to clients.c.count = 2" in capsys.readouterr().out
+
+
+def test_a_search_says_how_far_it_is_and_what_is_known(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial may take hundreds of runs: silence would look like a hang."""
+    monkeypatch.setattr(_cli_studies, "TELL_EVERY_S", 0.0)
+    rate = "clients.c.arrivals.rate"
+    argv = ["capacity", "poisson.toml", "--vary", rate, "--between", "40/1m", "300/1m"]
+    argv += ["--keep", "refused_share <= 0.3", "--tolerance", "0.2"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines()[0] == f"{rate} = 40/1m: 1 of 5 runs; so far nothing is decided"
+    broken = next(line for line in out.splitlines() if ": broken (" in line)
+    value = broken.partition(" = ")[2].partition(":")[0]
+    assert err.splitlines()[-1].endswith(f" runs; so far broken at {value}")
+    assert main([*argv, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_an_interrupted_search_says_what_is_known(

@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
+import pytest
+
+from engine.limits.compiled import jit
 from simulator.running import run
 
 _RUN: Final = """
@@ -29,3 +33,26 @@ def test_a_compiled_run_loads_neither_the_engines_services_nor_statistics() -> N
     assert digest == expected
     assert not {"pandas", "scipy.stats", "simpy", "numba"} & set(imported)
     assert not {"scipy.stats", "scipy.linalg", "engine.service", "altair"} & set(loaded)
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+def _halve(number: int) -> int:
+    return number // 2
+
+
+def test_compiling_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a minute on an idle machine, and minutes on a busy one."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit, "_TELL_EVERY_S", 0.0)
+    compiled = jit.Jit("tests of progress", [Path(__file__)])
+    functions = [compiled.compiled(_double), compiled.compiled(_halve)]
+    told: list[str] = []
+    compiled.warm_up(lambda: [function(3) for function in functions], told.append)
+    assert told[0].startswith("compiling the tests of progress, once on this machine")
+    assert told[1:3] == ["compiled 1 of 2 functions …", "compiled 2 of 2 functions …"]
+    assert told[3].startswith("compiled in ")
+    compiled.warm_up(lambda: None, told.append)
+    assert len(told) == 4

@@ -37,7 +37,9 @@ print(len(result.summary["replications"]["runs"]), len(frame), set(frame["status
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fidelity", "piped"), [("limits", True), ("compiled", False)])
+@pytest.mark.parametrize(
+    ("fidelity", "piped"), [("limits", True), ("compiled", False), ("compiled", True)]
+)
 def test_a_script_needs_no_main_guard(fidelity: str, *, piped: bool, tmp_path: Path) -> None:
     """It is not run again by the processes that it starts, which once printed their tracebacks."""
     (tmp_path / "s.toml").write_text(SCENARIO)

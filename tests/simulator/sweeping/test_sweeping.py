@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,12 +20,21 @@ import pytest
 
 import simulator
 from engine.errors import InputError
+from simulator.backends.compiled import warm_up
 from simulator.cli import main
 from simulator.scenario import loads
 from simulator.sweeping import _space
 from simulator.sweeping._sweep import _play_into, tasks_of
 from simulator.sweeping._tasks import Task, play_task
-from simulator.sweeping._workers import Cluster, LocalPool, Workers, _batch_size, play_all
+from simulator.sweeping._workers import (
+    Cluster,
+    LocalPool,
+    Threads,
+    Workers,
+    _batch_size,
+    play_all,
+    workers_of,
+)
 
 SCENARIO = """
 duration = "20s"
@@ -170,10 +180,10 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
 
 def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
     task = tasks(1)[0]
-    row = _play_into(tmp_path / "gone", task)
+    row = _play_into(tmp_path / "gone", play_task, task)
     assert row == play_task(task)
     (tmp_path / "there").mkdir()
-    assert _play_into(tmp_path / "there", task) == {**row, "written": True}
+    assert _play_into(tmp_path / "there", play_task, task) == {**row, "written": True}
     assert list((tmp_path / "there").glob("point=*/run-*.parquet"))
 
 
@@ -185,6 +195,7 @@ class _Here:
 
     def __init__(self) -> None:
         self.count, self.here, self.sizes = 2, True, list[int]()
+        self.play = _quick
 
     def executor(self) -> Executor:
         return _Noting(self.sizes)
@@ -236,6 +247,58 @@ def test_a_batch_lasts_a_tenth_of_a_second_and_leaves_work_for_others(
     each_s: float, waiting: int, size: int
 ) -> None:
     assert _batch_size(each_s, waiting, 2) == size
+
+
+# --- compiled runs on threads --------------------------------------------------------------------
+
+
+def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[Task]:
+    warm_up()  # as `sweep` does, before it hands tasks to threads
+    base = loads(SCENARIO.replace("20s", duration))
+    points = [{"clients.c.count": n + 1} for n in range(count)]
+    return tasks_of(base, points, replications, 7, "compiled")
+
+
+def test_a_compiled_sweep_stays_in_this_process(tmp_path: Path) -> None:
+    """Its runs share what they can, and each is what it is alone."""
+    pids = set[int]()
+
+    def play(task: Task) -> dict[str, Any]:
+        pids.add(os.getpid())
+        return workers.play(task)
+
+    workers = workers_of(None, 2, "compiled")
+    try:
+        rows = list(play_all(workers, _compiled(2, 3), play))
+    finally:
+        workers.close()
+    assert pids == {os.getpid()}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
+    rows.sort(key=lambda row: (row["point"], row["replication"]))
+    for row, task in zip(rows, _compiled(2, 3), strict=True):
+        assert row == play_task(task)
+
+
+def test_a_fault_of_a_run_on_a_thread_is_a_row() -> None:
+    fine = _compiled(1)[0]
+    wrong = dataclasses.replace(fine, point=1, scenario="duration = 3")
+    workers = Threads(2)
+    try:
+        rows = {row["point"]: row for row in play_all(workers, [fine, wrong], workers.play)}
+    finally:
+        workers.close()
+    assert rows[0]["status"] == "ok"
+    assert rows[1]["status"] == "failed"
+    assert rows[1]["error"].startswith("InputError: ")
+
+
+def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
+    """Runs of a year would not end by themselves; a fault that stops a run is not in its row."""
+    workers = Threads(2)
+    running = play_all(workers, [*_compiled(1), *_compiled(3, 1, "365d")], workers.play)
+    next(running)
+    workers.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
 
 
 # --- workers that die ----------------------------------------------------------------------------
@@ -334,10 +397,13 @@ def test_a_dask_cluster_gives_the_same_rows() -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(SCENARIO.replace("20s", "2000s"), "utf-8")
+@pytest.mark.parametrize(("fidelity", "duration"), [("limits", "2000s"), ("compiled", "4000s")])
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(
+    fidelity: str, duration: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.toml").write_text(SCENARIO.replace("20s", duration), "utf-8")
     command = [sys.executable, "-m", "simulator", "sweep", str(tmp_path / "s.toml")]
-    command += ["--set", "clients.c.count=1,2,3,4,5,6,7,8", "--fidelity", "limits"]
+    command += ["--set", "clients.c.count=1,2,3,4,5,6,7,8", "--fidelity", fidelity]
     command += ["--workers", "1", "--out", str(tmp_path / "o")]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     first = subprocess.Popen(

@@ -9,6 +9,10 @@
 # that callers keep their own data structure: nothing has to be taken apart and put together
 # again. We ask an engine in this very process, under a clock that moves only when told.
 
+# %% [markdown]
+# **Predict before you read on.** You send `{"a": ["x", {"b": "y"}]}`. What shape comes back, and
+# what stands where `x` and `y` stood?
+
 # %%
 import json
 from typing import Any
@@ -148,3 +152,20 @@ for what, (kind, text) in asked.items():
     statuses[what] = desk.engine.handle(request).status
 print(statuses)
 assert list(statuses.values()) == [200, 415, 400]
+
+# %% [markdown]
+# ## What was learnt
+# The body's structure is yours and stays. A string becomes an identifier, an object with `type`
+# becomes a record, and what is neither fails the request.
+#
+# ## Exercise
+# Store two people, each with a name and a card, in one request. Which parts of the answer are
+# identifiers, and which are records? (Mind the Tokenize Limit of five.)
+
+# %% tags=["answer"]
+people = [{"name": "Ada", "card": CARD}, {"name": "Grace", "card": CARD}]
+stored_people = desk.tokenize(people, key=key)
+assert [sorted(person) for person in stored_people] == [["card", "name"]] * 2
+assert all(isinstance(person["name"], str) for person in stored_people)
+assert all(person["card"]["type"] == "card" for person in stored_people)
+shape(stored_people)

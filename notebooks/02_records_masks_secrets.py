@@ -5,7 +5,14 @@
 # Clauses: REC-ID, REC-TENANT, REC-TYPE, REC-CARD-MASK, REC-TOKEN-DATA, REC-METADATA, REC-INDEXES,
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.
 
+# %% [markdown]
+# **Predict before you read on.** A card goes in with number, expiry and cvc. Which of the four can
+# you find anywhere in the record?
+
 # %%
+from datetime import datetime
+from uuid import UUID
+
 import altair as alt
 
 from notebooks.desk import CARD, Desk, show
@@ -109,3 +116,71 @@ with store.transaction(write=False):
 print(stored)
 assert stored is not None
 assert b"4242424242424242" not in stored.sealed_data
+
+# %% [markdown]
+# ## Each field of the record, checked
+# `id` is a UUID (REC-ID), `tenant_id` is the owner's (REC-TENANT), `type` is what was asked for
+# (REC-TYPE). `created_by` is a UUID and `created_at` a time with its offset (REC-CREATED).
+# `_extras.deduplicated` is a boolean on every record (REC-EXTRAS). All of this is specified.
+
+# %%
+for what, one in records.items():
+    assert str(UUID(one["id"])) == one["id"]
+    assert one["tenant_id"] == desk.tenant.id
+    assert one["type"] == ("card" if what == "a card" else "token")
+    assert str(UUID(one["created_by"])) == one["created_by"]
+    assert datetime.fromisoformat(one["created_at"]).utcoffset() is not None
+    assert one["_extras"]["deduplicated"] is False
+
+# %% [markdown]
+# ## What may be sent
+# The fields of a card are specified (TOK-CARD-DATA): `number` is a string of digits, month and year
+# are integers, `cvc` is a string. Metadata is an object of text to text (TOK-METADATA). How each
+# is validated, and the status 400, are our choice (D-CARD, D-METADATA).
+
+# %%
+faults = {
+    "a number that is no text": {**CARD["data"], "number": 4242424242424242},
+    "letters in the number": {**CARD["data"], "number": "4242 4242 4242 4242"},
+    "a month as text": {**CARD["data"], "expiration_month": "12"},
+    "a year as text": {**CARD["data"], "expiration_year": "2030"},
+    "a cvc as a number": {**CARD["data"], "cvc": 123},
+}
+answers = {
+    what: desk.ask("POST", "/tokenize", {"type": "card", "data": data}, key=key)
+    for what, data in faults.items()
+}
+for what, answer in answers.items():
+    print(f"{what}: {answer.status}, {', '.join(answer.body['errors'])}")
+assert {answer.status for answer in answers.values()} == {400}
+for metadata in ({"n": 1}, {"n": None}, ["n"], "n"):
+    body = {"type": "token", "data": "x", "metadata": metadata}
+    assert desk.ask("POST", "/tokenize", body, key=key).status == 400
+
+# %% [markdown]
+# ## What the specification leaves out
+# It names no states of a token, no events, and no versions of the interface. A record has no such
+# field here, and none is to be expected of another service.
+
+# %%
+assert not {"state", "status", "version", "updated_at"} & set(fields)
+
+# %% [markdown]
+# ## What was learnt
+# A record says whose token it is, what it is, who made it and when; of a card it shows the mask.
+# The value, the full number and the cvc are in no record.
+#
+# ## Exercise
+# Whose id is `created_by`: the key's or the application's? Make two keys of one application and
+# compare.
+
+# %% tags=["answer"]
+application = desk.engine.create_application(desk.tenant, "shop", grants=[("/", {"token:create"})])
+makers = {
+    desk.tokenize({"type": "token", "data": "x"}, key=str(desk.engine.create_key(application)))[
+        "created_by"
+    ]
+    for _ in range(2)
+}
+print(makers == {application.id})
+assert makers == {application.id}, "the application's: both of its keys create in its name"

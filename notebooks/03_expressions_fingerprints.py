@@ -5,6 +5,10 @@
 #
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 
+# %% [markdown]
+# **Predict before you read on.** Two cards have the same number and another expiry. Is their
+# fingerprint the same?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -135,3 +139,38 @@ desk.tokenize({"type": "token", "data": "Ada Lovelace"}, key=key)
 found = desk.ask("POST", "/tokens/search", {"query": 'data:"Ada Lovelace"'}, key=key)
 assert found.status == 200
 assert len(found.body["data"]) == 1
+
+# %% [markdown]
+# ## What may bring an expression
+# Any token request object may (TOK-FPEXPR, specified): a token, a card, in arrays too, and an
+# object with `encrypted` in place of `data`. The record shows the expression in force.
+
+# %%
+brought = [
+    {"type": "token", "data": "Ada", "fingerprint_expression": whole},
+    {**CARD, "fingerprint_expression": "{{ data.number }}"},
+]
+in_force = [one["fingerprint_expression"] for one in desk.tokenize(brought, key=key)]
+print(in_force)
+assert in_force == [whole, "{{ data.number }}"]
+
+# %% [markdown]
+# ## What was learnt
+# The expression decides what "the same" means: by default the number alone, on request the whole
+# card. A fingerprint compares within a tenant, and does not protect against a caller who may
+# tokenize candidates.
+#
+# ## Exercise
+# Find out by fingerprints whether two generic tokens hold the same text. What must you add to each
+# request?
+
+# %% tags=["answer"]
+texts = ["Ada", "Grace", "Ada"]
+marked = desk.tokenize(
+    [{"type": "token", "data": text, "fingerprint_expression": "{{ data }}"} for text in texts],
+    key=key,
+)
+prints_of_texts = [one["fingerprint"] for one in marked]
+print([one == prints_of_texts[0] for one in prints_of_texts])
+assert prints_of_texts[0] == prints_of_texts[2] != prints_of_texts[1]
+assert "fingerprint" not in desk.tokenize({"type": "token", "data": "Ada"}, key=key)

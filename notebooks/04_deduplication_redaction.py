@@ -4,6 +4,10 @@
 #
 # Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.
 
+# %% [markdown]
+# **Predict before you read on.** A card is stored twice, the second time by a key without
+# `token:read`. Which fields does that key get to see?
+
 # %%
 import altair as alt
 
@@ -101,3 +105,19 @@ grid(seen, {"shown": "#2a78d6", "left out": "#e34948"})
 here = desk.tokenize({"type": "token", "data": "z"}, key=reader)
 there = desk.tokenize({"type": "token", "data": "z", "containers": ["/pci/low/"]}, key=reader)
 assert here["id"] != there["id"]
+
+# %% [markdown]
+# ## What was learnt
+# Where deduplication is on, an equal value gives the existing token. Without `token:read` the
+# record lacks `data` and `metadata`, and shows all the rest.
+#
+# ## Exercise
+# Six equal strings in one request, with deduplication on: how many tokens are created, and does the
+# Tokenize Limit of five refuse it?
+
+# %% tags=["answer"]
+six = Desk()
+six.engine.set_setting(six.tenant, "deduplicate_tokens", on=True)
+equal = six.tokenize(["x"] * 6, key=six.key("token:create"))
+print(six.count(), "token,", len(set(equal)), "identifier")
+assert (six.count(), len(set(equal))) == (1, 1)

@@ -4,6 +4,10 @@
 #
 # Clauses: AUTH-HEADER, AUTH-CREATE, AUTH-KINDS, AUTH-LEGACY, TOK-CONTAINER.
 
+# %% [markdown]
+# **Predict before you read on.** A key may create in `/pci/`. It sends a card and a plain string in
+# one request, naming no container. Is the card stored?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -102,3 +106,21 @@ management = desk.key("application:read", kind="management")
 refused = desk.ask("POST", "/tokenize", {"a": "x"}, key=management)
 show(refused.body)
 assert refused.status == 403
+
+# %% [markdown]
+# ## What was learnt
+# A key needs `token:create` on every destination container of the request, named or default. One
+# that is missing fails the whole request.
+#
+# ## Exercise
+# Which smallest set of grants lets a key store a card and a plain string in one request, without a
+# grant on `/`?
+
+# %% tags=["answer"]
+narrow = desk.key(grants=[("/pci/high/", {"token:create"}), ("/general/high/", {"token:create"})])
+both = desk.ask("POST", "/tokenize", [CARD, "x"], key=narrow)
+elsewhere = desk.ask(
+    "POST", "/tokenize", {"type": "token", "data": "x", "containers": ["/other/"]}, key=narrow
+)
+print(both.status, elsewhere.status)
+assert (both.status, elsewhere.status) == (200, 403)

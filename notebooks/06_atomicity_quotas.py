@@ -4,6 +4,10 @@
 #
 # Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.
 
+# %% [markdown]
+# **Predict before you read on.** Six strings in one request, with a Tokenize Limit of five. How
+# many tokens are there afterwards?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -88,3 +92,19 @@ answer = desk.ask("POST", "/detokenize", [letter] * 5, key=key)
 show(answer.body[0])
 assert answer.body == ["Dear Ada"] * 5
 assert desk.ask("POST", "/detokenize", [letter] * 6, key=key).status == 400
+
+# %% [markdown]
+# ## What was learnt
+# All of a request is created or none of it: one invalid element, or one token above the limit,
+# fails the whole. Quotas are a tenant's, and a change holds from the next request on.
+#
+# ## Exercise
+# What does a request of six strings create if only the last one is invalid (a number)? And which
+# fault is named: the number, or the limit?
+
+# %% tags=["answer"]
+before_it = desk.count()
+faulty = desk.ask("POST", "/tokenize", ["1", "2", "3", "4", "5", "6", 7], key=key)
+print(faulty.status, list(faulty.body["errors"]))
+assert desk.count() == before_it
+assert list(faulty.body["errors"]) == ["/6"], "the number: a fault is found before the quota"

@@ -7,6 +7,10 @@
 # LIM-CREATE, LIM-PATCH, LIM-DELETE, LIM-ACCOUNT-UPDATER, LIM-PRIVATE, LIM-PUBLIC, LIM-MANAGEMENT,
 # LIM-PROXY-KEY, LIM-PROXY-HOST, LIM-IP, LIM-LEGACY.
 
+# %% [markdown]
+# **Predict before you read on.** A public key asks 51 times at once, then waits 11 seconds. Is its
+# next request let in?
+
 # %%
 from fractions import Fraction
 
@@ -198,3 +202,17 @@ strip(frame)
 blocks = {rule.id: (rule.block_ns or 0) // SECOND_NS for rule in table if rule.action == "block"}
 print(blocks)
 assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}
+
+# %% [markdown]
+# ## What was learnt
+# Fourteen rows say who may ask how often. Each counts for a party: a key, an address, or the pair;
+# eleven throttle, three block.
+#
+# ## Exercise
+# How many requests of a public key are let in when 51 come at once and one more after 11 s? After
+# 61 s?
+
+# %% tags=["answer"]
+late = trace([0.0] * 51 + [11.0, 61.0], caller("POST", "/tokens", kind="public"))
+print(late.tail(3).to_string(index=False))
+assert list(late["outcome"][50:]) == ["blocked", "blocked", "admitted"]

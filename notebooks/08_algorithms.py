@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK; the open choice is D-ALGORITHM.
 
+# %% [markdown]
+# **Predict before you read on.** 50 a minute: how many requests can be let in within 60 seconds at
+# most, if windows are counted from the full minute?
+
 # %%
 from itertools import pairwise
 from typing import Any
@@ -140,3 +144,21 @@ print(passed[:4])
 gaps = [round(b - a, 6) for a, b in pairwise(passed)]
 assert set(gaps) == {1.2}
 strip(spaced.assign(who="gcra, burst 1"))
+
+# %% [markdown]
+# ## What was learnt
+# The same rate, counted in five ways, admits up to its rate, up to one less than twice its rate, or
+# up to twice its rate within one window.
+#
+# ## Exercise
+# Ask 50 times at 59.9 s and 50 times at 60 s, under each algorithm. Which of them let all hundred
+# in?
+
+# %% tags=["answer"]
+twice = [59.9] * 50 + [60.0] * 50
+let_in = {
+    name: int((trace(twice, who, table=throttle, algorithm=name)["outcome"] == "admitted").sum())
+    for name in ALGORITHMS
+}
+print(let_in)
+assert [name for name, count in let_in.items() if count == 100] == ["fixed-window"]

@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-THROTTLE, LIM-BLOCK, LIM-PUBLIC, LIM-MANAGEMENT, LIM-TEST-TENANT, ERR-429.
 
+# %% [markdown]
+# **Predict before you read on.** A client is blocked at second 0 for 10 s, and asks every second
+# meanwhile. When is it let in again?
+
 # %%
 from fractions import Fraction
 
@@ -143,3 +147,20 @@ assert [one.wait_ns for one in told] == [4 * 10**9, 4 * 10**9]
 back = play([*filling, 6, 6, 10, 10], tester)[52:]
 print([one.outcome for one in back])
 assert [one.outcome for one in back] == ["admitted", "refused"]
+
+# %% [markdown]
+# ## What was learnt
+# A throttle refuses what is beyond the rate; a block refuses everything for a time. A block ends
+# when it ends, however often one asks; but the counter may still be full then.
+#
+# ## Exercise
+# A management key asks once a second for five minutes. Is it ever refused? And at four a second?
+
+# %% tags=["answer"]
+paces = {
+    pace: trace([n / pace for n in range(300 * pace)], caller(kind="management")) for pace in (1, 4)
+}
+shares = {pace: len(refused(frame)) / len(frame) for pace, frame in paces.items()}
+print(shares)
+assert shares[1] == 0
+assert shares[4] > 0.3

@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-LOWEST, LIM-TEST-TENANT, LIM-CREATE, LIM-PRIVATE, LIM-IP, LIM-LEGACY.
 
+# %% [markdown]
+# **Predict before you read on.** A test tenant's legacy key asks twice a second. Two rules could
+# bind: 50 in 10 s and 100 a minute. Which one refuses first?
+
 # %%
 from fractions import Fraction
 
@@ -111,3 +115,17 @@ without = LimitTable(rules=tuple(rule for rule in table if rule.id != "LIM-IP"))
 limiter = Limiter({"Default": without}, Profile().limits)
 decisions = [limiter.decide(n, who) for n, who in enumerate(crowd)]
 assert decisions[-1].rule == "LIM-PRIVATE.ip"
+
+# %% [markdown]
+# ## What was learnt
+# Every rule that matches a request counts it, and the first to be full refuses. So "the lowest"
+# depends on how fast one asks, not on the rate alone.
+#
+# ## Exercise
+# Which rule refuses first when a legacy key of a test tenant sends six requests a second?
+
+# %% tags=["answer"]
+quick = trace([Fraction(n, 6) for n in range(240)], tester)
+first_refusal = quick[quick["outcome"] != "admitted"].iloc[0]
+print(first_refusal.to_dict())
+assert first_refusal["rule"] == "LIM-TEST-TENANT"

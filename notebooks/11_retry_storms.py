@@ -7,6 +7,10 @@
 # One simulated run is one draw, so every figure here is a mean over runs with other seeds, with its
 # 95 % interval.
 
+# %% [markdown]
+# **Predict before you read on.** Clients retry four times a second and ignore `Retry-After`, or
+# honour it. By what factor do refusals differ?
+
 # %% tags=["parameters"]
 SEED = 7  # of the first run; the others count up from it
 RUNS = 20
@@ -172,3 +176,27 @@ for name, (low, high) in longer.items():
     print(f"{name}: blocked for {low / 1e9:+.0f} to {high / 1e9:+.0f} s more than in the storm")
 assert longer["keep"][0] > 0
 assert longer["clear"][1] < 0
+
+# %% [markdown]
+# ## What was learnt
+# A client that reads `Retry-After` asks fewer times in vain. The way in which it backs off matters
+# less.
+#
+# ## Exercise
+# Let only the steady clients honour `Retry-After`, and leave the burst as it is. Are there fewer
+# refusals than in the storm?
+
+# %% tags=["answer"]
+half = simulator.run(
+    with_value(
+        scenario,
+        "clients.impatient.retry",
+        {"kind": "full-jitter", "base": "250ms", "cap": "20s", "attempts": 20},
+    ),
+    fidelity="limits",
+    progress=False,
+)
+whole_storm = simulator.run(scenario, fidelity="limits", progress=False)
+both_totals = [run.summary["totals"]["refused"] for run in (half, whole_storm)]
+print(both_totals)
+assert both_totals[0] < both_totals[1]

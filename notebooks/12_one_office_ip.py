@@ -4,6 +4,10 @@
 #
 # Clauses: LIM-PUBLIC, LIM-IP.
 
+# %% [markdown]
+# **Predict before you read on.** A script and two hundred people share one address; three public
+# keys are in use. Who is blocked with the script?
+
 # %% tags=["parameters"]
 SEED = 7  # of the first run; the others count up from it
 RUNS = 20
@@ -105,3 +109,19 @@ assert calmer["most"]["key-0002"] == 0
 clauses = one.clauses
 assert clauses["refused"]["LIM-IP"] == 0
 assert clauses["offered"]["LIM-IP"] == clauses["offered"]["LIM-PUBLIC"]
+
+# %% [markdown]
+# ## What was learnt
+# LIM-PUBLIC counts the pair of key and address: who shares both with a busy script shares its
+# block.
+#
+# ## Exercise
+# Take the script away (no client in its group). Is anybody still refused?
+
+# %% tags=["answer"]
+own_script = simulator.run(
+    with_value(scenario, "clients.script.count", 0), fidelity="limits", progress=False
+)
+without_it = own_script.metrics(by=["group", "key"])["refused_share"]
+print(without_it.round(3).to_string())
+assert (without_it == 0).all()

@@ -4,6 +4,10 @@
 #
 # Clauses: PRX-TIMEOUT, ERR-408, RCT-HOT, RCT-TIMEOUT, LIM-PROXY-KEY.
 
+# %% [markdown]
+# **Predict before you read on.** Three invocations reach a reactor at once; a cold start takes 2 s,
+# the code 1 s. When does each end?
+
 # %% tags=["parameters"]
 SEED = 7  # of the first run; the others count up from it
 RUNS = 20
@@ -185,3 +189,49 @@ proxied[0].plots.timeline(bins=60)
 # %% [markdown]
 # Hardly ever: in no run was more than a tenth of the retries of a 408 refused. The limit
 # refuses others.
+
+# %% [markdown]
+# ## Where the edges are
+# The code of a reactor has at most 50,000 characters (RCT-CODE), its arguments at most 1 MB
+# (RCT-PAYLOAD). Both numbers are specified. That 1 MB is 1,000,000 bytes (D-UNITS), and the
+# statuses, are our choice.
+
+
+# %%
+def code_of(characters: int) -> int:
+    desk = OutsideDesk()
+    body = {"name": "enrich", "code": "x" * characters, "configuration": {}}
+    return desk.ask("POST", "/reactors", body, key=desk.all_rights).status
+
+
+def arguments_of(size_bytes: int) -> int:
+    """Invoke a reactor with arguments that are so long as JSON."""
+    desk = OutsideDesk()
+    text = "x" * (size_bytes - len('{"text":""}'))
+    task = desk.at(0, "POST", desk.reactor(), {"args": {"text": text}})
+    desk.run()
+    return int(task.result.status)
+
+
+edges = {
+    "code": [code_of(50_000), code_of(50_001)],
+    "arguments": [arguments_of(1_000_000), arguments_of(1_000_001)],
+}
+print(edges)
+assert edges == {"code": [201, 400], "arguments": [200, 413]}
+
+# %% [markdown]
+# ## What was learnt
+# A proxy gives its destination 25 s, a reactor has 30 s with its cold start. Beyond one hot
+# instance each further invocation starts cold.
+#
+# ## Exercise
+# How many of four invocations at once start cold with three hot instances?
+
+# %% tags=["answer"]
+three_hot = OutsideDesk(
+    takes_ns=NS, outside={"hot_concurrency": 3, "cold_start_ns": 2 * NS}
+).invoke(0, 0, 0, 0)
+ended = sorted(task.ended_ns // NS for task in three_hot)
+print(ended)
+assert ended == [1, 1, 1, 3], "one"

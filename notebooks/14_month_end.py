@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 
+# %% [markdown]
+# **Predict before you read on.** Six pollers ask every 1.5 s, and ten requests in 10 s are allowed
+# to each pair of key and address. What do uploads get?
+
 # %% tags=["parameters"]
 SEED = 7  # of the first run; the others count up from it
 RUNS = 40
@@ -78,3 +82,17 @@ base = alt.Chart(frame.reset_index(), width=420).encode(y=alt.Y("poll every:N", 
     )
     + base.mark_point(filled=True, size=60, aria=False).encode(x="mean:Q")
 )
+
+# %% [markdown]
+# ## What was learnt
+# Polls and uploads share ten requests in ten seconds. Whoever polls less often leaves room for
+# uploads.
+#
+# ## Exercise
+# 75 MB are to be uploaded. How many files, and so how many jobs, do they make?
+
+# %% tags=["answer"]
+largest_bytes = 30 * 10**6
+files_needed = -(-75 * 10**6 // largest_bytes)
+print(files_needed)
+assert files_needed == 3

@@ -5,6 +5,10 @@
 #
 # Clauses: QUO-CVC, QUO-INTENT, QUO-LOG, QUO-TENANT.
 
+# %% [markdown]
+# **Predict before you read on.** A card is stored at noon. Can its cvc be read at exactly one
+# o'clock?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -110,3 +114,24 @@ fresh.engine.set_quota(fresh.tenant, "Log Retention", "10s")
 after = len(fresh.ask("GET", "/logs", key=key).body["data"])
 print(f"entries a minute old: {before}, and {after} once the retention is 10 s")
 assert (before, after) == (1, 0)
+
+# %% [markdown]
+# ## What was learnt
+# What has a retention can be read until it ends, and not at that very instant or later.
+#
+# ## Exercise
+# A token intent is made, and after 23 hours a token is created from it. Is the token gone at hour
+# 25?
+
+# %% tags=["answer"]
+decided = Desk()
+holder = decided.key("token:create", "token:read", "token-intent:create")
+waiting = decided.ask("POST", "/token-intents", {"type": "token", "data": "x"}, key=holder)
+decided.wait(23 * HOUR_S)
+token_of_it = decided.tokenize(
+    {"type": "token", "token_intent_id": waiting.body["id"]}, key=holder
+)["id"]
+decided.wait(2 * HOUR_S)
+still = decided.ask("POST", "/detokenize", [f"{{{{ {token_of_it} }}}}"], key=holder)
+print(still.status, still.body)
+assert still.body == ["x"], "no: it is a token now"

@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-PUBLIC, LIM-IP.
 
+# %% [markdown]
+# **Predict before you read on.** One address asks once a second on a public key. Which share of its
+# requests would have been refused?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -86,3 +90,24 @@ assert row["shadow_refused"] == by_ip["refused"].sum()
 hidden = simulator.replay(log, as_kind="public", pseudonymise=True)
 assert not set(hidden.requests["ip"]) & set(seconds)
 assert hidden.summary["totals"]["refused"] == result.summary["totals"]["refused"]
+
+# %% [markdown]
+# ## What was learnt
+# A replay plays yesterday's requests through the limits: who would have been refused, when and by
+# which clause. It adds no retries.
+#
+# ## Exercise
+# From which limit on would nobody in this log have been refused? Try 60, 120 and 180 a minute.
+
+# %% tags=["answer"]
+counts_by_rate = {
+    rate: simulator.replay(
+        log,
+        as_kind="public",
+        limits=LimitTable.default().replace_rule("LIM-PUBLIC", rate=f"{rate}/1m"),
+    ).summary["totals"]["refused"]
+    for rate in (60, 120, 180)
+}
+print(counts_by_rate)
+assert counts_by_rate[60] > 0
+assert counts_by_rate[120] == counts_by_rate[180] == 0

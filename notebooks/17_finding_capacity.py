@@ -6,6 +6,10 @@
 #
 # Clauses: LIM-PUBLIC.
 
+# %% [markdown]
+# **Predict before you read on.** Fifty people ask once a minute on average, and the limit is fifty
+# a minute. Is one in a hundred refused, fewer, or more?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -99,3 +103,23 @@ shares = [
 ]
 print("refused, by seed:", shares)
 assert len(set(shares)) > 1
+
+# %% [markdown]
+# ## What was learnt
+# Arrivals bunch, so a limit equal to the average refuses many. A search says up to where a
+# condition is kept, from where it is broken, and claims nothing between.
+#
+# ## Exercise
+# Play the office with 30 and with 60 people, once each. On which side of the border does each lie?
+
+# %% tags=["answer"]
+sides = {
+    people: simulator.run(
+        SCENARIO.replace("count = 20", f"count = {people}"), fidelity="limits", progress=False
+    )
+    .metrics()["refused_share"]
+    .iloc[0]
+    for people in (30, 60)
+}
+print({people: f"{share:.1%}" for people, share in sides.items()})
+assert sides[30] < 0.01 < sides[60]

@@ -5,6 +5,10 @@
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK.
 
+# %% [markdown]
+# **Predict before you read on.** Twice the people under twice the limit: are they refused more, as
+# much, or less?
+
 # %% tags=["parameters"]
 SEED = 7  # of the first run of a point; the others count up from it
 RUNS = 20
@@ -232,3 +236,25 @@ alt.Chart(drawn[["limit", "people", "refused_share"]], width=300, height=200).ma
 # %%
 cluster.close()
 shutil.rmtree(folder)
+
+# %% [markdown]
+# ## What was learnt
+# A sweep plays every point of a space, on this machine or on a cluster, with the same decisions.
+# What was played is not played again.
+#
+# ## Exercise
+# Without a cluster: sweep 40 and 80 people over this machine. Which of the two is refused more?
+
+# %% tags=["answer"]
+alone_folder = Path(tempfile.mkdtemp())
+alone = simulator.sweep(
+    SCENARIO,
+    {"clients.people.count": [40, 80]},
+    out=alone_folder / "alone",
+    fidelity="limits",
+    workers=1,
+)
+refused_at = alone.set_index("clients.people.count")["refused_share"]
+print(refused_at.round(3).to_dict())
+assert refused_at.iloc[0] < refused_at.iloc[1]
+shutil.rmtree(alone_folder)

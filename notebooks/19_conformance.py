@@ -6,6 +6,10 @@
 # Clauses: all that a client can see; looked at closely here are TOK-ATOMIC, TOK-LIMIT,
 # LIM-MANAGEMENT and QUO-RATE.
 
+# %% [markdown]
+# **Predict before you read on.** A deployment stores the valid half of a request and refuses the
+# rest. Which clause fails?
+
 # %%
 import dataclasses
 import json
@@ -201,3 +205,19 @@ assert partial.result("LIM-MANAGEMENT").word == "skipped"
 assert partial.exit_code == 1
 assert "conformant" not in partial.verdict_line
 shutil.rmtree(folder)
+
+# %% [markdown]
+# ## What was learnt
+# A run judges clause by clause, with the requests that show it. What could not be tried is skipped
+# with its reason, and makes the run partial.
+#
+# ## Exercise
+# Run only the checks of the token record (`REC-`) against a good deployment. Does any clause fail?
+
+# %% tags=["answer"]
+mine_there = deploy()
+records_alone = conformance.run(
+    mine_there.target, transport=mine_there.transport, seed=7, select=["REC-"], no_limits=True
+)
+print(records_alone.clauses["verdict"].value_counts().to_dict())
+assert not (records_alone.clauses["verdict"] == "fail").any()

@@ -6,6 +6,10 @@
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK, TOK-LIMIT, REC-CARD-MASK, TOK-DEDUP.
 
+# %% [markdown]
+# **Predict before you read on.** A deployment shows its masked card under `mask` alone. Does it
+# fail a clause?
+
 # %%
 import dataclasses
 import shutil
@@ -162,3 +166,17 @@ assert [one.word for one in found] == ["fail", "fail"]
 assert found[0].says == found[1].says
 assert found[0].says.startswith("51 admitted inside one window")
 shutil.rmtree(folder)
+
+# %% [markdown]
+# ## What was learnt
+# Another reading is found and reported, not failed. A target that states what its deployment does
+# turns a change into a finding.
+#
+# ## Exercise
+# Which choices differ between the default profile and one that answers 413 above the Tokenize
+# Limit?
+
+# %% tags=["answer"]
+one_choice = told_by(Profile().replace(tokens={"limit_status": 413}))
+print(one_choice)
+assert one_choice == {"tokens.limit_status"}

@@ -9,6 +9,10 @@
 # TOK-CARD-DATA, TOK-METADATA, TOK-CONTAINER, TOK-DEDUP, TOK-LIMIT, QUO-DETOKENIZE, REC-CARD-MASK,
 # REC-FPEXPR, REC-DEDUP-REDACT, ERR-429.
 
+# %% [markdown]
+# **Predict before you read on.** How many fields does the specification leave open in how a body is
+# read? Guess before you count.
+
 # %%
 import json
 from typing import Any
@@ -418,3 +422,17 @@ assert {one.id: list(one.fields) for one in DECISIONS if one.fields} == decision
 assert all(one.fixed for one in fixed), "each says why"
 assert {name for clause in CLAUSES for name in clause.decisions} <= {one.id for one in DECISIONS}
 once
+
+# %% [markdown]
+# ## What was learnt
+# Every open choice about what is stored and shown is a field of the profile; each value makes a
+# difference that can be seen.
+#
+# ## Exercise
+# Let numbers be tokenized (`non_string_leaf = "tokenize"`). What does `{"age": 36}` come back as?
+
+# %% tags=["answer"]
+lenient_desk = Desk(tokens={"non_string_leaf": "tokenize"})
+aged = lenient_desk.tokenize({"age": 36}, key=lenient_desk.key("token:create"))
+print(aged)
+assert len(aged["age"]) == 36, "an identifier: 36 characters, by chance"

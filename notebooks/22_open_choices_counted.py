@@ -7,6 +7,10 @@
 # LIM-TEST-TENANT, LIM-PUBLIC, LIM-PRIVATE, LIM-READ, LIM-LEGACY, LIM-PROXY-KEY, PRX-TIMEOUT,
 # RCT-CODE, RCT-PAYLOAD, RCT-HOT, RCT-TIMEOUT, ACC-FILE.
 
+# %% [markdown]
+# **Predict before you read on.** A client asks ten times a second against 50 in 10 s, and refusals
+# count too. When is it let in again?
+
 # %%
 from typing import Any
 
@@ -341,3 +345,17 @@ alt.Chart(counts, width=420).mark_bar(aria=False).encode(
 
 # %% [markdown]
 # What has no listed values is a number or a name: there any other one would be a reading.
+
+# %% [markdown]
+# ## What was learnt
+# How a limit counts, what a block does and what happens outside are choices as well. The profile
+# holds them, and conformance finds them out.
+#
+# ## Exercise
+# Let a test tenant ask ten times a second, with requests delayed instead of refused. How many of
+# 120 at once are let in late?
+
+# %% tags=["answer"]
+late_ones = trace([0.0] * 120, tester, throttle="delay")["outcome"].value_counts().to_dict()
+print(late_ones)
+assert late_ones["delayed"] > 0

@@ -9,6 +9,10 @@
 # only reads sees the scenario as it stands, and further down what some positions of the sliders
 # give.
 
+# %% [markdown]
+# **Predict before you read on.** Raise the limit fourfold, or slow the script to a tenth: which
+# helps the people more?
+
 # %%
 import altair as alt
 import pandas as pd
@@ -107,3 +111,19 @@ counted = pd.Series(
 print(counted.round(3).to_string())
 assert counted["gcra"] == counted["token-bucket"]
 assert counted.max() - counted.min() < 0.1
+
+# %% [markdown]
+# ## What was learnt
+# A position of the sliders is a scenario file with other values: the same run, to the last
+# decision.
+#
+# ## Exercise
+# Halve the number of people with the slider for their group. By how much does the share of refused
+# attempts change?
+
+# %% tags=["answer"]
+fewer_people = float(
+    explorer.play({"clients[0].count": 100}).metrics(by="group")["refused_share"]["browsers"]
+)
+print(f"{limit[50]:.1%} with 200, {fewer_people:.1%} with 100")
+assert abs(fewer_people - limit[50]) < 0.1, "little: it is the script that uses up the limit"

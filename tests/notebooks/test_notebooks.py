@@ -162,3 +162,17 @@ def test_a_page_shows_whose_word_a_clause_is_and_leads_to_it(tmp_path: Path) -> 
     office = (tmp_path / "12_one_office_ip.html").read_text(encoding="utf-8")
     assert 'href="api/simulator.html#simulator.run"' not in office
     assert 'href="api/simulator.html#run"' in office
+
+
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
+def test_a_chapter_asks_for_a_prediction_and_ends_with_an_exercise(source: Path) -> None:
+    """The answer is hidden, runs like every cell, and asserts what it says."""
+    text = source.read_text(encoding="utf-8")
+    first_code = text.index("\n# %%\n")
+    assert "# **Predict before you read on.** " in text[:first_code]
+    learnt, exercise = text.index("\n# ## What was learnt\n"), text.index("\n# ## Exercise\n")
+    answer = text.index('\n# %% tags=["answer"]\n')
+    assert first_code < learnt < exercise < answer
+    hidden = text[answer:]
+    assert hidden.count("# %%") == 1, "the answer is the last cell"
+    assert "assert " in hidden

@@ -33,8 +33,9 @@ _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
 _INSIDE: Final = re.compile(
     r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"
 )
-# Possessive, so that a string of megabytes is one step and no other thread waits for seconds.
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+# A string in steps, each short: in one, ten megabytes of escapes would stop all other threads.
+_OF_STRING: Final = re.compile(rb'(?:[^"\\]{1,64}+|\\.){1,4000}+')
+_QUOTE: Final = ord('"')
 _COLON: Final = re.compile(rb"[ \t\r\n]*:")
 _BRACES: Final = (b"{{", b"\\u007b", b"\\u007B")
 _UNKNOWN_FAULT: Final = "must name tokens that exist"
@@ -114,15 +115,27 @@ class DetokenizePlan:
 
 def splice(raw: bytes, value_of: Callable[[str], Json]) -> bytes:
     """Return a JSON text with each expression replaced, and every other byte as it was."""
-
-    def spliced(found: re.Match[bytes]) -> bytes:
-        sent = found[0]
-        if not any(brace in sent for brace in _BRACES) or _COLON.match(raw, found.end()):
-            return sent
+    pieces: list[bytes] = []
+    kept = at = 0
+    while (start := raw.find(b'"', at)) >= 0:
+        at = _string_end(raw, start + 1)
+        sent = raw[start:at]
+        if not any(brace in sent for brace in _BRACES) or _COLON.match(raw, at):
+            continue
         text: str = orjson.loads(sent)
-        return dumps(_replaced(text, value_of)) if any(_ids(text)) else sent
+        if any(_ids(text)):
+            pieces += raw[kept:start], dumps(_replaced(text, value_of))
+            kept = at
+    return b"".join((*pieces, raw[kept:]))
 
-    return _STRING.sub(spliced, raw)
+
+def _string_end(raw: bytes, at: int) -> int:
+    """Return where the string ends that goes on at `at`."""
+    while raw[at] != _QUOTE:
+        some = _OF_STRING.match(raw, at)
+        assert some is not None, "the text was parsed before"
+        at = some.end()
+    return at + 1
 
 
 def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:

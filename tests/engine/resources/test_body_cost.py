@@ -281,3 +281,14 @@ def test_d_pass_through_a_string_is_found_whatever_is_escaped(
     spliced = tokens.splice(sent, {token: 7}.__getitem__)
     assert json.loads(spliced) == [text, 7, text]
     assert spliced == sent.replace(json.dumps(f"{{{{ {token} }}}}").encode(), b"7")
+
+
+def test_a_compact_body_is_read_once_and_another_one_exactly() -> None:
+    """D-STRICT-JSON: what is written back byte for byte lost no key and rounded no number."""
+    for raw in (b'{"a":[1,-2.5,"\xc3\xa9"],"b":18446744073709551615}', b"[]", b'"x"'):
+        assert json.dumps(parse(raw), separators=(",", ":"), ensure_ascii=False).encode() == raw
+    assert parse(b'{"a": 123456789012345678901234}') == {"a": 123456789012345678901234}
+    assert parse(b'{"a":123456789012345678901234}') == {"a": 123456789012345678901234}
+    for raw in (b'{"a":1,"a":1}', b'{"a":{"b":1,"b":1}}', b'{"a":1, "a":1}'):
+        with pytest.raises(Problem, match="repeat a key"):
+            parse(raw)

@@ -118,7 +118,9 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     colours = alt.Scale(domain=shown, range=[COLOURS[name] for name in shown])
     frame = pd.DataFrame(bars, columns=["who", "outcome", "from", "to"])
     chart: alt.Chart = (
-        alt.Chart(frame, width=560, height=max(height * len(order), 40))
+        alt.Chart(
+            frame, width=560, height=max(height * len(order), 40), description=_in_words(rows, by)
+        )
         .mark_bar(size=height * 0.65, strokeWidth=1.5, aria=False)
         .encode(
             x=alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero)),
@@ -129,6 +131,16 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
         )
     )
     return chart
+
+
+def _in_words(rows: pd.DataFrame, by: str) -> str:
+    """Return what a strip shows, for who does not see it."""
+    said = []
+    for who, mine in rows.groupby(by, sort=False):
+        counts = mine["outcome"].value_counts(sort=False)
+        said.append(f"{who}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+    ends = f"{rows['second'].min():g} to {rows['second'].max():g} s"
+    return f"Outcomes of requests over time, {ends}. " + "; ".join(said) + "."
 
 
 def _bars(rows: pd.DataFrame, who: str) -> list[list[Any]]:

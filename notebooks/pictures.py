@@ -36,6 +36,10 @@ def grid(
     given = colours or {}
     shown = [given.get(value, _PALETTE[n % len(_PALETTE)]) for n, value in enumerate(values)]
     columns = list(dict.fromkeys(frame["column"]))
+    words = "; ".join(
+        f"{row}: " + ", ".join(f"{column} {said}" for column, said in held.items())
+        for row, held in cells.items()
+    )
     base = alt.Chart(frame, width=max(110 * len(columns), 160), height=24 * len(cells)).encode(
         x=alt.X(
             "column:N",
@@ -53,7 +57,7 @@ def grid(
     chart: alt.Chart = base.mark_rect(aria=False, stroke="white", opacity=0.75).encode(
         color=alt.Color("said:N", scale=alt.Scale(domain=values, range=shown), legend=None)
     ) + base.mark_text(aria=False, color="black").encode(text="said:N")
-    return chart
+    return chart.properties(description=f"A grid. {words}.")
 
 
 def mirror(body: Any, answer: Any) -> alt.Chart:
@@ -80,7 +84,11 @@ def mirror(body: Any, answer: Any) -> alt.Chart:
     chart: alt.Chart = (dots + words).facet(
         column=alt.Column("side:N", sort=["sent", "came back"], title=None)
     )
-    return chart
+    kinds = " and ".join(
+        f"{side}: " + ", ".join(f"{n} {kind}" for kind, n in mine["kind"].value_counts().items())
+        for side, mine in frame.groupby("side", sort=False)
+    )
+    return chart.properties(description=f"Two trees of one shape, side by side. {kinds}.")
 
 
 def _lines(

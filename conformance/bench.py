@@ -80,13 +80,14 @@ class Lane:
         place = Place(self._bench.check.id, self.name, self.turn)
         return await self._bench.session.exchange(place, ask)
 
-    async def sleep_until_ns(self, at_ns: int) -> None:
-        """Wait for an instant of the suite's clock."""
-        await self._bench.transport.sleep_until_ns(at_ns)
+    async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
+        """Wait for an instant of the suite's clock; why: what ends then, for who watches."""
+        with self._bench.session.waiting(self._bench.check.id, at_ns, why):
+            await self._bench.transport.sleep_until_ns(at_ns)
 
-    async def sleep_ns(self, for_ns: int) -> None:
+    async def sleep_ns(self, for_ns: int, why: str = "") -> None:
         """Wait so long."""
-        await self.sleep_until_ns(self.now_ns + for_ns)
+        await self.sleep_until_ns(self.now_ns + for_ns, why)
 
 
 class Bench:

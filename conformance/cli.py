@@ -183,30 +183,16 @@ def _selected(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _formats(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the formats asked for; raises `InputError` for an unknown one."""
-    from conformance.report.report import DEFAULT_FORMATS, FORMATS
+    from conformance.report.report import chosen_formats
 
-    asked = [part.strip() for each in args.format for part in each.split(",") if part.strip()]
-    for name in asked:
-        if name not in FORMATS:
-            raise InputError(
-                f"--format = {name!r} must be some of {', '.join(FORMATS)}{_hint(name, FORMATS)}"
-            )
-    return tuple(asked) or DEFAULT_FORMATS
-
-
-def _hint(word: str, known: Sequence[str]) -> str:
-    hint = did_you_mean(word, known)
-    return hint if hint.startswith("; did") else ""
+    return chosen_formats(args.format, "--format")
 
 
 def _baseline(args: argparse.Namespace) -> Baseline | None:
-    from conformance.report.baseline import Baseline
+    from conformance.report.report import chosen_baseline
 
-    if args.baseline is None:
-        if args.only_new:
-            raise InputError("--only-new needs a --baseline RUN to tell what is new")
-        return None
-    return Baseline.of(args.baseline)
+    names = ("--baseline", "--only-new")
+    return chosen_baseline(args.baseline, only_new=args.only_new, names=names)
 
 
 def _run(args: argparse.Namespace) -> int:

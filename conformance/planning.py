@@ -224,8 +224,8 @@ def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
     rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
     if row is None or rule is None:
         return None
-    for name in filter(None, (row.operation, row.twin)):
-        own = target.shape(name).limit
+    for name in (row.operation, *row.twins[:1]):
+        own = target.shape(name.partition("/")[0]).limit
         if own is not None and _hides(own, rule.rate):
             return (
                 f"{name} has a limit of its own here, {own}, so {row.rule_id} ({rule.rate}) cannot "

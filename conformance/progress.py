@@ -8,6 +8,7 @@ from typing import Protocol
 from conformance.planning import Plan
 from conformance.preflight import Preflight
 from conformance.registry import Check
+from conformance.session import Session
 from conformance.target import Target
 from conformance.verdicts import Finding
 
@@ -22,6 +23,9 @@ class Progress(Protocol):
 
     def flown(self, preflight: Preflight) -> None:
         """Hear what the preflight found."""
+
+    def watch(self, session: Session) -> None:
+        """Hear where to look what the checks of a run wait for."""
 
     def began(self, check: Check) -> None:
         """Hear that a check begins."""
@@ -40,6 +44,9 @@ class Silence:
         """Say nothing."""
 
     def flown(self, preflight: Preflight) -> None:
+        """Say nothing."""
+
+    def watch(self, session: Session) -> None:
         """Say nothing."""
 
     def began(self, check: Check) -> None:

@@ -7,7 +7,7 @@ the like runs the suite for all of them, and every item then reports its clause'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--target-seed", type=int, metavar="N", help="for everything made up")
     group.addoption("--target-out", metavar="DIR", help="folder for the reports and the history")
+    group.addoption(
+        "--target-format",
+        metavar="LIST",
+        action="append",
+        default=[],
+        help="what --target-out gets: junit,sarif,annotations,json,html; default junit,json,html",
+    )
+    group.addoption(
+        "--target-baseline", metavar="RUN", help="an earlier run: say what has changed since"
+    )
+    group.addoption(
+        "--target-only-new", action="store_true", help="findings that the baseline has fail no test"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,8 +76,10 @@ class Clauses(pytest.File):
         from engine.clauses import CLAUSES  # noqa: PLC0415 # reason: inert without --target
         from engine.errors import InputError  # noqa: PLC0415 # reason: inert without --target
 
+        option = self.config.getoption
         try:
-            self.target = Target.from_toml(self.config.getoption("--target"))
+            self.target = Target.from_toml(option("--target"))
+            _check_outputs(option)
         except InputError as error:
             raise pytest.UsageError(str(error)) from None
         for clause in CLAUSES:
@@ -89,12 +104,31 @@ class Clauses(pytest.File):
                 self.target,
                 select=asked,
                 no_limits=option("--target-no-limits"),
+                strict=option("--target-strict"),
                 seed=option("--target-seed"),
                 out=option("--target-out"),
+                formats=option("--target-format"),
+                baseline=option("--target-baseline"),
+                only_new=option("--target-only-new"),
             )
         except conformance.Unreachable as error:
             self._error = str(error)
             pytest.fail(self._error, pytrace=False)
+
+
+def _check_outputs(option: Callable[[str], Any]) -> None:
+    """Raise `InputError` where what is to be written or compared with cannot be."""
+    from conformance.report.report import (  # noqa: PLC0415 # reason: inert without --target
+        chosen_baseline,
+        chosen_formats,
+    )
+    from engine.errors import InputError  # noqa: PLC0415 # reason: inert without --target
+
+    chosen_formats(option("--target-format"), "--target-format")
+    names = ("--target-baseline", "--target-only-new")
+    chosen_baseline(option(names[0]), only_new=option(names[1]), names=names)
+    if option("--target-format") and option("--target-out") is None:
+        raise InputError("--target-format needs --target-out, the folder of the files")
 
 
 class ClauseItem(pytest.Item):
@@ -111,8 +145,10 @@ class ClauseItem(pytest.Item):
         self.user_properties += [("verdict", result.word), ("seed", report.seed)]
         self.add_report_section("call", "clause", _evidence(report, result))
         unsaid = result.verdict in {Verdict.SKIPPED, Verdict.INCONCLUSIVE}
-        if result.is_finding or result.is_crashed or report.aborted is not None:
+        if report.counts(result) or result.is_crashed or report.aborted is not None:
             pytest.fail(text, pytrace=False)
+        elif result.is_finding:
+            pytest.xfail(f"as in the baseline: {text}")
         elif result.verdict is Verdict.FAIL:
             pytest.xfail(text)
         elif unsaid and self.config.getoption("--target-strict"):

@@ -8,6 +8,7 @@ or block, which is the floor that no suite can go below.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import random
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from conformance.preflight import Preflight, Unreachable, fly
 from conformance.progress import Progress, Silence
 from conformance.redacting import without_secrets
 from conformance.registry import Check, all_checks
-from conformance.report.report import Report
+from conformance.report.report import Report, chosen_baseline, chosen_formats
 from conformance.results import assemble, unrun_notes
 from conformance.scheduling import loads_after_ns, starts_ns
 from conformance.session import Session
@@ -39,6 +40,7 @@ from conformance.target import Target
 from conformance.transport import Transport
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import select
+from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import Profile
 
@@ -182,6 +184,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
             says = self._broke("its preflight", error)
             self.preflight = Preflight(fatal=f"the harness failed in {says}")
+        self.progress.watch(self.session)
         self.progress.flown(self.preflight)
         self._say(self.preflight.findings)
         if self.preflight.fatal is not None:
@@ -212,7 +215,9 @@ class Run:
             self._clean_shared(plan)
         join()
         for each in later:
-            self._sleep_until(self.transport.now_ns + plan.pause_ns)
+            until_ns = self.transport.now_ns + plan.pause_ns
+            with self.session.waiting("the next round", until_ns, "its keys have rested"):
+                self._sleep_until(until_ns)
             self.transport.run(self._round(each))
 
     def _sleep_until(self, at_ns: int) -> None:
@@ -418,13 +423,23 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
     seed: int | None = None,
     transport: Transport | None = None,
     out: str | Path | None = None,
+    formats: Sequence[str] = (),
+    baseline: str | Path | None = None,
+    only_new: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Run the suite against a deployment and return the report; for notebooks and programs.
 
     Works inside a running event loop. out: a folder for the history and the report's files.
-    Raises `InputError` for a bad target, `Unreachable` when nobody answers.
+    formats: which files, as `--format` has them: json, junit, html, sarif, annotations. baseline:
+    the folder of an earlier run, to tell what is new, mended and unchanged; only_new: findings that
+    it had too do not fail this one. Raises `InputError` for a bad argument or target,
+    `Unreachable` when nobody answers.
     """
+    if formats and out is None:
+        raise InputError("formats needs out, the folder that the files are written to")
+    chosen = chosen_formats([formats] if isinstance(formats, str) else formats)
+    earlier = chosen_baseline(baseline, only_new=only_new)
     if not isinstance(target, Target):
         target = Target.from_toml(target)
     options = Options(
@@ -438,6 +453,7 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     report = Run(target, options, transport=transport, out=folder, progress=progress).execute()
+    report = dataclasses.replace(report, baseline=earlier, only_new=only_new)
     if folder is not None:
-        report.save(folder)
+        report.save(folder, chosen)
     return report

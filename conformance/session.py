@@ -7,11 +7,12 @@ choices so far.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from conformance.choices import read_profile, told_by
 from conformance.created import Created
@@ -23,7 +24,7 @@ from conformance.target import Target
 from conformance.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
 
-__all__ = ["Recorder", "Session"]
+__all__ = ["Recorder", "Session", "Wait"]
 
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
@@ -35,6 +36,14 @@ _LOST_AFTER: Final = 6
 """Requests in a row without an answer, after which the target counts as gone."""
 
 
+class Wait(NamedTuple):
+    """What a check waits for: until when, and what ends then, empty where nothing says it."""
+
+    check: str
+    until_ns: int
+    why: str
+
+
 class Session:
     """One run's dealings with one deployment.
 
@@ -43,8 +52,8 @@ class Session:
     is used again must not find the tokens of the run before. exchanges: by number. cleanings: how
     often things were deleted. ended: checks that have run one by one. doubts: role → what stays
     open about its keys. is_misshapen: whether the preflight has found accepted answers of another
-    form. allowances: the most that each check may send, by its id, as the plan says; without them
-    the budget alone holds.
+    form. waits: what checks wait for right now. allowances: the most that each check may send, by
+    its id, as the plan says; without them the budget alone holds.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class Session:
         self.created = Created(target.spelling)
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
+        self.waits: list[Wait] = []
         self.ended: list[str] = []
         self.unanswered = 0
         self.latency_ns = 0
@@ -154,10 +164,9 @@ class Session:
         return found
 
     def _check_allowed(self, place: Place, ask: Ask) -> None:
-        asked = f"{ask.method} {ask.path.partition('?')[0]}"
-        for operation, pattern in zip(self.target.forbidden, self._forbidden, strict=True):
-            if pattern.fullmatch(asked):
-                raise Skip(f"the target forbids {operation}")
+        operation = self.forbids(ask.method, ask.path)
+        if operation is not None:
+            raise Skip(f"the target forbids {operation}")
         budget = self.target.budget
         if self._sent >= budget.requests:
             raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
@@ -171,6 +180,22 @@ class Session:
             raise Skip(f"the budget of {budget.minutes} min is spent; raise budget.minutes")
         if self.is_lost:
             raise Inconclusive("the target no longer answers")
+
+    @contextlib.contextmanager
+    def waiting(self, check_id: str, until_ns: int, why: str) -> Iterator[None]:
+        """Let who watches see meanwhile what a check waits for."""
+        wait = Wait(check_id, until_ns, why)
+        self.waits.append(wait)
+        try:
+            yield
+        finally:
+            self.waits.remove(wait)
+
+    def forbids(self, method: str, path: str) -> str | None:
+        """Return the line of the target that forbids a request, None where none does."""
+        asked = f"{method} {path.partition('?')[0]}"
+        pairs = zip(self.target.forbidden, self._forbidden, strict=True)
+        return next((one for one, pattern in pairs if pattern.fullmatch(asked)), None)
 
     async def _wait_for_slot(self, place: Place) -> None:
         with self._lock:

@@ -38,6 +38,7 @@ _ACCEPTS: Final = (
     "unless a fixed window or a bucket of that rate would admit as many, and the row's counter"
 )
 _BLOCKS: Final = "; every request of the block's time is refused, and room after it is given"
+_ADDRESSES_AGAIN: Final = 3
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
@@ -75,8 +76,9 @@ async def _played(
     sources = bench.sources[:1] if row.more_sources else bench.sources
     asker = row.asker(bench, row.operation, key=key, sources=sources)
     counter = Counter(bench, rule_id + mark, asker)
-    probes = row.probes(bench, rule, key, sources)
-    own = own_probes(rule)
+    addresses = 1 if turn == 1 else _ADDRESSES_AGAIN
+    probes = row.probes(bench, rule, key, sources, addresses=addresses)
+    own = own_probes(rule, probes)
     main: Coroutine[Any, Any, Played]
     asked = {} if is_silent else probes
     if not rate.block_ns:
@@ -161,8 +163,8 @@ async def _check_failures_count(
     burst = await failing.send("failing", rate.limit_requests * 2)
     if not any(one.refused for one in burst.exchanges):
         raise Inconclusive(
-            f"{row.rule_id}'s requests are answered {calm} and failures seem not to count: "
-            "give the key the right to them"
+            f"not decided: the requests for {row.rule_id} are answered {calm}, and failed requests "
+            "seem not to count; give the key the permissions for them"
         )
 
 
@@ -177,7 +179,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     rule, rate = rate_of(bench, rule_id)
     if rule.counter == "ip":
         # The preflight has asked from this address: let its requests leave the window first.
-        await bench.lane("quiet").sleep_ns(rate.window_ns + SECOND_NS)
+        await bench.lane("quiet").sleep_ns(rate.window_ns + SECOND_NS, "the address has rested")
     elif not rate.block_ns and rate.window_ns < LONG_NS:
         await _staggered(bench, rule_id)
     first = await _played(bench, rule_id, 1)
@@ -188,15 +190,14 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
         try:
             found = await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, first)))
         except Unsettled as unsettled:
-            why, is_silent = unsettled, True
+            why, is_silent = unsettled, not unsettled.is_of_counter
         else:
             verdicts = {one.verdict for one in found}
             is_open = Verdict.INCONCLUSIVE in verdicts or Verdict.FAIL in verdicts
             is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
             # Of a heavy rate only a block that may be longer is worth the requests.
-            is_long = any(
-                f"{rate.block_ns * 3 // 2 / SECOND_NS:g} s blocks" in x.says for x in found
-            )
+            longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s "
+            is_long = any(longer in x.says for x in found)
             is_enough = is_heavy and not is_long and Verdict.FAIL not in verdicts
             if not is_open or _is_free(first) or is_enough:
                 return found
@@ -259,7 +260,7 @@ def _is_exceeded(played: Sequence[Played]) -> bool:
 async def _rest(bench: Bench, rate: Rate) -> None:
     """Wait until nothing of what was played lies in a window, and no block lasts."""
     rest_ns = max(rate.window_ns, rate.block_ns) + bench.random("rest").randrange(_STAGGER_NS)
-    await bench.lane("rest").sleep_ns(rest_ns)
+    await bench.lane("rest").sleep_ns(rest_ns, "its keys have rested")
 
 
 def _requests(rule: Rule) -> int:

@@ -57,12 +57,15 @@ async def lowest(bench: Bench) -> list[Finding]:
         sent = await go_beyond(bench, counters, rate, f"the {role} key")
         beyond = sent.refused + sent.slowed
         if beyond:
-            says = f"{name}: {sent.size - len(beyond)} of {sent.size} answered at once, others not"
+            at_once = sent.size - len(beyond)
+            says = (
+                f"{name}: {at_once} of {sent.size} answered at once, the others refused or slowed"
+            )
             found.append(bench.passes("LIM-LOWEST", says, *beyond[:2]))
         else:
             says = (
-                f"{sent.size} requests of {role} keys at once and none refused or slowed: "
-                f"its {name} allows {rate.limit_requests}, whatever other rows allow"
+                f"{sent.size} requests of {role} keys at once, and none was refused or slowed: "
+                f"the row of its {name} allows {rate.limit_requests}, whatever other rows allow"
             )
             found.append(bench.fails("LIM-LOWEST", says, *sent.exchanges[-2:]))
     if not found:
@@ -86,7 +89,7 @@ async def throttle(bench: Bench) -> list[Finding]:
     sent = await go_beyond(bench, [counter], rate, "the private_test key")
     refused, slowed = sent.refused, sent.slowed
     if not refused and not slowed:
-        says = f"{sent.size} requests and none refused or slowed beyond {rate.limit_requests}"
+        says = f"{sent.size} requests, and none beyond {rate.limit_requests} was refused or slowed"
         return [bench.fails("LIM-THROTTLE", says, *sent.exchanges[-2:])]
     # Twice the window: a sliding counter weighs an earlier window, and a queue has its turns.
     again_ns = sent.last_received_ns + 2 * rate.window_ns + _MARGIN_NS
@@ -127,27 +130,37 @@ async def block(bench: Bench) -> list[Finding]:
         # block's end: rest them, and play once more.
         exchanges = [x for each in played for y in each.counters for x in y.exchanges()]
         last_ns = max(one.received_ns for one in exchanges)
-        await bench.lane("rest").sleep_until_ns(last_ns + rate.window_ns + 2 * SECOND_NS)
+        await bench.lane("rest").sleep_until_ns(
+            last_ns + rate.window_ns + 2 * SECOND_NS, "its keys have rested"
+        )
         before, played = played, await _play_twins(bench, rate, " again", is_rested=True)
         measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
     if measured is None:
         raise Inconclusive(
-            "the key is refused before it has met its rate: other keys seem to count in its "
-            "counter (D-AND-COUNTER each), which needs more addresses"
+            "not decided: the key is refused before it has reached its rate, so other keys seem to "
+            "count in its counter (D-AND-COUNTER each); add sources"
         )
     probing = played[0].counters[0]
     shown = evidence(played)
     if not measured.refused and measured.fault is None:
-        raise Inconclusive("the rate was never exceeded: the requests came too slowly")
+        raise Inconclusive(
+            "not decided: the requests came too slowly to exceed the rate; run closer to the server"
+        )
     if measured.fault is not None and is_counted_each(bench):
-        raise Inconclusive("addresses count alone, and others ask from these: see LIM-PUBLIC")
+        raise Inconclusive(
+            "not decided: each address has a counter of its own, and others ask from these too; "
+            "see LIM-PUBLIC"
+        )
     if measured.fault is not None:
         return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
     check_alike(bench, "LIM-BLOCK's rule", measured)
     alike = _alike_blocks(measured)
     if alike or not measured.families:
-        would = f"; {', '.join(alike)} would have looked the same" if alike else ""
-        raise Inconclusive(f"{measured.summary}{would}: ask from nearer by, or run again")
+        seen = f"{' or '.join(alike)} would have looked the same" if alike else measured.summary
+        raise Inconclusive(
+            f"not decided: {seen} (resolution {measured.resolution}); run closer to the server, or "
+            "rerun"
+        )
     refused_to_ns = max(
         (one.received_ns for one in played[0].before_end.exchanges if one.refused)
         if played[0].before_end
@@ -168,8 +181,8 @@ async def block(bench: Bench) -> list[Finding]:
     if refused_to_ns and admitted_ns:
         begun_ns = min(one.sent_ns for one in probing.exchanges() if one.refused)
         length = (
-            f"; refused {(refused_to_ns - begun_ns) / SECOND_NS:.2f} s after it began, "
-            f"answered after {(admitted_ns - begun_ns) / SECOND_NS:.2f} s"
+            f"; still refused {(refused_to_ns - begun_ns) / SECOND_NS:.2f} s after the block began "
+            f"and answered again after {(admitted_ns - begun_ns) / SECOND_NS:.2f} s"
         )
     return [
         bench.passes("LIM-BLOCK", measured.summary + length, *shown),
@@ -179,7 +192,7 @@ async def block(bench: Bench) -> list[Finding]:
 
 def _alike_blocks(measured: Measured) -> list[str]:
     """Return the blocks of another length that would have looked the same."""
-    return [name for name in measured.unseen if name.endswith("blocks")]
+    return [name for name in measured.unseen if name.startswith("a block")]
 
 
 async def _play_twins(bench: Bench, rate: Rate, mark: str, *, is_rested: bool) -> list[Played]:

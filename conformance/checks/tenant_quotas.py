@@ -31,6 +31,7 @@ __all__: list[str] = []
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_NS: Final = 60 * _SECOND_NS
 _CLOCK_SLACK_NS: Final = 50_000_000
+_RETENTION: Final = "its retention is over"
 _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
 
 
@@ -157,7 +158,9 @@ class _Kept(ABC):
         assert self.made is not None, "it was made"
         found: list[Finding] = []
         for part in (0, 3):
-            await self.lane.sleep_until_ns(self.made.received_ns + part * self.retained_ns // 5)
+            await self.lane.sleep_until_ns(
+                self.made.received_ns + part * self.retained_ns // 5, _RETENTION
+            )
             there, exchange = await self.is_there()
             if exchange.received_ns >= self.made.sent_ns + self.retained_ns:
                 continue  # too late to say anything: the deadline may have passed
@@ -172,7 +175,9 @@ class _Kept(ABC):
         if not found:
             says = f"answers are slower than a {self.name} of {self.retained_ns} ns"
             return [unsettled(bench, clause, says, self.made)]
-        await self.lane.sleep_until_ns(self.made.received_ns + self.retained_ns + _CLOCK_SLACK_NS)
+        await self.lane.sleep_until_ns(
+            self.made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
+        )
         there, exchange = await self.is_there()
         if there is None:
             says = f"{self.name}: the answer afterwards says nothing, {exchange.status}"

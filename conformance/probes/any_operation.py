@@ -105,21 +105,21 @@ class AnyOperation:
                 method, path, _ = self._bench.shaped(name)
                 says = (
                     f"{method} {path} is answered {one.answered[0].status} {len(one.answered)} "
-                    "times while the key is refused before and after: the row counts any request"
+                    "times while the key is refused before and after: the row must count it too"
                 )
                 shown = (one.controls[0], *one.answered[:2], one.controls[-1])
                 return [self._bench.fails(self._rule_id, says, *shown)]
         refused = [name for name, one in seen.items() if one.refused]
         if not refused:
-            return [self._untold("no other operation could be asked for during the refusal")]
+            return [self._untold("no other operation was refused while the rate was exceeded")]
         says = f"refused as well while the rate is exceeded: {', '.join(refused)}"
         untold = [name for name in seen if name not in refused]
         if untold:
-            says += f"; not told of {', '.join(untold)}"
+            says += f"; not decided for {', '.join(untold)}"
         return [self._bench.passes(self._rule_id, says, *sent.refused[:1])]
 
     def _untold(self, why: str) -> Finding:
-        says = f"whether every method and resource counts is not told: {why}"
+        says = f"not decided whether every method and resource counts: {why}"
         return self._bench.finding(self._rule_id, Verdict.INFORMATIONAL, says)
 
     async def _between(self, name: str, until_ns: int) -> _Seen:

@@ -25,6 +25,8 @@ _LARGE: Final = 800
 _SOME: Final = 5
 _FINE_NS: Final = 100_000_000
 _POLL_NS: Final = 20_000_000
+_OF_BLOCKS: Final = ("the end", "well after", "long after")
+"""How the names of bursts end that wait for a block; others wait for a window."""
 _SETTLE_NS: Final = 2 * SECOND_NS
 
 _Computed = TypeVar("_Computed")
@@ -78,9 +80,9 @@ class Counter:
         """Compute something where it holds nobody up."""
         return await self._bench.aside(compute)
 
-    async def wait_until_ns(self, at_ns: int) -> None:
-        """Sleep."""
-        await self._lane.sleep_until_ns(at_ns)
+    async def wait_until_ns(self, at_ns: int, why: str) -> None:
+        """Sleep; why: what ends then."""
+        await self._lane.sleep_until_ns(at_ns, why)
 
     def new_burst(self, name: str, size: int) -> Burst:
         """Return a burst that is part of this counter's history, not sent yet."""
@@ -96,7 +98,8 @@ class Counter:
 
     async def fill(self, burst: Burst, *, at_ns: int = 0, ask: Asker | None = None) -> None:
         """Send a burst's requests from `at_ns` on and wait for all answers."""
-        await self._lane.sleep_until_ns(at_ns)
+        why = "its block is over" if burst.name.endswith(_OF_BLOCKS) else "its window is over"
+        await self._lane.sleep_until_ns(at_ns, why)
         burst.begun_ns = self.now_ns
         first = self._number
         self._number += burst.size

@@ -104,7 +104,8 @@ async def go_beyond(
         if len(counters) == 1:
             size = rate.limit_requests
     raise Inconclusive(
-        f"{what} came too slowly to exceed {rate.limit_requests}: ask from nearer by"
+        f"not decided: requests of {what} came too slowly to exceed {rate.limit_requests}; run "
+        "closer to the server"
     )
 
 

@@ -48,6 +48,9 @@ _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _BLUR = 20
 """A resolution above this part of the window is too coarse to deny every family."""
+_PLAIN = (Family("sliding-log"), Family("token-bucket"))
+_BLOCKS = (5, 9, 11, 15, 20, 30)
+"""Tenths of a block that other blocks last."""
 _COARSE = 10
 """And one above this part too coarse to choose between families."""
 
@@ -84,16 +87,28 @@ class Measured:
     def summary(self) -> str:
         """What a report says, with the resolution."""
         rate = self.rate
-        names = " or ".join(dict.fromkeys(one.algorithm for one in self.families)) or "no family"
-        if self.families and all(one.counts_refused for one in self.families):
-            names += ", refused requests counted"
-        block = f", block {_seconds(rate.block_ns)}" if rate.block_ns else ""
+        block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
         how = "slowed" if self.delays else "refused"
         return (
-            f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}: what lies beyond is "
-            f"{how}; at most {self.admitted_requests} seen in one window; "
-            f"fits {names}; resolution {self.resolution_ns / _MS_NS:.0f} ms"
+            f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}; requests beyond it are "
+            f"{how}; at most {self.admitted_requests} admitted in one window; counted as "
+            f"{self.algorithms}; resolution {self.resolution}"
         )
+
+    @property
+    def algorithms(self) -> str:
+        """The algorithms that could have made the histories."""
+        names = " or ".join(dict.fromkeys(one.algorithm for one in self.families))
+        if self.families and all(one.counts_refused for one in self.families):
+            names += ", refused requests included"
+        return names or "none of the known algorithms"
+
+    @property
+    def resolution(self) -> str:
+        """What nothing shorter than can be told."""
+        if self.resolution_ns < _SECOND_NS:
+            return f"{self.resolution_ns / _MS_NS:.0f} ms"
+        return f"{self.resolution_ns / _SECOND_NS:.1f} s"
 
 
 def _seconds(of_ns: int) -> str:
@@ -236,31 +251,32 @@ def _fault(  # reason: what `_measured` has found
     is_refused: bool,
     since_ns: int,
 ) -> str | None:
-    says = f"{rate.limit_requests} per {_seconds(rate.window_ns)}"
+    window = _seconds(rate.window_ns)
+    says = f"{rate.limit_requests} per {window}"
     is_sharp = resolution_ns <= rate.window_ns // _BLUR
     if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
-        return f"{admitted} requests inside {_seconds(rate.window_ns)} and none refused or slowed"
+        return f"{admitted} requests within {window}, and none was refused or slowed"
     # An answer that was held back may have been held up as well: only its whole time is proof.
     proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
     if proven > 2 * rate.limit_requests:
-        return f"{proven} admitted inside one window: no way of counting {says} does that"
+        return f"{proven} admitted within {window}, more than twice the limit"
     late = [[one for one in each if one.sent_ns >= since_ns] for each in flat]
     broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
     if rate.block_ns and broken:
         return (
             f"{len(broken)} admitted less than {_seconds(rate.block_ns)} after the first refusal: "
-            "a block refuses all until it ends"
+            "a block must refuse every request until it ends"
         )
     if families:
         return None
-    limit = rate.limit_requests
-    if admitted > limit and is_sharp:
-        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
-        return f"{admitted} admitted inside one window: no way of counting {says} made this history"
     # Where bursts are blurred over a good part of the window, instants tell nothing for certain.
     # What is left is what no family does: refuse though even the window before and all that was
     # refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
     reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
+    limit = rate.limit_requests
+    if admitted > limit and is_sharp:
+        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
+        return f"{admitted} admitted within {window}: no way of counting {says} explains it"
     early = [
         premature
         for each in flat
@@ -268,14 +284,30 @@ def _fault(  # reason: what `_measured` has found
             plainly(each), limit, reach_ns, counts_refused=not is_sharp
         )
         if premature.sighting.sent_ns >= since_ns
+        and not _is_blocked(premature.sighting, each, rate.block_ns)
     ]
     if early:
         fewest = min(early, key=lambda each: each.possible_requests)
+        if not fewest.possible_requests:
+            return (
+                f"refused although nothing was admitted in the {_seconds(reach_ns)} before: no way "
+                f"of counting {says} explains it"
+            )
         return (
-            f"refused after at most {fewest.possible_requests} admissions in "
-            f"{_seconds(reach_ns)}: no way of counting {says} does that"
+            f"refused although at most {fewest.possible_requests} were admitted in the "
+            f"{_seconds(reach_ns)} before: no way of counting {says} explains it"
         )
     return None
+
+
+def _is_blocked(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> bool:
+    """Whether a block that an earlier refusal began may have refused it."""
+    return any(
+        other.outcome == "refused"
+        and other.sent_ns < one.sent_ns
+        and one.sent_ns < other.received_ns + block_ns
+        for other in seen
+    )
 
 
 def with_sight(
@@ -312,31 +344,32 @@ def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
     tenth = max(2, limit // 10)
     numbers = (limit - 1, limit + 1, limit - tenth, limit + tenth)
     windows = (window_ns * 9 // 10, window_ns * 11 // 10)
-    blocks = [block_ns * part // 10 for part in (5, 9, 11, 15, 20, 30)] if block_ns else []
+    blocks = [block_ns * part // 10 for part in _BLOCKS] if block_ns else []
     return [
-        *((str(each), dataclasses.replace(rate, limit_requests=each)) for each in numbers),
-        *((_seconds(x) + " windows", dataclasses.replace(rate, window_ns=x)) for x in windows),
-        *((_seconds(x) + " blocks", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+        *((f"a limit of {x}", dataclasses.replace(rate, limit_requests=x)) for x in numbers),
+        *((f"a window of {_seconds(x)}", dataclasses.replace(rate, window_ns=x)) for x in windows),
+        *((f"a block of {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
     ]
 
 
 def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0) -> str | None:
-    """Return the plainest rate that the histories fit, where the row's own does not.
+    """Return what the plainest rate has that the histories fit, where the row's own does not.
 
-    Limits a little off, doubled or halved, and windows up to a fifth off are tried.
+    Limits a little off, doubled or halved, windows up to a fifth off and other blocks are tried.
     """
     limit, window_ns = rate.limit_requests, rate.window_ns
     limits = [limit + d for d in (-1, 1, -2, 2, -5, 5)] + [limit * 2, limit // 2]
     limits += [limit * 9 // 10, limit * 11 // 10]
     windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
-    tried = [(each, window_ns) for each in limits] + [(limit, each) for each in windows]
-    for other_limit, other_window_ns in tried:
-        if other_limit < 1:
-            continue
-        other = Rate(other_limit, other_window_ns, rate.block_ns)
-        for family in (Family("sliding-log"), Family("token-bucket")):
-            if fits(histories, other, family, since_ns):
-                return f"it fits {family.name} of {other_limit} per {_seconds(other_window_ns)}"
+    blocks = [rate.block_ns * part // 10 for part in _BLOCKS] if rate.block_ns else []
+    rates = [(each, window_ns) for each in limits if each > 0] + [(limit, x) for x in windows]
+    tried = [
+        *((f"allows {n} per {_seconds(x)}", Rate(n, x, rate.block_ns)) for n, x in rates),
+        *((f"blocks for {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+    ]
+    for says, other in tried:
+        if any(fits(histories, other, family, since_ns) for family in _PLAIN):
+            return says
     return None
 
 

@@ -46,6 +46,8 @@ class Played:
     rate: Rate
     counters: list[Counter] = field(default_factory=list)
     signature: Signature = field(default_factory=Signature)
+    middle: Signature = field(default_factory=Signature)
+    """What the same probes said in the middle of a block."""
     before_end: Burst | None = None
     after_end: Burst | None = None
     is_warm: bool = False
@@ -243,10 +245,27 @@ async def play_block(
     )
     refused = await _exceed(counter, second, half + 2 * _EXTRA)
     if probes and refused:
-        until_ns = _block_ends_ns(rate, refused)
-        played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+        await _look_at_block(played, counter, refused, probes, own)
     await _ask_around_end(played, counter, refused, silent=silent)
     return played
+
+
+async def _look_at_block(
+    played: Played,
+    counter: Counter,
+    refused: Sequence[Sighting],
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+) -> None:
+    """Look at whom the block that these refusals began shuts out, at once and in its middle.
+
+    A little before the middle: a block of half the time is over there, and to exceed the rate again
+    would begin another one.
+    """
+    rate, until_ns = played.rate, _block_ends_ns(played.rate, refused)
+    played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+    await counter.wait_until_ns(until_ns - rate.block_ns * 55 // 100, "half of its block is over")
+    played.middle = await take_signature(counter, rate, probes, own, until_ns=until_ns)
 
 
 async def _ask_around_end(
@@ -329,7 +348,6 @@ async def play_block_row(
     early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
     refused = await _exceed(counter, early, half + 2 * _EXTRA)
     if probes and refused:
-        until_ns = _block_ends_ns(rate, refused)
-        played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+        await _look_at_block(played, counter, refused, probes, own)
     await _ask_around_end(played, counter, refused, silent=silent)
     return played

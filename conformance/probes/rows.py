@@ -17,7 +17,14 @@ from conformance.bench import Bench
 from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import Asker, Counter
 from conformance.probes.families import Rate
-from conformance.probes.signature import CONTROL, TWIN_BY_ID
+from conformance.probes.signature import (
+    APART,
+    BOTH_OTHER,
+    CONTROL,
+    OTHER_RESOURCE,
+    TWIN,
+    TWIN_BY_ID,
+)
 from conformance.registry import Skip
 from conformance.target import Source
 from engine.limits import Rule
@@ -35,9 +42,13 @@ class Row:
 
     says: what its check shows. role: of its key; None for requests without one. keys, sources: how
     many of its own it takes. operation: what is asked. other: an operation that no row of its own
-    limits lower during the probe. twin: another resource of the same row. single: one whose
-    falling under the row is a reading (D-GET-TOKENS). other_role: of the other key, where it must
-    be of the same class. more_keys, more_sources: of its own, where the target has some left over.
+    limits lower during the probe. twins: further operations of the same row. apart: operations of
+    other rows, whose counters must be their own. single: one whose falling under the row is a
+    reading (D-GET-TOKENS). other_role: of the other key, where it must be of the same class.
+    more_keys, more_sources: of its own, where the target has some left over.
+
+    An operation's name may end in `/other`, for another path of it, or `/method`, for another
+    method.
     """
 
     rule_id: str
@@ -47,7 +58,8 @@ class Row:
     sources: int = 1
     operation: str
     other: str
-    twin: str | None = None
+    twins: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     single: str | None = None
     more_keys: int = 0
     more_sources: int = 0
@@ -66,7 +78,10 @@ class Row:
                 "value": f"probe-{number}",
                 "path": "" if operation == self.operation else "/other",
             }
-            method, path, body = bench.shaped(operation.removesuffix("/other"), values)
+            name, _, changed = operation.partition("/")
+            method, path, body = bench.shaped(name, values)
+            if changed == "method":
+                method = "POST" if method == "GET" else "GET"
             if operation == "tokenize":
                 body = {}
             headers = _MERGE_PATCH if operation == "patch" else {}
@@ -82,21 +97,33 @@ class Row:
         return make
 
     def probes(
-        self, bench: Bench, rule: Rule, key: KeyLabel | None, sources: tuple[Source, ...]
+        self,
+        bench: Bench,
+        rule: Rule,
+        key: KeyLabel | None,
+        sources: tuple[Source, ...],
+        *,
+        addresses: int = 1,
     ) -> dict[str, Asker]:
-        """Return the signature probes; those that the target's keys and addresses allow."""
+        """Return the signature probes; those that the target's keys and addresses allow.
+
+        addresses: how many others another key asks from; others may use one of them too.
+        """
         other_key = self._other_key(bench, key)
-        others = spare_sources(bench, 1)
+        others = spare_sources(bench, addresses)
         if not others:
             others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
         found = {
             CONTROL: self.asker(bench, self.operation, key=key, sources=sources),
-            "other resource": self.asker(bench, self.other, key=key, sources=sources),
+            OTHER_RESOURCE: self.asker(bench, self.other, key=key, sources=sources),
         }
-        if self.twin is not None:
+        for operation in self.twins:
             # An unknown id is not found: that says nothing of whether the operation is there.
-            name = TWIN_BY_ID if self.twin.startswith("get_") else "twin"
-            found[name] = self.asker(bench, self.twin, key=key, sources=sources)
+            kind = TWIN_BY_ID if operation.startswith("get_") else TWIN
+            found[kind + operation] = self.asker(bench, operation, key=key, sources=sources)
+        for operation in self.apart:
+            found[APART + operation] = self.asker(bench, operation, key=key, sources=sources)
+        found = {name: ask for name, ask in found.items() if name == CONTROL or _may(bench, ask)}
         if self.single is not None:
             found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
         if rule.counter == "proxy-key+ip":
@@ -105,10 +132,11 @@ class Row:
             mine = sources[:1]
             found["other key"] = self.asker(bench, self.operation, key=other_key, sources=mine)
         if others:
-            found["other address"] = self.asker(bench, self.operation, key=key, sources=others)
+            found["other address"] = self.asker(bench, self.operation, key=key, sources=others[:1])
         if others and other_key is not None and rule.counter != "ip":
-            both = self.asker(bench, self.operation, key=other_key, sources=others)
-            found["both other"] = both
+            for place, other in enumerate(others, 1):
+                both = self.asker(bench, self.operation, key=other_key, sources=(other,))
+                found[BOTH_OTHER + (f" {place}" if place > 1 else "")] = both
         return found
 
     def _with_key(self, bench: Bench, plain: Asker) -> dict[str, Asker]:
@@ -123,6 +151,14 @@ class Row:
         dealt = [label for label in bench.keys(role) if label != key]
         labels = dealt or [label for label in bench.target.labels(role) if label != key]
         return labels[-1] if dealt else labels[0] if labels else None
+
+
+def _may(bench: Bench, ask: Asker) -> bool:
+    """Whether the target lets an operation be asked for, and sets it no limit of its own."""
+    one = ask(0)
+    found = bench.target.spelling.operation(one.method, one.path)
+    own = None if found is None else bench.target.shape(found[0]).limit
+    return own is None and bench.session.forbids(one.method, one.path) is None
 
 
 def _field(key: KeyLabel) -> str:
@@ -148,6 +184,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_prod",
             operation="search",
             other="tokenize",
+            apart=("list", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-READ",
@@ -155,7 +192,8 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_prod",
             operation="list",
             other="tokenize",
-            twin="detokenize",
+            twins=("detokenize",),
+            apart=("search", "list_account_updater_jobs"),
             single="get",
         ),
         Row(
@@ -164,7 +202,8 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_prod",
             operation="tokenize",
             other="search",
-            twin="create",
+            twins=("create",),
+            apart=("list", "patch", "delete", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-PATCH",
@@ -172,6 +211,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_prod",
             operation="patch",
             other="search",
+            apart=("tokenize", "list", "delete", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-DELETE",
@@ -179,6 +219,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_prod",
             operation="delete",
             other="search",
+            apart=("tokenize", "list", "patch", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-ACCOUNT-UPDATER",
@@ -186,7 +227,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="legacy",
             operation="list_account_updater_jobs",
             other="search",
-            twin="get_account_updater_job",
+            twins=("get_account_updater_job", "create_account_updater_job"),
         ),
         Row(
             rule_id="LIM-PRIVATE",
@@ -222,6 +263,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="proxy_key",
             operation="invoke_proxy",
             other="invoke_proxy/other",
+            twins=("invoke_proxy/method",),
             other_role="proxy_key",
         ),
         Row(
@@ -231,6 +273,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="custom_hostname",
             operation="invoke_proxy",
             other="invoke_proxy/other",
+            twins=("invoke_proxy/method",),
             other_role="custom_hostname",
         ),
         Row(

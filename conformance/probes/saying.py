@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from conformance.bench import Bench
@@ -22,8 +22,9 @@ from conformance.probes.measuring import (
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting
-from conformance.probes.signature import TWIN_BY_ID, Signature
+from conformance.probes.signature import APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
 from conformance.registry import Inconclusive
+from conformance.shapes import SHAPES, Spelling
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import clause
 from engine.limits import SEED_SECTIONS, Rule
@@ -51,18 +52,37 @@ _BY: Final = {
 _SHORT_NS: Final = 10_000_000_000
 _BOUND_STEP_NS: Final = 500_000_000
 _TENTH_NS: Final = 100_000_000
-_CHANGES: Final = ("other key", "other address")
+_ELSEWHERE: Final = {
+    "other key": "another key at the same address",
+    "other address": "the same key at another address",
+}
+_CHANGES: Final = tuple(_ELSEWHERE)
+_NEARER: Final = "run closer to the server, or rerun"
+_SPELLING: Final = Spelling()
+_ADDRESSES: Final = 3
+"""Of so many one is used by nobody else."""
 
 
 def _seconds(of_ns: int) -> str:
     return f"{of_ns / SECOND_NS:g} s"
 
 
-def own_probes(rule: Rule) -> frozenset[str]:
-    """Return the signature probes that a row counts in the same counter."""
-    own = {"twin", TWIN_BY_ID}
+class Unsettled(Inconclusive):
+    """What was seen leaves the row open, and seen from another instant it may not.
+
+    is_of_counter: what the row counts by is open, and not its rate or its block.
+    """
+
+    def __init__(self, says: str, *, is_of_counter: bool = False) -> None:
+        super().__init__(says)
+        self.is_of_counter = is_of_counter
+
+
+def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the signature probes that a row counts in the same counter."""
+    own = {name for name in names if name.startswith(TWIN)}
     if not rule.match.resource:
-        own.add("other resource")
+        own.add(OTHER_RESOURCE)
     if rule.counter in {"key", "key|ip"}:
         own.add("other address")
     if rule.counter == "ip":
@@ -70,33 +90,70 @@ def own_probes(rule: Rule) -> frozenset[str]:
     return frozenset(own)
 
 
-def signature_fault(rule: Rule, signature: Signature, *, is_known_pair: bool = False) -> str | None:
+def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = None) -> str | None:
     """Return what a signature shows that the row does not say, None when nothing.
 
-    is_known_pair: other rows have shown that the pair counts: then a block that reaches other
-    addresses and other keys is no reading.
+    and_counter: what other rows have shown of D-AND-COUNTER, None where nothing is known. Raises
+    `Unsettled` where it takes that to tell a fault from a reading.
     """
     if not signature.tells:
         return None
-    own = own_probes(rule)
-    by = _BY[rule.counter]
+    own = own_probes(rule, signature.bursts)
     fired = [name for name in _CHANGES if signature.refused(name)]
     each = rule.counter == "ip+key" and len(fired) == len(_CHANGES)  # D-AND-COUNTER: a reading
-    if each and is_known_pair and rule.block_ns and not signature.refused("both other"):
+    if _is_one_for_all(rule, signature, and_counter, is_each=each):
+        return "another key at another address is refused as well: the row has one counter for all"
+    if each and and_counter == "pair" and rule.block_ns:
         return (
             "the key at another address and another key at this address are both refused: the "
-            f"block reaches beyond what counts, which is the {by} together, as other rows show"
+            f"block reaches beyond what counts, which is the {_BY[rule.counter]} together, as "
+            "other rows show"
         )
-    if signature.refused("both other") and not each:
-        return f"another key at another address is refused too: one counter for all, not by {by}"
-    if signature.refused("twin") is False or signature.refused(TWIN_BY_ID) is False:
-        return "the row's other resource is still answered: both must share one counter"
-    other = signature.refused("other resource")
-    if other is False and "other resource" in own:
-        return "another resource is still answered: the row counts any resource"
-    if other and "other resource" not in own:
-        return "another resource is refused too: the row counts its own resources only"
-    return None if each else _counter_fault(rule, signature, own)
+    for name in signature.bursts:
+        if name.startswith(TWIN) and signature.refused(name) is False:
+            return f"{_asked(signature, name)} is still answered: it must share this row's counter"
+    other = signature.refused(OTHER_RESOURCE)
+    if other is False and OTHER_RESOURCE in own:
+        return f"{_asked(signature, OTHER_RESOURCE)} is still answered: the row counts any resource"
+    if each:
+        return None
+    for name in signature.bursts:
+        is_apart = name.startswith(APART) or name == OTHER_RESOURCE
+        if is_apart and name not in own and signature.refused(name):
+            return (
+                f"{_asked(signature, name)} is refused too: it must not share this row's counter, "
+                "which counts the row's own resources only"
+            )
+    return _counter_fault(rule, signature, own)
+
+
+def _is_one_for_all(
+    rule: Rule, signature: Signature, and_counter: str | None, *, is_each: bool
+) -> bool:
+    """Whether even another key at another address is refused.
+
+    Where keys and addresses count each, others may ask from that address: several addresses tell.
+    """
+    asked = [signature.refused(name) for name in signature.bursts if name.startswith(BOTH_OTHER)]
+    if not any(asked):
+        return False
+    if not is_each or and_counter == "pair":
+        return True
+    if and_counter is None and len(asked) < _ADDRESSES:
+        raise Unsettled(
+            f"{rule.id}: another key, another address and both other are refused as well: that is "
+            "one counter for all, or one for each key and one for each address; add sources",
+            is_of_counter=True,
+        )
+    return and_counter is None and all(asked)
+
+
+def _asked(signature: Signature, name: str) -> str:
+    """Return what a probe asked for: `DELETE /tokens/{id}`, in the engine's words where known."""
+    ask = signature.exchanges(name)[0].ask
+    path = ask.path.partition("?")[0]
+    found = _SPELLING.operation(ask.method, path)
+    return f"{ask.method} {SHAPES[found[0]].path if found else path}"
 
 
 def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str | None:
@@ -104,14 +161,10 @@ def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str
     for name in _CHANGES:
         if signature.refused(name) and name not in own:
             shared = "address" if name == "other key" else "key"
-            return f"{name} is refused too: counted by {shared} only, not by {by}"
+            return f"{_ELSEWHERE[name]} is refused too: counted by {shared} only, not by {by}"
         if signature.refused(name) is False and name in own:
-            return f"{name} is still answered: must count by {by} alone"
+            return f"{_ELSEWHERE[name]} is still answered: the row must count by {by} alone"
     return None
-
-
-class Unsettled(Inconclusive):
-    """What was seen leaves the row open, and seen from another instant it may not."""
 
 
 def measured_row(
@@ -157,41 +210,30 @@ def row_findings(  # reason: what a row is, and what was played of it
     requests did not reach the limits, `Unsettled` where more than the row's rate explains them.
     """
     rate = played[0].rate
-    if any(each.is_warm for each in played):
-        raise Unsettled(
-            f"{row.rule_id} was refused from the first requests on: others use its keys; rest them "
-            f"for {_seconds(rate.window_ns + rate.block_ns)} and run again"
-        )
     shown = evidence(played)
-    answers = [x for part in histories_of(played) for cluster in part for x in cluster]
-    if answers and all(one.outcome == "lost" for one in answers):
-        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
-    measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
-    if not measured.refused and measured.fault is None:
-        raise Unsettled(
-            f"{row.rule_id} was never exceeded: {measured.admitted_requests} requests in one "
-            f"window came too slowly to exceed a bucket of {rate.limit_requests}"
-        )
-    is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
-    if measured.fault is None and (is_blind or not measured.families):
-        raise Unsettled(f"{row.rule_id} is {measured.summary}: ask from nearer by, or again")
-    check_alike(bench, row.rule_id, measured)
-    signature = next((each.signature for each in played if each.signature.bursts), Signature())
+    measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories, since_ns)
         _check_address_free(bench, row, played)
         _check_key_free(bench, row, rule, before)
-        yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
-    is_pair = bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "pair"
-    fault = signature_fault(rule, signature, is_known_pair=is_pair)
+    signature, fault = _counter_seen(bench, rule, played, before)
     if fault is not None:
+        # What counts otherwise looks like a wrong number, too.
         probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
         yield bench.fails(clause_id, fault, *probes)
+    if measured.fault is not None:
+        yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
     if measured.fault is None and fault is None:
+        if not (signature.tells or signature.is_held or signature.is_spaced):
+            raise Unsettled(
+                f"not decided what {row.rule_id} counts by: it admitted requests again while other "
+                f"keys and addresses were tried; {_NEARER}",
+                is_of_counter=True,
+            )
         if measured.unseen:
             says = (
-                f"{row.rule_id} is {measured.summary}; but {', '.join(measured.unseen)} would have "
-                f"looked the same: {_way_out(row, rate)}"
+                f"not decided: {' or '.join(measured.unseen)} would have looked the same "
+                f"(resolution {measured.resolution}); {_way_out(row, rate)}"
             )
             yield bench.finding(clause_id, Verdict.INCONCLUSIVE, says, *shown)
         else:
@@ -200,11 +242,59 @@ def row_findings(  # reason: what a row is, and what was played of it
     yield from readings_of(bench, clause_id, rule, measured, signature)
 
 
+def _row_measured(
+    bench: Bench, row: Row, rule: Rule, played: Sequence[Played], before: Sequence[Played]
+) -> tuple[Measured, list[list[list[Sighting]]], int]:
+    """Return what `measured_row` does; raises `Inconclusive` where that allows no verdict."""
+    rate = played[0].rate
+    if any(each.is_warm for each in played):
+        raise Unsettled(
+            f"{row.rule_id} was refused from the first request on, so others use its keys; leave "
+            f"them alone for {_seconds(rate.window_ns + rate.block_ns)} and rerun"
+        )
+    answers = [x for part in histories_of(played) for cluster in part for x in cluster]
+    if answers and all(one.outcome == "lost" for one in answers):
+        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
+    measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
+    if not measured.refused and measured.fault is None:
+        raise Unsettled(
+            f"{row.rule_id} was never exceeded: only {measured.admitted_requests} requests were "
+            f"answered within {_seconds(rate.window_ns)}, too few for a limit of "
+            f"{rate.limit_requests}; {_NEARER}"
+        )
+    is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
+    if measured.fault is None and (is_blind or not measured.families):
+        raise Unsettled(f"not decided: {measured.summary}; {_NEARER}")
+    check_alike(bench, row.rule_id, measured)
+    return measured, histories, since_ns
+
+
+def _counter_seen(
+    bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played]
+) -> tuple[Signature, str | None]:
+    """Return the signature that tells what a row counts by, and what is wrong with it.
+
+    A block has two: at its beginning and in its middle. What was played silently has none: then
+    the one before the rest tells, which was found to be right.
+    """
+    limits = bench.profile.limits
+    and_counter = limits.and_counter if bench.knows("limits.and_counter") else None
+    own = next((each for each in played if each.signature.bursts), None)
+    if own is not None:
+        for signature, when in ((own.signature, ""), (own.middle, "in the middle of the block: ")):
+            fault = signature_fault(rule, signature, and_counter)
+            if fault is not None:
+                return signature, when + fault
+    taken = [one for each in (*played, *before) for one in (each.signature, each.middle)]
+    taken = [one for one in taken if one.bursts]
+    return next((one for one in taken if one.tells), taken[0] if taken else Signature()), None
+
+
 def _way_out(row: Row, rate: Rate) -> str:
     """Return what lets a row be seen more sharply."""
     if rate.block_ns and row.role is not None:
-        return f'add [[keys]] role = "{row.role}", ask from nearer by, or run again'
-    return "ask from nearer by, or run again"
+        return f'add [[keys]] role = "{row.role}", run closer to the server, or rerun'
+    return _NEARER
 
 
 def is_counted_each(bench: Bench) -> bool:
@@ -229,9 +319,8 @@ def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> Non
         )
         if most > rule.limit_requests * 9 // 10:
             raise Inconclusive(
-                f"{row.rule_id}: {most} requests went out from {source} in "
-                f"{_seconds(rule.window_ns)}, refused ones too, so LIM-IP may have refused them; "
-                "add sources"
+                f"not decided: {most} requests were sent from {source} within "
+                f"{_seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
             )
 
 
@@ -257,8 +346,9 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
             most = max(bisect_left(sent, x + window_ns) - place for place, x in enumerate(sent))
             if most > other.limit_requests * 9 // 10:
                 raise Inconclusive(
-                    f"{row.rule_id}: {most} requests went out by {label} in {_seconds(window_ns)}, "
-                    f"and refused ones count, so {other.id} may have refused them; run again"
+                    f"not decided: {most} requests were sent with {label} within "
+                    f"{_seconds(window_ns)}, and refused ones count, so {other.id} may have refused "
+                    "them; rerun"
                 )
 
 
@@ -295,13 +385,15 @@ def _check_not_spaced(
     inside = sum(0 < sent_ns - refused_ns < block_ns * 9 // 10 for sent_ns in admitted)
     if row.rule_id != "LIM-IP" and max(early, inside) <= len(bench.sources):
         raise Inconclusive(
-            f"{row.rule_id}: refused from the second request on, for as long as LIM-IP blocks: "
-            "requests must be spaced, and those at once shut out the address"
+            "not decided: refused from the second request on, for as long as LIM-IP blocks; the "
+            "deployment seems to space requests, so two at once block the whole address"
         )
     is_spaced = bench.knows("limits.burst_requests") and bench.profile.limits.burst_requests == 1
     first = [one.outcome for history in late if history for one in history[0]]
     if is_spaced and rate.block_ns and "refused" in first:
-        raise Inconclusive(f"{row.rule_id} is masked: its resource's row spaces requests")
+        raise Inconclusive(
+            f"not decided: the row of this resource spaces requests, which hides {row.rule_id}"
+        )
 
 
 def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
@@ -324,8 +416,9 @@ def check_alike(bench: Bench, rule_id: str, measured: Measured) -> None:
     same = {algorithm, "token-bucket"} if algorithm == "gcra" else {algorithm}
     if not same & {family.algorithm for family in measured.families}:
         raise Unsettled(
-            f"{rule_id} is {measured.summary}, and other rows are {algorithm}: as {algorithm} its "
-            "rate or block is off; name the algorithm in the target's profile to have it judged"
+            f"not decided: {rule_id} looks like {measured.algorithms} and other rows like "
+            f"{algorithm}; as {algorithm} its rate or block would be wrong; name the algorithm in "
+            "the target's profile to have it judged"
         )
 
 
@@ -333,13 +426,18 @@ def _fault(
     measured: Measured, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
 ) -> str:
     guess = explain(histories, rate, since_ns) if measured.refused else None
-    return f"{measured.fault}; {guess or measured.summary}"
+    block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
+    must = f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}"
+    here = f"; the deployment {guess}" if guess else ""
+    return f"{measured.fault}{here}; the row says {must}"
 
 
 def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
-    by = f"counted by {_BY[rule.counter]}" if signature.tells else "counter not told"
+    by = f"counted by {_BY[rule.counter]}"
     if signature.is_held:
-        by += ": what is held back holds up whatever shares any counter with it"
+        by = "counter kind unknown: delayed requests hold up every counter they share"
+    elif not signature.tells:
+        by = "counter kind unknown: requests are spaced, so two at once are refused in any counter"
     masked = clause(rule.id).masked if rule.id in SEED_SECTIONS else None
     return f"{measured.summary}; {by}" + (f"; not observable: {masked}" if masked else "")
 
@@ -396,7 +494,7 @@ def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[t
     if with_key is not None:
         yield "proxy_rules", "all" if with_key else "unkeyed"
     changed = [signature.refused(name) for name in _CHANGES]
-    told = None not in changed and not signature.refused("both other")
+    told = None not in changed and not signature.refused(BOTH_OTHER)
     if rule.counter == "ip+key" and told and len(set(changed)) == 1:
         yield "and_counter", "each" if changed[0] else "pair"
 

@@ -1,6 +1,6 @@
 """Which layer refuses: probes during a refusal that change one thing each.
 
-The same counter once more (the control), the same key and address on another resource, another
+The same counter once more (the control), the same key and address on other resources, another
 address, another key, both other. A row is told from its neighbours by which of them are refused
 too, and so is what it counts by (D-AND-COUNTER): the pair, each of both, the key only or the
 address only.
@@ -17,19 +17,37 @@ from conformance.probes.asking import Asker, Burst, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 
-__all__ = ["CONTROL", "READINGS", "TWIN_BY_ID", "Signature", "take_signature"]
+__all__ = [
+    "APART",
+    "BOTH_OTHER",
+    "CONTROL",
+    "OTHER_RESOURCE",
+    "READINGS",
+    "TWIN",
+    "TWIN_BY_ID",
+    "Signature",
+    "take_signature",
+]
 
 CONTROL: Final = "control"
-TWIN_BY_ID: Final = "twin by id"
+OTHER_RESOURCE: Final = "other resource"
+BOTH_OTHER: Final = "both other"
+TWIN: Final = "twin "
+TWIN_BY_ID: Final = "twin by id "
+"""What the names of probes of the row's further operations begin with."""
+APART: Final = "apart "
+"""What the names of probes of other rows' operations begin with."""
 READINGS: Final = ("one token", "with an API key")
 """Probes that are counted in the row or not, as the deployment chooses."""
-_RESOURCES: Final = ("twin", "other resource")
 _AGAIN: Final = "control again"
+_FEW: Final = 3
 _MOST: Final = 40
 _OTHERS_ROOM: Final = 48
 """Below what the counter of another resource holds: LIM-SEARCH has room for 50."""
 _MOST_HEAVY: Final = 300
 _PAUSE_NS: Final = 40_000_000
+_APART_ROOM: Final = 8
+"""Below what the counter of any row holds: LIM-ACCOUNT-UPDATER has room for 10."""
 _TURNS: Final = 3
 """The control, the others and the control again go out one after another."""
 
@@ -56,7 +74,7 @@ class Signature:
         answers = self.exchanges(name)
         if any(self.is_refused(one) for one in answers):
             return True
-        if name in _RESOURCES and is_absent(answers):
+        if _is_resource(name) and is_absent(answers):
             return None
         told = sum(not is_of_a_front(one.status) for one in answers)
         return False if told > self.regained else None
@@ -87,6 +105,13 @@ class Signature:
         return self.bursts[name].exchanges if name in self.bursts else []
 
 
+def _is_resource(name: str) -> bool:
+    """Whether a probe asks for a resource that the deployment may not have."""
+    return name == OTHER_RESOURCE or (
+        name.startswith((TWIN, APART)) and not name.startswith(TWIN_BY_ID)
+    )
+
+
 async def take_signature(
     counter: Counter,
     rate: Rate,
@@ -107,6 +132,7 @@ async def take_signature(
     whichever counter is full.
     """
     lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
+    apart_room = _APART_ROOM
     # A probe of another counter must not fill it.
     room = rate.limit_requests - 2
     if rate.limit_requests < HEAVY_REQUESTS:
@@ -114,7 +140,10 @@ async def take_signature(
     while True:
         began_ns = counter.now_ns
         size = min(_size(rate, lasts_ns), room)
-        signature = await _take(counter, rate, probes, own, size)
+        apart = min(size, (apart_room + 1) // 2)
+        apart_room -= apart
+        sizes = {name: apart if name.startswith(APART) else size for name in probes}
+        signature = await _take(counter, rate, probes, own, sizes)
         signature.until_ns = until_ns
         room -= size
         lasts_ns = 2 * max(lasts_ns, counter.now_ns - began_ns)
@@ -125,9 +154,14 @@ async def take_signature(
 
 
 def _size(rate: Rate, lasts_ns: int) -> int:
-    """Return how many requests a probe has, where all of them take so long."""
+    """Return how many requests a probe has, where all of them take so long.
+
+    A few are enough in a block: it gives no room until it ends.
+    """
+    if rate.block_ns:
+        return _FEW
     most = _MOST_HEAVY if rate.limit_requests >= HEAVY_REQUESTS else _MOST
-    return min(3 + rate.limit_requests * lasts_ns // rate.window_ns, most)
+    return min(_FEW + rate.limit_requests * lasts_ns // rate.window_ns, most)
 
 
 def _regained(rate: Rate, signature: Signature) -> int:
@@ -145,12 +179,16 @@ def _regained(rate: Rate, signature: Signature) -> int:
 
 
 async def _take(
-    counter: Counter, rate: Rate, probes: Mapping[str, Asker], own: frozenset[str], size: int
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    sizes: Mapping[str, int],
 ) -> Signature:
     odd = odd_statuses(counter.exchanges())
     signature = Signature(calm_ns=counter.calm_ns, odd=odd)
     signature.is_spaced = any(signature.is_refused(one) for one in counter.bursts[0].exchanges)
-    control = counter.new_burst("control", size)
+    control = counter.new_burst("control", sizes[CONTROL])
     signature.bursts[CONTROL] = control
 
     async def others() -> None:
@@ -161,17 +199,17 @@ async def _take(
         if signature.is_held:
             return
         history = counter.new_burst("signature", 0)
-        names = [name for name in probes if name != CONTROL]
-        signature.bursts.update({name: Burst(name, size) for name in names})
+        names = [name for name in probes if name != CONTROL and sizes[name]]
+        signature.bursts.update({name: Burst(name, sizes[name]) for name in names})
         await counter.gather(
             [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
         )
         for name in names:
-            is_there = name not in _RESOURCES or not is_absent(signature.exchanges(name))
+            is_there = not _is_resource(name) or not is_absent(signature.exchanges(name))
             if (name in own and is_there) or (name in READINGS and signature.refused(name)):
                 history.exchanges += signature.bursts[name].exchanges
-                history.size += size
-        again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, size)
+                history.size += sizes[name]
+        again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, sizes[CONTROL])
         await counter.fill(again, ask=probes[CONTROL])
         signature.regained = _regained(rate, signature)
 

@@ -87,7 +87,7 @@ def _text(report: Report, result: ClauseResult) -> str:
     for one in result.findings:
         lines.append(f"{one.verdict.word}: {one.says} [{one.check}]")
         if one.accepts:
-            lines.append(f"  accepted is: {one.accepts}")
+            lines.append(f"  expected: {one.accepts}")
         for shown in report.evidence(one):
             lines.append(f"  #{shown['number']} {shown['curl']}")
             answer = shown["error"] or f"{shown['status']} {shown['body']}"

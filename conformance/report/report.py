@@ -9,7 +9,7 @@ import dataclasses
 import html
 import importlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,12 +26,21 @@ from conformance.results import ClauseResult, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.verdicts import Finding, Moment
 from engine.clauses import CLAUSES
+from engine.errors import InputError, did_you_mean
 from engine.profile import Profile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DEFAULT_FORMATS", "FORMATS", "PROFILE_FILE", "RESULTS_FILE", "Report"]
+__all__ = [
+    "DEFAULT_FORMATS",
+    "FORMATS",
+    "PROFILE_FILE",
+    "RESULTS_FILE",
+    "Report",
+    "chosen_baseline",
+    "chosen_formats",
+]
 
 PROFILE_FILE: Final = "profile.discovered.toml"
 FORMATS: Final = ("json", "junit", "html", "sarif", "annotations")
@@ -334,6 +343,37 @@ class Report:
             f"<table><thead><tr><th>clause</th><th>verdict</th><th>what was seen</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
+
+
+def chosen_formats(asked: Iterable[str], name: str = "formats") -> tuple[str, ...]:
+    """Return the formats that texts such as `junit,sarif` name; raises `InputError` by name.
+
+    >>> chosen_formats(["junit,sarif"])
+    ('junit', 'sarif')
+    >>> chosen_formats([])
+    ('json', 'junit', 'html')
+    """
+    found = [part.strip() for each in asked for part in each.split(",") if part.strip()]
+    for one in found:
+        if one not in FORMATS:
+            hint = did_you_mean(one, FORMATS)
+            hint = hint if hint.startswith("; did") else ""
+            raise InputError(f"{name} = {one!r} must be some of {', '.join(FORMATS)}{hint}")
+    return tuple(found) or DEFAULT_FORMATS
+
+
+def chosen_baseline(
+    baseline: str | Path | None,
+    *,
+    only_new: bool,
+    names: tuple[str, str] = ("baseline", "only_new"),
+) -> Baseline | None:
+    """Return the earlier run that a run is compared with; raises `InputError`."""
+    if baseline is not None:
+        return Baseline.of(Path(baseline))
+    if only_new:
+        raise InputError(f"{names[1]} needs {names[0]}, an earlier run, to tell what is new")
+    return None
 
 
 def _written(report: Report, name: str) -> dict[str, str]:

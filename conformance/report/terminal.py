@@ -24,6 +24,7 @@ from conformance.registry import Check
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.results import ClauseResult
+from conformance.session import Session, Wait
 from conformance.target import Target
 from conformance.target.outlook import blocked_addresses, unshown
 from conformance.verdicts import Finding, Moment, Verdict, worst
@@ -58,6 +59,7 @@ class Terminal:
         self._bar: Bar | None = None
         self._held: list[str] = []
         self._running: dict[str, Check] = {}
+        self._session: Session | None = None
         self._done = 0
         self._total = 0
         self._floor_ns = 0
@@ -85,8 +87,8 @@ class Terminal:
         roles = ", ".join(preflight.accepted)
         median, spread = preflight.latency_ns, preflight.jitter_ns
         print_(
-            f"preflight: accepted {escape(roles)}; an answer takes {_ms(median)}, give or take "
-            f"{_ms(spread)}"
+            f"preflight: keys accepted for {escape(roles)}; an answer takes {_ms(median)}, "
+            f"± {_ms(spread)}"
         )
         if preflight.apart is not None or preflight.apart_says:
             print_(f"  addresses: {escape(preflight.apart_says)}")
@@ -122,11 +124,30 @@ class Terminal:
         took_s = int(time.monotonic() - self._began_s)
         floor_s = self._floor_ns // _SECOND_NS
         of = f" of at least {floor_s} s" if floor_s else ""
-        running = sorted(self._running.values(), key=lambda check: -check.takes_ns)
-        names = ", ".join(check.id for check in running[:3])
-        more = f" and {len(running) - 3} more" if running[3:] else ""
-        waits = f"; running: {names}{more}" if names else ""
-        return f"{took_s} s{of}: {self._done} of {self._total} checks done{waits}"
+        parts = [f"{took_s} s{of}: {self._done} of {self._total} checks done"]
+        wait = self._longest_wait()
+        if wait is not None and self._session is not None:
+            left_s = -(-(wait.until_ns - self._session.transport.now_ns) // _SECOND_NS)
+            why = f" until {wait.why}" if wait.why else ""
+            parts.append(f"{wait.check} waits {left_s} s{why}")
+        others = sorted(self._running.values(), key=lambda check: -check.takes_ns)
+        names = [check.id for check in others if wait is None or check.id != wait.check]
+        if names:
+            more = f" and {len(names) - 2} more" if names[2:] else ""
+            parts.append(f"running: {', '.join(names[:2])}{more}")
+        return "; ".join(parts)
+
+    def _longest_wait(self) -> Wait | None:
+        """Return what is waited for the longest, where that is worth a word."""
+        if self._session is None:
+            return None
+        soon_ns = self._session.transport.now_ns + _SECOND_NS
+        waits = [one for one in tuple(self._session.waits) if one.until_ns > soon_ns]
+        return max(waits, key=lambda one: one.until_ns, default=None)
+
+    def watch(self, session: Session) -> None:
+        """Keep where to look what checks wait for."""
+        self._session = session
 
     def began(self, check: Check) -> None:
         """Show what runs."""
@@ -173,26 +194,26 @@ def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
     beside = sum(len(each) for each in plan.rounds)
     floor = format_duration(plan.floor_ns) if plan.floor_ns else "0s"
     yield (
-        f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them side by side"
+        f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them in parallel"
     )
     yield (
-        f"  about {plan.requests} requests, {plan.requests_most} at most (budget.requests = "
+        f"  sends about {plan.requests} requests, {plan.requests_most} at most (budget.requests = "
         f"{target.budget.requests})"
     )
     yield (
-        f"  the floor is {floor}: windows, blocks and retentions take that long, however fast the "
-        "deployment answers"
+        f"  takes at least {floor}: windows, blocks and retentions last that long, however fast "
+        "the deployment answers"
     )
     rounds = [each for each in plan.rounds if each]
     if len(rounds) > 1:
         yield (
-            f"  in {len(rounds)} rounds, {format_duration(plan.pause_ns)} apart: more keys and "
+            f"  in {len(rounds)} rounds, {format_duration(plan.pause_ns)} apart; more keys and "
             "addresses would make it one"
         )
     for line in blocked_addresses(plan, target):
         yield f"  [bold yellow]warning[/] {escape(line)}"
     for fold in unshown(plan):
-        yield f"  [yellow]cannot be shown here[/] {escape(', '.join(fold[1]))}: {escape(fold[0])}"
+        yield f"  [yellow]not judged here:[/] {escape(', '.join(fold[1]))}: {escape(fold[0])}"
 
 
 # --- what was found -----------------------------------------------------------------------------
@@ -228,7 +249,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 def _show_last(console: Console, report: Report) -> None:
     floor = format_duration(report.floor_ns) if report.floor_ns else "0s"
     took = format_duration(report.took_ns // _MILLISECOND_NS * _MILLISECOND_NS)
-    console.print(f"{report.requests} requests; took {took}; the floor is {floor}")
+    console.print(f"{report.requests} requests in {took}; no run takes less than {floor}")
     if report.baseline is not None and report.comparison is not None:
         only = "; only new findings fail this run" if report.only_new else ""
         line = f"against {report.baseline.path}: {report.comparison.line}{only}"
@@ -250,18 +271,20 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     for one in told[:_SHOWN_FINDINGS]:
         _show_finding(console, report, one)
     if len(shown) > len(told[:_SHOWN_FINDINGS]):
-        console.print(f"  and {len(shown) - len(told[:_SHOWN_FINDINGS])} more, all in the report")
+        console.print(
+            f"  and {len(shown) - len(told[:_SHOWN_FINDINGS])} more findings in the report"
+        )
     if not shown:
         console.print(f"  {escape(report.redactor.text(result.says))}")
     if cause.followers:
         ids = ", ".join(one.clause.id for one in cause.followers)
-        console.print(f"  from this follows: {ids}")
+        console.print(f"  because of it these fail too: {ids}")
 
 
 def _show_finding(console: Console, report: Report, one: Finding) -> None:
     console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
     if one.accepts:
-        console.print(f"  accepted is: {escape(one.accepts)}")
+        console.print(f"  expected: {escape(one.accepts)}")
     for line in _timeline(report.timeline(one)):
         console.print(f"    {escape(line)}")
     for each in report.evidence(one):

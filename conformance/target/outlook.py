@@ -41,19 +41,18 @@ def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = No
         if probe is None or rule.counter != "ip" or rule.shadow:
             continue
         lasts_ns = rule.block_ns or rule.window_ns
+        lasts = format_duration(lasts_ns)
         if target.forwarded is not None:
-            where = f"the addresses that {target.forwarded.partition(':')[0]} names"
-            who = "no client that really has one of these addresses may be in use then"
+            header = target.forwarded.partition(":")[0]
+            where = f"the addresses that {header} names"
+            who = "no real client may use one of these addresses then"
         else:
             named = [source for source in probe.sources if source is not None]
-            where = ", ".join(named) or "this machine's own address"
-            who = (
-                "so are those of everybody else who reaches the deployment through it, such as "
-                "behind one NAT or VPN, or on one CI host"
-            )
+            where = " and ".join(named) or "this machine's own address"
+            who = "so is everybody else behind the same address: one NAT, VPN or CI host"
         found.append(
-            f"the probe of {rule.id} exceeds {rule.rate}; requests from {where} are then refused "
-            f"for {format_duration(lasts_ns)}; {who}; --no-limits leaves such probes out"
+            f"the probe of {rule.id} exceeds {rule.rate}: for {lasts} afterwards every request "
+            f"from {where} is refused; {who}; --no-limits leaves such probes out"
         )
     return found
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import conformance
 from conformance.cli import main
 from engine.clauses import CLAUSES
+from engine.errors import InputError
 from tests.engine.http.live import Live
 
 SELECT = "TOK-JSON,REC-FPEXPR,QUO-RATE"
@@ -42,7 +44,7 @@ def test_a_run_prints_a_plan_a_table_and_the_command_that_repeats_it(
     assert main([*words, "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("plan: ")
-    assert any("cannot be shown here QUO-RATE: " in line for line in lines)
+    assert any("not judged here: QUO-RATE: " in line for line in lines)
     assert "pass (2) TOK-JSON, REC-FPEXPR" in lines
     assert any(re.match("not-observable QUO-RATE: ", line) for line in lines)
     assert lines[-1] == f"python -m conformance {' '.join(words)} --out {out} --force"
@@ -107,6 +109,38 @@ def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
     assert len(report.requests_made) == report.requests
 
 
+def test_a_program_names_formats_and_a_baseline(target: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    asked: dict[str, Any] = {"select": ["TOK-JSON"], "no_limits": True, "seed": 2}
+    conformance.run(target, out=first, formats=["sarif"], **asked)
+    assert (first / "results.sarif").exists()
+    assert not (first / "junit.xml").exists()
+    then = json.loads((first / "results.json").read_text("utf-8"))
+    then["clauses"][0] |= {"is_finding": True}
+    (first / "results.json").write_text(json.dumps(then), "utf-8")
+    report = conformance.run(target, out=second, formats="junit", baseline=first, **asked)
+    assert report.comparison is not None
+    assert report.comparison.mended == ("TOK-JSON",)
+    assert (second / "junit.xml").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"formats": ["junt"], "out": "x"}, "formats = 'junt' must be some of json, junit, "),
+        ({"formats": ["junit"]}, "formats needs out, "),
+        ({"only_new": True}, "only_new needs baseline, "),
+        ({"baseline": "nowhere"}, "nowhere/results.json: no such file or directory; "),
+    ],
+)
+def test_a_bad_argument_of_a_program_sends_nothing(given: dict[str, Any], says: str) -> None:
+    target = conformance.Target(base_url="http://127.0.0.1:9")
+    with pytest.raises(InputError) as error:
+        conformance.run(target, **given)
+    assert str(error.value).startswith(says)
+    assert not Path("x").exists()
+
+
 def test_list_and_explain_name_what_checks_a_clause(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -146,6 +180,22 @@ def test_pytest_has_a_test_a_clause(target: Path, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stdout
     assert "2 passed, 1 skipped" in found.stdout
     assert "no answer says which one is in force" in found.stdout
+
+
+@pytest.mark.slow
+def test_pytest_takes_formats_and_a_baseline(target: Path, tmp_path: Path) -> None:
+    words = ["--pyargs", "conformance", "--target", str(target), "--target-no-limits"]
+    words += ["-k", "TOK-JSON", "--target-out", "one", "--target-format", "sarif"]
+    found = _pytest(tmp_path, *words)
+    assert found.returncode == 0, found.stdout
+    assert (tmp_path / "one" / "results.sarif").exists()
+    again = ["--target-out", "two", "--target-baseline", "one", "--target-only-new"]
+    found = _pytest(tmp_path, *words, *again)
+    assert found.returncode == 0, found.stdout
+    compared = json.loads((tmp_path / "two" / "results.json").read_text("utf-8"))["baseline"]
+    assert (compared["run"], compared["only_new"]) == ("one", True)
+    bad = _pytest(tmp_path, *words[:-1], "sarf")
+    assert "--target-format = 'sarf' must be some of" in bad.stdout + bad.stderr
 
 
 @pytest.mark.slow

@@ -125,10 +125,11 @@ def test_a_measurement_names_what_would_have_looked_the_same() -> None:
     """One burst of 50 says nothing of how long the window is."""
     once = [[Sighting(0, 1)] * 50 + [Sighting(0, 1, "refused")] * 5]
     measured = with_sight(measure([once], RATE), [once], "sliding-log")
-    assert measured.unseen == ("9 s windows", "11 s windows")
+    assert measured.unseen == ("a window of 9 s", "a window of 11 s")
     assert [name for name, _ in neighbours(Rate(50, 10 * SECOND_NS, 4 * SECOND_NS))] == [
-        *("49", "51", "45", "55", "9 s windows", "11 s windows", "2 s blocks", "3.6 s blocks"),
-        *("4.4 s blocks", "6 s blocks", "8 s blocks", "12 s blocks"),
+        *(f"a limit of {number}" for number in (49, 51, 45, 55)),
+        *("a window of 9 s", "a window of 11 s"),
+        *(f"a block of {length} s" for length in ("2", "3.6", "4.4", "6", "8", "12")),
     ]
 
 

@@ -51,6 +51,8 @@ _BLUR = 20
 _PLAIN = (Family("sliding-log"), Family("token-bucket"))
 _BLOCKS = (5, 9, 11, 15, 20, 30)
 """Tenths of a block that other blocks last."""
+_OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
+"""Those that an explanation names."""
 _COARSE = 10
 """And one above this part too coarse to choose between families."""
 
@@ -260,6 +262,9 @@ def _fault(  # reason: what `_measured` has found
     proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
     if proven > 2 * rate.limit_requests:
         return f"{proven} admitted within {window}, more than twice the limit"
+    premature = None if families else _premature(flat, rate, says, since_ns, is_sharp=is_sharp)
+    if premature is not None and rate.block_ns:
+        return premature  # what a longer block leaves looks like a broken one, too
     late = [[one for one in each if one.sent_ns >= since_ns] for each in flat]
     broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
     if rate.block_ns and broken:
@@ -269,35 +274,39 @@ def _fault(  # reason: what `_measured` has found
         )
     if families:
         return None
-    # Where bursts are blurred over a good part of the window, instants tell nothing for certain.
-    # What is left is what no family does: refuse though even the window before and all that was
-    # refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
-    reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
-    limit = rate.limit_requests
-    if admitted > limit and is_sharp:
+    if admitted > rate.limit_requests and is_sharp:
         # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
         return f"{admitted} admitted within {window}: no way of counting {says} explains it"
+    return premature
+
+
+def _premature(
+    flat: Sequence[Sequence[Sighting]], rate: Rate, says: str, since_ns: int, *, is_sharp: bool
+) -> str | None:
+    """Return what is wrong with a refusal that too few admissions excuse; None where none is.
+
+    Where bursts are blurred over a good part of the window, instants tell nothing for certain.
+    What is left is what no family does: refuse though even the window before and all that was
+    refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
+    """
+    reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
     early = [
         premature
         for each in flat
         for premature in premature_refusals(
-            plainly(each), limit, reach_ns, counts_refused=not is_sharp
+            plainly(each), rate.limit_requests, reach_ns, counts_refused=not is_sharp
         )
         if premature.sighting.sent_ns >= since_ns
         and not _is_blocked(premature.sighting, each, rate.block_ns)
     ]
-    if early:
-        fewest = min(early, key=lambda each: each.possible_requests)
-        if not fewest.possible_requests:
-            return (
-                f"refused although nothing was admitted in the {_seconds(reach_ns)} before: no way "
-                f"of counting {says} explains it"
-            )
-        return (
-            f"refused although at most {fewest.possible_requests} were admitted in the "
-            f"{_seconds(reach_ns)} before: no way of counting {says} explains it"
-        )
-    return None
+    if not early:
+        return None
+    fewest = min(early, key=lambda each: each.possible_requests).possible_requests
+    were = f"at most {fewest} requests were" if fewest else "nothing was"
+    return (
+        f"refused although {were} admitted in the {_seconds(reach_ns)} before: no way of counting "
+        f"{says} explains it"
+    )
 
 
 def _is_blocked(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> bool:
@@ -361,11 +370,12 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
     limits = [limit + d for d in (-1, 1, -2, 2, -5, 5)] + [limit * 2, limit // 2]
     limits += [limit * 9 // 10, limit * 11 // 10]
     windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
-    blocks = [rate.block_ns * part // 10 for part in _BLOCKS] if rate.block_ns else []
-    rates = [(each, window_ns) for each in limits if each > 0] + [(limit, x) for x in windows]
+    blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
+    window = _seconds(window_ns)
     tried = [
-        *((f"allows {n} per {_seconds(x)}", Rate(n, x, rate.block_ns)) for n, x in rates),
-        *((f"blocks for {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+        *((f"{x} per {window}", Rate(x, window_ns, rate.block_ns)) for x in limits if x > 0),
+        *((f"a block of {_seconds(x)}", Rate(limit, window_ns, x)) for x in blocks),
+        *((f"{limit} per {_seconds(x)}", Rate(limit, x, rate.block_ns)) for x in windows),
     ]
     for says, other in tried:
         if any(fits(histories, other, family, since_ns) for family in _PLAIN):

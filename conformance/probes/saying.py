@@ -211,6 +211,10 @@ def row_findings(  # reason: what a row is, and what was played of it
     """
     rate = played[0].rate
     shown = evidence(played)
+    still = _still_blocked(played, before)
+    if still is not None:
+        yield bench.fails(clause_id, still, *shown)
+        return
     measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories, since_ns)
@@ -240,6 +244,31 @@ def row_findings(  # reason: what a row is, and what was played of it
             yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
     yield from _untold(bench, clause_id, row, signature)
     yield from readings_of(bench, clause_id, rule, measured, signature)
+
+
+def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | None:
+    """Return what is wrong where every key is refused after a rest that no block outlasts.
+
+    Nobody else used them: when they were first asked for they were all let in.
+    """
+    rate = played[0].rate
+    if not before or not rate.block_ns:
+        return None
+    firsts = [counter.bursts[0].exchanges for each in played for counter in each.counters]
+    earlier = [counter.bursts[0].exchanges for each in before for counter in each.counters]
+    if any(one.refused for first in earlier for one in first):
+        return None
+    if not all(first and all(one.refused for one in first) for first in firsts):
+        return None
+    asked = [one for each in before for counter in each.counters for one in counter.exchanges()]
+    quiet_ns = min(x.sent_ns for first in firsts for x in first) - max(x.received_ns for x in asked)
+    if quiet_ns <= max(rate.window_ns, rate.block_ns):
+        return None
+    return (
+        f"still refused after {quiet_ns / SECOND_NS:.0f} s without any request; the row says "
+        f"{rate.limit_requests} per {_seconds(rate.window_ns)}, then a block of "
+        f"{_seconds(rate.block_ns)}"
+    )
 
 
 def _row_measured(
@@ -428,7 +457,7 @@ def _fault(
     guess = explain(histories, rate, since_ns) if measured.refused else None
     block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
     must = f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}"
-    here = f"; the deployment {guess}" if guess else ""
+    here = f"; {guess} would explain it" if guess else ""
     return f"{measured.fault}{here}; the row says {must}"
 
 

@@ -290,8 +290,14 @@ async def _ask_around_end(
         # Too long by a little, or extended by what was asked inside it: that lasts much longer.
         some = max(3, min(limit // 4, _HEAVY_MORE))
         well = await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
-        if block_ns < LONG_NS and len(_refusals(counter, [well])) == well.size:
+        if len(_refusals(counter, [well])) < well.size:
+            return
+        if block_ns < LONG_NS:
             await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
+        if not silent:
+            # Where refusals extend it, this shows that it is no shorter than it must be.
+            last_ns = min(one.sent_ns for one in counter.bursts[-1].exchanges)
+            await counter.send("again before the end", 2, at_ns=last_ns + block_ns - guard_ns)
 
 
 async def play_window(

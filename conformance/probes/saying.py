@@ -376,7 +376,7 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
             if most > other.limit_requests * 9 // 10:
                 raise Inconclusive(
                     f"not decided: {most} requests were sent with {label} within "
-                    f"{_seconds(window_ns)}, and refused ones count, so {other.id} may have refused "
+                    f"{_seconds(window_ns)}, and refused ones count: {other.id} may have refused "
                     "them; rerun"
                 )
 

@@ -201,7 +201,7 @@ def test_every_row_passes_under_every_algorithm(algorithm: str, throttle: str) -
     assert found.failed == set()
     for one in found.bad:
         assert one.verdict <= Verdict.INCONCLUSIVE
-        assert one.verdict is Verdict.INFORMATIONAL or "run again" in one.says
+        assert one.verdict is Verdict.INFORMATIONAL or "rerun" in one.says
     assert found.profile.limits.algorithm == seen(algorithm)
     assert found.profile.limits.throttle == throttle
 

@@ -3,20 +3,21 @@
 Each check asks once or twice for each thing; a fault that shows in two answers of a hundred slips
 through most, and where it is met it looks like another one. So here all answers that the checks
 before have got are judged alike: has the answer the body's form, and are the records sound? What
-was wrong is asked again: where it is right then it was sporadic, and its share is told.
+was wrong is asked again: where it is right then it was sporadic, and its share is told. Where
+values can be read back, a good part of the plain strings is: each token must hold its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conformance.bench import Bench
 from conformance.checks._common import informs, is_refused, is_uuid, quota, spread_key
 from conformance.checks._oracle import mirror_faults, shape_clause
-from conformance.exchanges import Exchange, parsed
+from conformance.exchanges import Exchange, KeyLabel, parsed
 from conformance.registry import Inconclusive, Skip, check
 from conformance.verdicts import Finding
 from engine.messages import Json
@@ -35,6 +36,10 @@ _RECORDS: Final = (
 _DEPTH: Final = 8
 """What is nested deeper may be refused."""
 _AGAIN: Final = 3
+_READ_BACK: Final = 160
+"""So many plain strings are read back."""
+_ALONE: Final = 15
+"""And so many by themselves."""
 _TYPES: Final = ("token", "card")
 
 
@@ -73,7 +78,9 @@ def _clauses_in(body: Json) -> set[str]:
         found.update(*(_clauses_in(one) for one in body.values()))
     elif isinstance(body, list):
         found.update(*(_clauses_in(one) for one in body))
-    return found | (set(_RECORDS) if "TOK-OBJECT" in found else set())
+    if "TOK-OBJECT" in found:
+        found |= set(_RECORDS)
+    return found | ({"REC-ID"} if "TOK-LEAF" in found else set())
 
 
 def _records(body: Json, answer: Json) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -115,8 +122,22 @@ def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
     yield from faults
     if faults:
         return
+    if not all(is_uuid(given) for _, given in _strings(body, answer)):
+        yield "REC-ID", "the identifier of a plain string is no UUID string"
     for asked, record in _records(body, answer):
         yield from _record_faults(asked, record)
+
+
+def _strings(body: Json, answer: Json) -> Iterator[tuple[str, Json]]:
+    """Yield each plain string with what stands in its place; the answer mirrors."""
+    if isinstance(body, str):
+        yield body, answer
+    elif isinstance(body, dict) and "type" not in body and isinstance(answer, dict):
+        for key, one in body.items():
+            yield from _strings(one, answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=True):
+            yield from _strings(one, given)
 
 
 def _record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -227,7 +248,7 @@ def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
         return bench.fails(clause, told, *shown, *again)
     if not again:
         return informs(bench, clause, f"{says}, in {wrong} answers: see the other checks", *shown)
-    return bench.fails(clause, f"{says}, and so it is when it is asked again", *shown, *again)
+    return bench.fails(clause, f"{says}; the same when asked again", *shown, *again)
 
 
 def _again(bench: Bench, exchange: Exchange) -> Exchange | None:
@@ -245,3 +266,107 @@ def _is_wrong(bench: Bench, exchange: Exchange, clause: str) -> bool:
         return clause in dict(_faults(bench, exchange))
     except ValueError:
         return False
+
+
+# --- values read back ---------------------------------------------------------------------------
+
+_Stored = tuple[str, str, Exchange]
+"""An identifier, the string that it stands for, and the exchange that shows it."""
+
+
+@check(
+    "tokenize.read-back",
+    "TOK-LEAF",
+    "TOK-PLAIN",
+    "TOK-ARRAY",
+    "TOK-COMPOSITE",
+    accepts="every identifier of the run stands for the string in whose place it stands",
+    roles=("private_reader",),
+    requests=_READ_BACK // 4 + _ALONE,
+    load="closing",
+    is_extra=True,
+)
+def read_back(bench: Bench) -> Iterator[Finding]:
+    """The strings that the checks before have stored are read back, as many as fit."""
+    key = spread_key(bench, "private_reader")
+    most = quota(bench, "Detokenize Limit", key)
+    stored = _stored(bench, key)[: most * (_READ_BACK // 5)]
+    seen: list[tuple[_Stored, str | None]] = []
+    alone = _ALONE
+    for start in range(0, len(stored), most):
+        part = stored[start : start + most]
+        values = _values(bench, key, part)
+        if values:
+            seen += zip(part, values, strict=True)
+        elif not seen:
+            break  # nothing can be read back here
+        elif alone >= len(part):
+            # One of them is unknown: which one shows by itself.
+            alone -= len(part)
+            seen += [(one, (_values(bench, key, [one]) or [None])[0]) for one in part]
+    read = [one[2] for one, _ in seen]
+    wrong = [(one, value) for one, value in seen if value != one[1]]
+    for clause in bench.check.clauses:
+        own = [(one, value) for one, value in wrong if _at_fault(one, value) == clause]
+        yield _value_finding(bench, clause, read, own)
+
+
+def _values(bench: Bench, key: KeyLabel, part: Sequence[_Stored]) -> list[str | None]:
+    """Return the strings behind some identifiers; nothing where the request is refused."""
+    body: Json = {f"v{place}": f"{{{{ {one[0]} }}}}" for place, one in enumerate(part)}
+    shown = bench.call("detokenize", body=body, key=key)
+    answer = shown.json if shown.ok else None
+    values = [answer.get(f"v{n}") for n in range(len(part))] if isinstance(answer, dict) else []
+    return [str(one) for one in values] if all(isinstance(x, str) for x in values) else []
+
+
+def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
+    """Return what the tenant of a key has stored as plain strings, from all over the run."""
+    labels = bench.target.key_labels
+    touched = set()
+    found: dict[str, _Stored] = {}
+    for exchange in bench.session.settled_exchanges():
+        operation = bench.target.spelling.operation(exchange.ask.method, exchange.ask.path)
+        if operation is None or operation[0] != "tokenize":
+            touched |= set((operation[1] if operation else {}).values())
+            continue
+        asker = labels.get(exchange.ask.key or "")
+        if asker is None or asker.tenant != labels[key].tenant:
+            continue
+        try:
+            if dict(answer_faults(exchange)):
+                continue
+            pairs = list(_strings(_body_of(exchange), exchange.json))
+        except (ValueError, RecursionError):
+            continue
+        found |= {given: (given, text, exchange) for text, given in pairs if isinstance(given, str)}
+    kept = [one for token_id, one in found.items() if token_id not in touched]
+    return kept[:: max(1, len(kept) // _READ_BACK)]
+
+
+def _at_fault(stored: _Stored, value: str | None) -> str:
+    """Return the clause that is broken: another string of the body stands there, or any other."""
+    _, _, exchange = stored
+    body = _body_of(exchange)
+    others = [text for text, _ in _strings(body, exchange.json)]
+    return shape_clause(body) if value in others else "TOK-LEAF"
+
+
+def _value_finding(
+    bench: Bench, clause: str, read: list[Exchange], wrong: list[tuple[_Stored, str | None]]
+) -> Finding:
+    if not read:
+        return informs(bench, clause, "no stored string could be read back")
+    total = len(read)
+    if not wrong:
+        says = f"{total} stored strings were read back, none of this shape in another's place"
+        return bench.passes(clause, says, read[-1])
+    shown = [one[2] for one, _ in wrong[:_AGAIN]]
+    what = "the token holds another string than the one that was sent"
+    if all(value is None for _, value in wrong):
+        what = "the identifier belongs to no token that can be read"
+    if clause != "TOK-LEAF":
+        what = "two identifiers stand in each other's place"
+    share = f"{len(wrong)} of {total} strings read back ({100 * len(wrong) / total:.1f} %)"
+    often = "sporadic, in" if len(wrong) * 5 < total else "in"
+    return bench.fails(clause, f"{often} {share}: {what}", *shown)

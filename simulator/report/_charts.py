@@ -1,11 +1,14 @@
 """The report's charts: when which clause bound, who was shut out when, how long people waited.
 
 Each takes findings that are counted already and gives a drawing with a bounded number of marks.
+Those that a wide page gives much room are drawn twice: on a phone the page shows the narrow one,
+where names stand above their rows instead of beside them, so that nothing scrolls sideways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,29 +24,67 @@ from simulator.report._words import (
     span_text,
 )
 
-__all__ = ["gantt", "histogram_chart", "timeline"]
+__all__ = ["FRAMES", "Frame", "gantt", "histogram_chart", "timeline"]
 
-_WIDTH: Final = 1080
-_LEFT: Final = 150
-_RIGHT: Final = 28
-_PLOT: Final = _WIDTH - _LEFT - _RIGHT
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How wide a picture is, and its margins.
+
+    head: height of a row's name where it stands above the row; 0 where it stands beside it.
+    """
+
+    width: int
+    left: int
+    right: int
+    head: int = 0
+
+    @property
+    def plot(self) -> int:
+        """The width between the margins."""
+        return self.width - self.left - self.right
+
+    @property
+    def row(self) -> int:
+        """The height of a row, with its name."""
+        return self.head + _ROW
+
+    def ticks(self, axis: Axis) -> Iterator[tuple[float, str]]:
+        """Yield place and text of as many of an axis's ticks as have room."""
+        places = [(self.left + axis.place(at_ns, self.plot), text) for at_ns, text in axis.ticks()]
+        longest = max((len(text) for _, text in places), default=0)
+        room = self.plot / max(1, len(places) - 1)
+        yield from places[:: max(1, -(-int(_LETTER * (longest + 2)) // max(1, int(room))))]
+
+
+_WIDE: Final = Frame(1080, 150, 28)
+_NARROW: Final = Frame(360, 40, 24, 18)
+FRAMES: Final = {"wide": _WIDE, "narrow": _NARROW}
+"""The class of a picture on the page, which shows one of them, and its frame."""
+_LETTER: Final = 6.6
 _ROW: Final = 22
 _LONGEST_LABEL: Final = 22
 _LABEL_WIDTH: Final = 62
 
 
-def timeline(findings: Findings, axis: Axis, colours: Mapping[str, str]) -> Drawing:
+def timeline(
+    findings: Findings, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE
+) -> Drawing:
     """Three panels over one time axis: all requests, the refused by clause, each clause's share."""
     clauses = [clause for clause in colours if clause in findings.refused]
     tall_a, tall_b, gap = 120, 150 if clauses else 0, 34
     top_b = 26 + tall_a + gap
     top_c = top_b + tall_b + gap if clauses else top_b
-    bottom = top_c + _ROW * len(clauses)
-    drawing = Drawing(_WIDTH, bottom + 30, _timeline_title(findings, clauses))
+    bottom = top_c + frame.row * len(clauses)
+    drawing = Drawing(frame.width, bottom + 30, _timeline_title(findings, clauses))
     if findings.start_ns:
-        width = axis.place(findings.start_ns, _PLOT)
-        drawing.rect(_LEFT, 26, width, bottom - 26, "warmup", "warm-up, left out of the numbers")
-    _time_grid(drawing, axis, 26, bottom)
+        width = axis.place(findings.start_ns, frame.plot)
+        drawing.rect(
+            frame.left, 26, width, bottom - 26, "warmup", "warm-up, left out of the numbers"
+        )
+    for x, text in frame.ticks(axis):
+        drawing.line(x, 26, x, bottom, "grid")
+        drawing.text(x, bottom + 20, text, "tick mid")
     _stack(
         drawing,
         "Requests",
@@ -51,44 +92,50 @@ def timeline(findings: Findings, axis: Axis, colours: Mapping[str, str]) -> Draw
         [("admitted", findings.offered - _sum(findings)), ("turned", _sum(findings))],
         findings,
         axis,
+        frame,
     )
     if clauses:
         series = [(colours[clause], findings.refused[clause]) for clause in clauses]
-        _stack(drawing, "Refused, by clause", (top_b, tall_b), series, findings, axis)
-        drawing.text(_LEFT, top_c - 10, "Share refused by each clause", "panel")
+        _stack(drawing, "Refused, by clause", (top_b, tall_b), series, findings, axis, frame)
+        drawing.text(frame.left, top_c - 10, "Share refused by each clause", "panel")
         for place, clause in enumerate(clauses):
-            _strip(drawing, clause, colours[clause], top_c + place * _ROW, findings, axis)
-    _hover(drawing, findings, axis, (26, bottom))
+            top = top_c + place * frame.row
+            _strip(drawing, clause, colours[clause], top, findings, axis, frame)
+    if not frame.head:  # a finger does not hover
+        _hover(drawing, findings, axis, (26, bottom))
     return drawing
 
 
 def gantt(
-    parties: Sequence[tuple[Party, Refusals]], axis: Axis, colours: Mapping[str, str]
+    parties: Sequence[tuple[Party, Refusals]],
+    axis: Axis,
+    colours: Mapping[str, str],
+    frame: Frame = _WIDE,
 ) -> Drawing:
     """Who was shut out when: a row a key and address under a clause."""
-    left, right = 290, 96
-    plot = _WIDTH - left - right
-    bottom = 10 + _ROW * len(parties)
-    drawing = Drawing(_WIDTH, bottom + 30, f"When whom was shut out: {len(parties)} rows")
-    for at_ns, text in axis.ticks():
-        x = left + axis.place(at_ns, plot)
+    frame = Frame(frame.width, 8, 24, frame.head) if frame.head else Frame(frame.width, 290, 96)
+    bottom = 10 + frame.row * len(parties)
+    drawing = Drawing(frame.width, bottom + 30, f"When whom was shut out: {len(parties)} rows")
+    for x, text in frame.ticks(axis):
         drawing.line(x, 6, x, bottom, "grid")
-        drawing.text(x, bottom + 18, text, "tick mid")
+        drawing.text(x, bottom + 18, text, "tick mid" if x > _LABEL_WIDTH / 2 else "tick")
     for place, (who, found) in enumerate(parties):
-        top = 10 + place * _ROW
+        top = 10 + place * frame.row
         if place % 2 == 0:
-            drawing.rect(0, top, _WIDTH, _ROW, "zebra")
-        drawing.text(8, top + 15, _short(who.ip), "label mono")
-        drawing.text(166, top + 15, _short(who.key or "no key", 19), "label mono muted")
-        bars = _gantt_bars(found, axis, left, plot, top)
+            drawing.rect(0, top, frame.width, frame.row, "zebra")
+        ip = _short(who.ip, 15 if frame.head else _LONGEST_LABEL)
+        drawing.text(8, top + 15, ip, "label mono")
+        key = _short(who.key or "no key", 14 if frame.head else 19)
+        drawing.text(150 if frame.head else 166, top + 15, key, "label mono muted")
+        bars = _gantt_bars(found, axis, frame, top + frame.head)
         drawing.path(bars_path(bars), colours[who.clause], _gantt_title(who, found, axis))
-        drawing.text(_WIDTH - 8, top + 15, span_text(found.shut_ns), "label end")
+        drawing.text(frame.width - 8, top + 15, span_text(found.shut_ns), "label end")
     return drawing
 
 
 def histogram_chart(steps: Sequence[tuple[int, int, int]], title: str) -> Drawing:
     """A histogram over a logarithmic scale of time; `steps` are (from_ns, to_ns, count)."""
-    width, tall, left = 520, 150, 12
+    width, tall, left = 420, 150, 22
     drawing = Drawing(width, tall + 44, title)
     slot = (width - 2 * left) / max(12, len(steps))
     highest = max(count for _, _, count in steps)
@@ -141,13 +188,6 @@ def _sum(findings: Findings) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return total
 
 
-def _time_grid(drawing: Drawing, axis: Axis, top: float, bottom: float) -> None:
-    for at_ns, text in axis.ticks():
-        x = _LEFT + axis.place(at_ns, _PLOT)
-        drawing.line(x, top, x, bottom, "grid")
-        drawing.text(x, bottom + 20, text, "tick mid")
-
-
 def _stack(  # reason: a panel's place, data and axes
     drawing: Drawing,
     title: str,
@@ -155,21 +195,22 @@ def _stack(  # reason: a panel's place, data and axes
     series: Sequence[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]],
     findings: Findings,
     axis: Axis,
+    frame: Frame,
 ) -> None:
     """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
     top, tall = place
     total = np.sum([counts for _, counts in series], axis=0)
     ceiling = _round_up(int(total.max(initial=0)))
-    drawing.text(_LEFT, top - 10, title, "panel")
+    drawing.text(frame.left, top - 10, title, "panel")
     for count in sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling}):
         y = top + tall * (1 - count / max(1, ceiling))
-        drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "axis" if count == 0 else "grid")
-        drawing.text(_LEFT - 8, y + 4, count_text(count), "tick end")
+        drawing.line(frame.left, y, frame.width - frame.right, y, "grid" if count else "axis")
+        drawing.text(frame.left - (4 if frame.head else 8), y + 4, count_text(count), "tick end")
     below = np.zeros(len(total), dtype=np.int64)
     for css, counts in series:
         bars = []
         for bin_ in np.flatnonzero(counts):
-            x, width = _bin_place(int(bin_), findings, axis)
+            x, width = _bin_place(int(bin_), findings, axis, frame)
             high = tall * int(counts[bin_]) / ceiling
             y = top + tall * (1 - (int(below[bin_]) + int(counts[bin_])) / ceiling)
             bars.append((x, y, width, high))
@@ -178,17 +219,27 @@ def _stack(  # reason: a panel's place, data and axes
 
 
 def _strip(  # reason: a row's place, data and axes
-    drawing: Drawing, clause: str, css: str, top: float, findings: Findings, axis: Axis
+    drawing: Drawing,
+    clause: str,
+    css: str,
+    top: float,
+    findings: Findings,
+    axis: Axis,
+    frame: Frame,
 ) -> None:
     """Draw one clause's row: a bin is the darker the larger the share that the clause refused."""
-    drawing.text(_LEFT - 8, top + 14, _short(clause), "label end mono")
-    drawing.rect(_LEFT, top + 3, _PLOT, _ROW - 6, "strip")
+    if frame.head:
+        drawing.text(frame.left, top + 14, _short(clause, 40), "label mono")
+    else:
+        drawing.text(frame.left - 8, top + 14, _short(clause), "label end mono")
+    top += frame.head
+    drawing.rect(frame.left, top + 3, frame.plot, _ROW - 6, "strip")
     counts = findings.refused[clause]
     shades: dict[int, list[tuple[float, float, float, float]]] = {}
     for bin_ in np.flatnonzero(counts):
         share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
         shade = 1 + min(3, int(share * 4))
-        x, width = _bin_place(int(bin_), findings, axis)
+        x, width = _bin_place(int(bin_), findings, axis, frame)
         shades.setdefault(shade, []).append((x, top + 3, width, _ROW - 6))
     for shade, bars in sorted(shades.items()):
         drawing.path(bars_path(bars), f"{css} shade{shade}")
@@ -199,7 +250,7 @@ def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, 
     top, bottom = span
     for bin_ in np.flatnonzero(findings.offered):
         at = int(bin_)
-        x, width = _bin_place(at, findings, axis, apart=False)
+        x, width = _bin_place(at, findings, axis, _WIDE, apart=False)
         offered = int(findings.offered[at])
         lines = [f"{axis.instant(at * findings.bin_ns)}: {counted_text(offered, 'request')}"]
         for clause, counts in findings.refused.items():
@@ -210,22 +261,22 @@ def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, 
 
 
 def _bin_place(
-    bin_: int, findings: Findings, axis: Axis, *, apart: bool = True
+    bin_: int, findings: Findings, axis: Axis, frame: Frame, *, apart: bool = True
 ) -> tuple[float, float]:
-    x = axis.place(bin_ * findings.bin_ns, _PLOT)
-    width = axis.place((bin_ + 1) * findings.bin_ns, _PLOT) - x
+    x = axis.place(bin_ * findings.bin_ns, frame.plot)
+    width = axis.place((bin_ + 1) * findings.bin_ns, frame.plot) - x
     gap = min(1.0, width / 5) if apart else 0.0
-    return _LEFT + x, max(0.8, width - gap)
+    return frame.left + x, max(0.8, width - gap)
 
 
 def _gantt_bars(
-    found: Refusals, axis: Axis, left: float, plot: float, top: float
+    found: Refusals, axis: Axis, frame: Frame, top: float
 ) -> list[tuple[float, float, float, float]]:
     """Return a row's bars, those that would touch on the page drawn as one."""
     bars: list[tuple[float, float]] = []
     for from_ns, until_ns in found.intervals:
-        start = left + axis.place(from_ns, plot)
-        end = max(start + 1.6, left + axis.place(until_ns, plot))
+        start = frame.left + axis.place(from_ns, frame.plot)
+        end = max(start + 1.6, frame.left + axis.place(until_ns, frame.plot))
         if bars and start <= bars[-1][1] + 0.6:
             bars[-1] = (bars[-1][0], max(end, bars[-1][1]))
         else:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simulator.report import _slim
-from simulator.report._charts import gantt, histogram_chart, timeline
+from simulator.report._charts import FRAMES, gantt, histogram_chart, timeline
 from simulator.report._findings import PARTS, Findings, gather, histogram, quantile_ns
 from simulator.report._lines import group_lines, threshold_lines
 from simulator.report._tables import (
@@ -103,14 +103,20 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         answer=answer(summary, findings, axis),
         tiles=tiles(summary, findings, axis),
         colours=colours,
-        timeline=timeline(findings, axis, colours).markup()
-        if "timeline" in findings.parts
-        else None,
+        timeline={
+            width: timeline(findings, axis, colours, frame).markup()
+            for width, frame in FRAMES.items()
+            if "timeline" in findings.parts
+        },
         kept=summary.get("columns", ()),
         untold=_untold(summary, findings),
         bin_rows=bin_rows(findings, axis),
         bin_text=span_text(findings.bin_ns),
-        gantt=gantt(parties, axis, colours).markup() if parties else None,
+        gantt={
+            width: gantt(parties, axis, colours, frame).markup()
+            for width, frame in FRAMES.items()
+            if parties
+        },
         parties=parties,
         parties_total=len(findings.shut_out),
         clauses=clause_rows(summary),

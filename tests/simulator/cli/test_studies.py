@@ -287,6 +287,54 @@ def test_compare_pairs_by_seed(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["compare", "a", "nowhere"]) == 2
 
 
+@pytest.mark.slow
+def test_run_replicates_until_its_shares_are_known(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["run", "poisson.toml", "--fidelity", "compiled", "--force", "--out", "a"]
+    assert main([*argv, "--precision", "0.15"]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads((here / "a" / "summary.json").read_text())["replications"]
+    count = len(found["runs"])
+    assert found["precision"]["reached"]
+    assert f"precision: every share is known to ± 0.15 after {count} runs" in printed
+    for name, each in found["intervals"].items():
+        if name.startswith(("refused_share", "fairness")):
+            assert each["method"] == "betting"
+            assert (each["high"] - each["low"]) / 2 <= 0.15
+            assert 0 <= each["low"] < each["high"] <= 1
+    # What fewer runs leave open is said with what would do, and counts where it is asked to.
+    few = ["--precision", "0.15", "--most-replications", "6"]
+    assert main([*argv, *few]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("precision: ")]
+    assert line.startswith("precision: ± 0.15 is not reached after 6 runs; about ")
+    foreseen = int(line.split()[-3])
+    assert 0.5 * count < foreseen < 2 * count
+    assert main([*argv, *few, "--strict"]) == 1
+    assert main([*argv, "--precision", "0.15", "--most-time", "1ms"]) == 0
+    assert "is not reached after 5 runs" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_compare_replicates_until_differences_are_known(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "loose.toml").write_text(POISSON + '[rules.LIM-PUBLIC]\nrate = "55/1m"\n')
+    for name, out in (("poisson.toml", "a"), ("loose.toml", "b")):
+        assert main(["run", name, "--fidelity", "compiled", "--quiet", "--out", out]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a", "b", "--precision", "0.25"]) == 1
+    printed = capsys.readouterr().out
+    assert "precision: every share is known to ± 0.25 after " in printed
+    assert "paired by seed" in printed
+    few = ["compare", "a", "b", "--precision", "0.25", "--most-replications", "5"]
+    assert main(few) == 1
+    assert "precision: ± 0.25 is not reached after 5 runs; about " in capsys.readouterr().out
+    # Two runs of one scenario differ in nothing, but nothing is known to ± 0.25 from five pairs.
+    assert main(["compare", "a", "a", *few[3:]]) == 0
+    assert main(["compare", "a", "a", *few[3:], "--strict"]) == 1
+
+
 def test_compare_pairs_single_runs_by_time(here: Path) -> None:
     one = simulator.run("poisson.toml", fidelity="limits")
     again = simulator.run("poisson.toml", fidelity="limits")

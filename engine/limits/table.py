@@ -172,6 +172,8 @@ class LimitTable:
             if rule.id == rule_id:
                 return rule
         known = [rule.id for rule in self.rules]
+        if not isinstance(rule_id, str):
+            raise wrong_type("limits[…]", rule_id, "a rule's id, such as 'LIM-IP'")
         raise InputError(f"limits have no rule {rule_id!r}{did_you_mean(rule_id, known)}")
 
     @classmethod

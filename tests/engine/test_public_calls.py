@@ -140,6 +140,7 @@ MISTAKES: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda a: a.engine.limiter.headroom(0, None), "subject = None must be a Subject, such as "),
     (lambda a: a.engine.limiter.applicable("GET /"), "subject = <str> must be a Subject, such as "),
+    (lambda a: TABLE[0], "limits[…] = 0 must be a rule's id, such as 'LIM-IP'"),  # type: ignore[index] # reason: the mistake
     (
         lambda a: TABLE.replace_rule("LIM-PUBLIC", block_ns="30"),
         "block_ns = '30' must name a unit; write \"30s\" for seconds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -150,6 +151,56 @@ def test_reads_go_on_where_the_disk_is_full(kept: Live, tmp_path: Path) -> None:
     wait_until(lambda: _healthy(kept))
     assert kept.ask("GET", f"/tokens/{made.json()[0]}").status_code == 200
     assert "Traceback" not in kept.stop()[1]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"this machine cannot mount: {error}")
+    if done.returncode:
+        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="a tmpfs is mounted")
+def test_a_disk_that_is_full_loses_nothing(small_disk: Path, tmp_path: Path) -> None:
+    """TOK-ATOMIC: what was answered 200 is there, what was answered 503 is not, also at a start."""
+    store, ballast = small_disk / "a.db", small_disk / "ballast"
+    with served(tmp_path, "--store", str(store)) as live:
+        kept = live.ask("POST", "/tokenize", json=["x"]).json()
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4_096))
+        statuses = set()
+        for number in range(60):  # the first may fit in what the file has
+            answer = live.ask("POST", "/tokenize", json=[f"{number:0500}"])
+            statuses.add(answer.status_code)
+            kept += answer.json() if answer.status_code == 200 else []
+        assert statuses <= {200, 503}
+        assert answer.status_code == 503
+        wait_until(lambda: not _healthy(live))
+        assert live.ask("GET", f"/tokens/{kept[0]}").status_code == 200
+        ballast.unlink()
+        wait_until(lambda: live.ask("POST", "/tokenize", json=["y"]).status_code == 200)
+        wait_until(lambda: _healthy(live))
+        found = {token: live.ask("GET", f"/tokens/{token}").status_code for token in kept}
+        assert set(found.values()) == {200}
+        assert "Traceback" not in live.stop()[1]
+    with served(tmp_path, "--store", str(store)) as live:
+        listed = live.ask("GET", "/tokens?size=100").json()["data"]
+        assert {each["id"] for each in listed} >= set(kept)
+        assert len(listed) == len(kept) + 1
+        assert "Traceback" not in live.stop()[1]
 
 
 @pytest.mark.slow

@@ -5,9 +5,8 @@
 # Clauses: TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF, TOK-TYPES, TOK-TOKEN-DATA,
 # TOK-ONE-OF, TOK-ENCRYPTED, TOK-JSON, REC-SECRET.
 #
-# A tokenization service replaces sensitive values by tokens. What sets this operation apart is
-# that callers keep their own data structure: nothing has to be taken apart and put together
-# again. We ask an engine in this very process, under a clock that moves only when told.
+# A tokenization service replaces sensitive values by tokens, and callers keep their own data
+# structure. The engine runs in this process, under a clock that moves only when told.
 
 # %% [markdown]
 # **Predict before you read on.** You send `{"a": ["x", {"b": "y"}]}`. What shape comes back, and
@@ -56,7 +55,8 @@ assert "data" not in record
 
 # %% [markdown]
 # `data` went in and does not come out: no record shows the sensitive value (REC-SECRET). For the
-# type `token` it is a string, nothing else (TOK-TOKEN-DATA); and there has to be one (TOK-ONE-OF).
+# type `token` it is a string, nothing else (TOK-TOKEN-DATA, D-TOKEN-DATA), and it must not be
+# missing (TOK-ONE-OF).
 
 # %%
 assert desk.ask("POST", "/tokenize", {"type": "token", "data": 36}, key=key).status == 400
@@ -103,6 +103,7 @@ mirror(order, mirrored)
 # Instead of `data` there may be `encrypted`: what the caller has encrypted with the tenant's public
 # key, so that nobody between them and the service could read it. It is accepted in a single object
 # and inside arrays, and is the token that its plaintext would have been (TOK-ENCRYPTED).
+# How it is encrypted is our choice (D-ENCRYPTED).
 
 # %%
 public = desk.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
@@ -125,8 +126,8 @@ assert refused.status == 400
 
 # %% [markdown]
 # ## What is none of them
-# The shapes hold strings and token request objects only. A number is neither, so the request is
-# refused as a whole, with the place of the fault.
+# The shapes hold strings and token request objects only. A number is neither (D-LEAF), so the
+# request is refused as a whole, with the place of the fault (D-PROBLEM).
 
 # %%
 refused = desk.ask("POST", "/tokenize", {"name": "Ada", "age": 36}, key=key)
@@ -136,7 +137,8 @@ assert refused.status == 400
 assert list(refused.body["errors"]) == ["/age"]
 
 # %% [markdown]
-# And whatever the shape, the body is JSON and says so (TOK-JSON).
+# Whatever the shape, the body is JSON, and the header says so (TOK-JSON). That anything else is 415
+# or 400 is our choice (D-STATUSES).
 
 # %%
 asked = {

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Records, masks and secrets
-# What anybody gets to see of a token, and what nobody does.
+# Which fields does a record show, and what does no record show?
 #
 # Clauses: REC-ID, REC-TENANT, REC-TYPE, REC-CARD-MASK, REC-TOKEN-DATA, REC-METADATA, REC-INDEXES,
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.
@@ -56,8 +56,8 @@ assert record["search_indexes"] == ["{{ data }}"]
 # %% [markdown]
 # ## The mask of a card
 # A card's record shows a masked object: every digit of the number is `X` but the last four, month
-# and year as given. Where it stands is a choice that the seed leaves open; this engine shows it
-# under `mask` and `data`, and neither ever holds anything else (REC-CARD-MASK).
+# and year as given. This engine shows it under `mask` and `data`, which is our choice
+# (D-CARD-VIEW); neither ever holds anything else (REC-CARD-MASK).
 
 # %%
 record = desk.tokenize(CARD, key=key)

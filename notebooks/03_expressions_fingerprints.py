@@ -23,7 +23,8 @@ key = desk.key("token:create", "token:search", "token:read")
 # %% [markdown]
 # ## The small language
 # An expression is `{{ data }}` or `{{ data.key }}`, with one space on each side. It selects the
-# whole value or one member of it. Anything else is refused.
+# whole value or one member of it (TOK-FPEXPR). That anything else is refused is our choice
+# (D-EXPR).
 
 # %%
 tried = {
@@ -81,8 +82,9 @@ assert matches == [False, True]
 
 # %% [markdown]
 # ## A supplied expression wins
-# With `{{ data }}` the whole card counts, and the renewed card is a different one. The cvc is
-# never part of it: it must not survive its retention in a hash.
+# With `{{ data }}` the whole card counts, and the renewed card is a different one (D-CARD-FPEXPR).
+# An expression over the cvc is refused (D-CVC-DERIVE): the cvc must not outlive its retention in a
+# hash.
 
 # %%
 whole = "{{ data }}"
@@ -131,7 +133,7 @@ grid(pairs, {"the same": "#2a78d6", "–": "#e6e8eb"})
 # %% [markdown]
 # ## Search indexes
 # The same expressions say what can be searched for (TOK-INDEXES). A query names the path and the
-# exact value; what was not indexed is not found.
+# exact value (D-SEARCH); what was not indexed is not found.
 
 # %%
 desk.tokenize({"type": "token", "data": "Ada Lovelace", "search_indexes": [whole]}, key=key)

@@ -22,7 +22,7 @@ creator = desk.key("token:create")
 # %% [markdown]
 # ## Off, and on
 # A tenant starts with deduplication off: equal values get tokens of their own. The tenant's
-# setting turns it on, and a token request object can say otherwise for itself.
+# setting turns it on, and a token request object can overrule it (TOK-DEDUP, D-DEDUP).
 
 # %%
 assert desk.tokenize(["x"], key=reader) != desk.tokenize(["x"], key=reader)
@@ -76,7 +76,7 @@ assert third["data"] == first["data"]
 #
 # So the rule hides `data` and `metadata`, and leaves the rest. The creator sent 1/2031 and learns
 # from `mask` that the stored card expires in 12/2030, and from `created_at` and `created_by` when
-# and by whom it was stored. Where that is too much, `dedup.redact` has a narrower reading, and
+# and by whom it was stored. Where that is too much, D-DEDUP-REDACT has a narrower reading, and
 # `card_view = "data"` shows no mask.
 
 # %%
@@ -99,7 +99,8 @@ grid(seen, {"shown": "#2a78d6", "left out": "#e34948"})
 
 # %% [markdown]
 # ## What is equal
-# Type, container and the value that the fingerprint expression selects, within a tenant.
+# Type, container and the value that the fingerprint expression selects, within a tenant
+# (D-DEDUP-KEY).
 
 # %%
 here = desk.tokenize({"type": "token", "data": "z"}, key=reader)

@@ -21,8 +21,8 @@ key = desk.key("token:create")
 
 # %% [markdown]
 # ## A known key
-# Every request names an API key, in a header. None, or one that nobody knows, is answered 401, and
-# nobody looks at the body (AUTH-HEADER).
+# Every request names an API key, in a header. None, or an unknown one, is answered 401, and
+# the body is not looked at (AUTH-HEADER, D-ORDER).
 
 # %%
 callers = {"nobody": None, "a stranger": "key_prod_us_pvt_unknown", "Acme": key}
@@ -37,7 +37,8 @@ assert desk.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
 # %% [markdown]
 # ## Containers
 # A token lies in a container: the one that the request names, or the default of its type
-# (TOK-CONTAINER). A grant on a path covers the path and all below it, by whole segments.
+# (TOK-CONTAINER). What the defaults are is our choice (D-CONTAINER-DEFAULT), and so is that a grant
+# on a path covers the path and all below it, by whole segments (D-GRANT).
 
 # %%
 pci = desk.key("token:create", container="/pci/")
@@ -88,8 +89,8 @@ grid(table, {"200": "#3a9d5d", "403": "#e34948"})
 # %% [markdown]
 # ## Kinds of applications
 # Private, public and management applications, and legacy keys, are rate-limit classes
-# (AUTH-KINDS); the kind also bounds what an application may hold. A key is legacy when its text
-# holds neither `_prod_` nor `_test_` (AUTH-LEGACY), whatever its tenant is.
+# (AUTH-KINDS). The kind also bounds which rights it may hold (D-PERMISSIONS). A key is
+# legacy when its text holds neither `_prod_` nor `_test_` (AUTH-LEGACY), whatever its tenant is.
 
 # %%
 legacy = desk.key("token:create", legacy=True)

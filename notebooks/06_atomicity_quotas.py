@@ -43,7 +43,8 @@ assert list(refused.body["errors"]) == ["/d"]
 # %% [markdown]
 # ## The Tokenize Limit
 # At most five tokens are created in one request, however they are nested (TOK-LIMIT,
-# QUO-TOKENIZE). Exactly five pass.
+# QUO-TOKENIZE). Exactly five pass. That a sixth is answered 400 is our choice (D-LIMIT-STATUS), and
+# so is what is counted (D-LIMIT-COUNT).
 
 # %%
 five = {"a": ["1", ["2", {"b": "3"}]], "c": CARD, "d": "5"}
@@ -70,7 +71,8 @@ alt.Chart(
 
 # %% [markdown]
 # ## Quotas are a tenant's
-# The operator adjusts them, for one tenant, from the next request on (QUO-TENANT).
+# The operator adjusts them, for one tenant, from the next request on (QUO-TENANT,
+# D-QUOTA-CHANGE).
 
 # %%
 desk.engine.set_quota(desk.tenant, "Tokenize Limit", 6)
@@ -84,6 +86,7 @@ assert desk.ask("POST", "/tokenize", {**five, "e": "6"}, key=other).status == 40
 # ## The Detokenize Limit
 # `POST /detokenize` takes any JSON with expressions that name tokens, and puts the values in
 # their place. At most five expressions, repeats included (QUO-DETOKENIZE).
+# That repeats count is our choice (D-DETOKENIZE-COUNT).
 
 # %%
 name = desk.tokenize({"name": "Ada"}, key=key)["name"]

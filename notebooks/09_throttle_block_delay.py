@@ -83,8 +83,8 @@ strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")
 # %% [markdown]
 # ## Refuse or delay
 # A private key on a test tenant at ten requests a second, twice what LIM-TEST-TENANT allows.
-# Refusing: half get 429. Counting the refused ones too: after the first window none is let in,
-# ever. Delaying, first come first served, with at most 10 s of patience: most wait.
+# Refusing (D-THROTTLE): half get 429. Counting the refused ones too (D-COUNT): after the first 50
+# none of this trace is let in. Delaying, first come first served, by at most 10 s: most wait.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")

@@ -56,7 +56,7 @@ assert set(first.loc[50:, "rule"]) == {"LIM-TEST-TENANT"}
 # ## "Lowest" is not "lowest rate"
 # 60 requests within a second with the legacy key. LIM-LEGACY has the lowest rate, 100 a minute,
 # but it is not the one that is reached: 50 in 10 s is. Playing only the rule of the lowest rate
-# (`compose = "lowest"`) would let all sixty pass.
+# (`compose = "lowest"`, D-COMPOSE, for study) lets all sixty pass.
 
 # %%
 every = trace(fast, tester)

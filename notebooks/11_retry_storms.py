@@ -11,11 +11,6 @@
 # **Predict before you read on.** Clients retry four times a second and ignore `Retry-After`, or
 # honour it. By what factor do refusals differ?
 
-# %% tags=["parameters"]
-SEED = 7  # of the first run; the others count up from it
-RUNS = 20
-ATTEMPTS = 20  # of one request, the first included
-
 # %%
 from typing import Any
 
@@ -39,6 +34,11 @@ def values(result: simulator.Result, metric: str) -> list[float]:
     """Return a metric of each run, in the order of the seeds."""
     return [run["line"][metric] for run in result.summary["replications"]["runs"]]
 
+
+# %% tags=["parameters"]
+SEED = 7  # of the first run; the others count up from it
+RUNS = 20
+ATTEMPTS = 20  # of one request, the first included
 
 # %% [markdown]
 # ## A storm

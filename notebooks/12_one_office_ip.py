@@ -8,10 +8,6 @@
 # **Predict before you read on.** A script and two hundred people share one address; three public
 # keys are in use. Who is blocked with the script?
 
-# %% tags=["parameters"]
-SEED = 7  # of the first run; the others count up from it
-RUNS = 20
-
 # %%
 from typing import Any
 
@@ -37,6 +33,10 @@ def refused_shares(changed: Any) -> pd.DataFrame:
         {name: {"mean": i.mean, "low": i.low, "high": i.high} for name, i in found.items()}
     ).T.assign(most=shares.max())
 
+
+# %% tags=["parameters"]
+SEED = 7  # of the first run; the others count up from it
+RUNS = 20
 
 # %% [markdown]
 # The people share three public keys, and the script uses the first. `mean` is the refused share

@@ -8,10 +8,6 @@
 # **Predict before you read on.** Three invocations reach a reactor at once; a cold start takes 2 s,
 # the code 1 s. When does each end?
 
-# %% tags=["parameters"]
-SEED = 7  # of the first run; the others count up from it
-RUNS = 20
-
 # %%
 from typing import Any
 
@@ -41,6 +37,10 @@ def invocations(service_s: int, *at_s: float) -> pd.DataFrame:
         }
     )
 
+
+# %% tags=["parameters"]
+SEED = 7  # of the first run; the others count up from it
+RUNS = 20
 
 # %% [markdown]
 # ## Hot and cold

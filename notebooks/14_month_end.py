@@ -9,10 +9,6 @@
 # **Predict before you read on.** Six pollers ask every 1.5 s, and ten requests in 10 s are allowed
 # to each pair of key and address. What do uploads get?
 
-# %% tags=["parameters"]
-SEED = 7  # of the first run; the others count up from it
-RUNS = 40
-
 # %%
 from typing import Any
 
@@ -30,6 +26,10 @@ print(scenario.question)
 def runs_of(changed: Any) -> simulator.Result:
     return simulator.run(changed, fidelity="limits", seed=SEED, replications=RUNS, progress=False)
 
+
+# %% tags=["parameters"]
+SEED = 7  # of the first run; the others count up from it
+RUNS = 40
 
 # %% [markdown]
 # ## Uploads and polls share the limit

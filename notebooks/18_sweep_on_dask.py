@@ -9,10 +9,6 @@
 # **Predict before you read on.** Twice the people under twice the limit: are they refused more, as
 # much, or less?
 
-# %% tags=["parameters"]
-SEED = 7  # of the first run of a point; the others count up from it
-RUNS = 20
-
 # %%
 import logging
 import shutil
@@ -56,6 +52,10 @@ think = { kind = "exponential", mean = "1m" }
 mix = [{ request = "POST /tokenize" }]
 retry = { kind = "full-jitter", base = "1s", cap = "20s", attempts = 4 }
 """
+
+# %% tags=["parameters"]
+SEED = 7  # of the first run of a point; the others count up from it
+RUNS = 20
 
 # %% [markdown]
 # ## A cluster

@@ -5,9 +5,8 @@
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-IP.
 #
-# Open this notebook in JupyterLab (`make lab`) and run it: sliders need a kernel behind them. Who
-# only reads sees the scenario as it stands, and further down what some positions of the sliders
-# give.
+# Open this notebook in JupyterLab (`make lab`) and run it: sliders need a kernel. Without a
+# kernel you see the defaults, and further down what some positions of the sliders give.
 
 # %% [markdown]
 # **Predict before you read on.** Raise the limit fourfold, or slow the script to a tenth: which

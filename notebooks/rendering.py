@@ -24,6 +24,7 @@ import vl_convert
 from nbclient import NotebookClient
 from traitlets.config import Config
 
+from notebooks.badges import put_badges
 from notebooks.course import FOLDER
 
 __all__ = ["render"]
@@ -46,6 +47,7 @@ def render(source: Path) -> str:
     Raises `nbclient.exceptions.CellExecutionError` when a cell raises, an assertion included.
     """
     book = jupytext.read(source)
+    put_badges(book.cells)
     is_first = True
     for place, cell in enumerate(book.cells):
         cell["id"] = hashlib.sha256(f"{source.stem}/{place}".encode()).hexdigest()[:8]

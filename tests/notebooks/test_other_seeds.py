@@ -1,0 +1,49 @@
+"""What the simulated chapters claim holds for other seeds and sizes than those that are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import pytest
+
+from notebooks.course import FOLDER, sources
+
+SIMULATED = sorted(
+    source.stem
+    for source in sources()
+    if 'tags=["parameters"]' in source.read_text(encoding="utf-8")
+)
+
+
+def play(source: Path, **parameters: Any) -> None:
+    """Run a notebook's cells in this process, its parameters replaced after their cell."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for cell in jupytext.read(source).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, source.name, "exec"), names)  # reason: our own cells
+        if "parameters" in cell.metadata.get("tags", ()):
+            assert set(parameters) <= set(names), "every parameter is one of the notebook's"
+            names.update(parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stem", "parameters"),
+    [
+        ("11_retry_storms", {"SEED": 5_000, "ATTEMPTS": 12}),
+        ("12_one_office_ip", {"SEED": 5_000, "RUNS": 24}),
+        ("13_proxies_reactors", {"SEED": 5_000}),
+        ("14_month_end", {"SEED": 5_000}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_claims_hold_for_other_seeds(stem: str, parameters: dict[str, Any]) -> None:
+    play(FOLDER / f"{stem}.py", **parameters)
+
+
+def test_every_simulated_chapter_can_be_played_with_other_seeds() -> None:
+    tried = {"11_retry_storms", "12_one_office_ip", "13_proxies_reactors", "14_month_end"}
+    by_hand = {"18_sweep_on_dask"}  # needs a cluster, which takes longer than all of the others
+    assert set(SIMULATED) == tried | by_hand

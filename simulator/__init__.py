@@ -5,7 +5,8 @@
 
 A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
 `capacity` finds how much of something keeps a condition, `compare` says what differs between two
-runs, `coverage` fires every limit once, `sweep` plays many values.
+runs, `coverage` fires every limit once, `sweep` plays many values. `trace` puts single requests
+through the limits alone, and `strip` draws it.
 
 Each name is imported when it is first asked for, so that a command loads only what it needs.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario, load
     from simulator.searching import Capacity, capacity
     from simulator.sweeping import load_sweep, sweep
+    from simulator.traces import caller, decisions, refused, spans, strip, trace
 
 __all__ = [
     "Capacity",
@@ -31,15 +33,21 @@ __all__ = [
     "CoverageLine",
     "Result",
     "Scenario",
+    "caller",
     "capacity",
     "compare",
     "coverage",
+    "decisions",
     "explore",
     "load",
     "load_sweep",
+    "refused",
     "replay",
     "run",
+    "spans",
+    "strip",
     "sweep",
+    "trace",
 ]
 
 _HOMES: Final = {
@@ -48,15 +56,21 @@ _HOMES: Final = {
     "CoverageLine": "simulator.covering",
     "Result": "simulator.results",
     "Scenario": "simulator.scenario",
+    "caller": "simulator.traces",
     "capacity": "simulator.searching",
     "compare": "simulator.comparing",
     "coverage": "simulator.covering",
+    "decisions": "simulator.traces",
     "explore": "simulator.exploring",
     "load": "simulator.scenario",
     "load_sweep": "simulator.sweeping",
+    "refused": "simulator.traces",
     "replay": "simulator.replaying",
     "run": "simulator.running",
+    "spans": "simulator.traces",
+    "strip": "simulator.traces",
     "sweep": "simulator.sweeping",
+    "trace": "simulator.traces",
 }
 
 __getattr__, __dir__ = on_demand(__name__, _HOMES)

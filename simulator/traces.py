@@ -1,0 +1,213 @@
+"""A trace: requests at given times through the limits alone, as a table and as a picture.
+
+    frame = simulator.trace([0] * 51 + [11], simulator.caller(kind="public"))
+    simulator.strip(frame.assign(who="51 at once"))
+
+Times are seconds, and the decisions are the engine's own: the limiter is the one that a request
+meets, without a body. What it is not: traffic of many clients who retry, which `simulator.run`
+plays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from engine import Decision, InputError, LimitTable, Profile
+from engine.limits import Limiter, Subject
+from engine.model import ApplicationKind, TenantKind
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+__all__ = ["OUTCOME_COLOURS", "caller", "decisions", "refused", "spans", "strip", "trace"]
+
+_SECOND_NS: Final = 1_000_000_000
+_WIDTH: Final = 560
+OUTCOME_COLOURS: Final[Mapping[str, str]] = {
+    "admitted": "#9db8dc",
+    "delayed": "#e69f00",
+    "refused": "#d55e00",
+    "blocked": "#1d2a44",
+}
+"""Outcome → colour, the same in every strip."""
+
+
+def caller(  # noqa: PLR0913 # reason: what a rule can look at
+    method: str = "GET",
+    path: str = "/applications",
+    *,
+    kind: ApplicationKind | None = "private",
+    tenant: TenantKind = "production",
+    legacy: bool = False,
+    key: str | None = "key-1",
+    ip: str = "203.0.113.7",
+    proxy_key: str | None = None,
+    host: str | None = None,
+) -> Subject:
+    """Return who asks for what: a private key of a production tenant, unless said otherwise.
+
+    kind: of the key's application. key, proxy_key, host: any names; the same name is the same
+    counter.
+    """
+    return Subject(
+        method,
+        path,
+        ip,
+        key_id=key,
+        tenant_kind=tenant,
+        application_kind=kind,
+        legacy=legacy,
+        proxy_key_id=proxy_key,
+        host_id=host,
+    )
+
+
+def decisions(
+    times_s: Iterable[Fraction | float],
+    who: Subject,
+    *,
+    table: LimitTable | None = None,
+    **limits: Any,  # noqa: ANN401 # reason: a field's value, which the profile checks
+) -> list[Decision]:
+    """Return what the limits decide about one request at each time.
+
+    times_s: seconds in ascending order; a `Fraction` for an exact nanosecond. table: the default
+    table unless given. limits: fields of the profile's section, such as `algorithm="gcra"`. Raises
+    `InputError`.
+
+    >>> [one.outcome for one in decisions([0] * 51, caller(kind="public"))][49:]
+    ['admitted', 'blocked']
+    """
+    profile = Profile().replace(limits=limits)
+    limiter = Limiter({"Default": table or LimitTable.default()}, profile.limits)
+    return [limiter.decide(now_ns, who) for now_ns in _ascending_ns(times_s)]
+
+
+def trace(
+    times_s: Iterable[Fraction | float],
+    who: Subject,
+    *,
+    table: LimitTable | None = None,
+    **limits: Any,  # noqa: ANN401 # reason: a field's value, which the profile checks
+) -> pd.DataFrame:
+    """Return what the limits decide as a table, a row a request: second, outcome, rule, wait_s.
+
+    The arguments are those of `decisions`. rule: the one that refuses or delays, else empty.
+
+    >>> trace([0, 1], caller()).to_dict("records")[1]
+    {'second': 1.0, 'outcome': 'admitted', 'rule': '', 'wait_s': 0.0}
+    """
+    import pandas as pd  # noqa: PLC0415 # reason: slow to import, and `decisions` needs none
+
+    times = list(times_s)
+    decided = decisions(times, who, table=table, **limits)
+    return pd.DataFrame(
+        {
+            "second": [float(time_s) for time_s in times],
+            "outcome": [decision.outcome for decision in decided],
+            "rule": [decision.rule or "" for decision in decided],
+            "wait_s": [decision.wait_ns / _SECOND_NS for decision in decided],
+        }
+    )
+
+
+def refused(frame: pd.DataFrame) -> list[float]:
+    """Return the seconds at which a trace was refused, by a throttle or by a block."""
+    return list(frame.loc[frame["outcome"].isin(("refused", "blocked")), "second"])
+
+
+def spans(seconds: Iterable[float]) -> str:
+    """Return whole seconds as spans.
+
+    >>> spans([50, 51, 51.5, 52, 110])
+    '50-52, 110'
+    """
+    found: list[list[int]] = []
+    for second in map(int, seconds):
+        if found and second - found[-1][1] <= 1:
+            found[-1][1] = second
+        else:
+            found.append([second, second])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found) or "none"
+
+
+def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool = True) -> alt.Chart:
+    """Return a line of bars for each value of `by`, coloured by outcome.
+
+    rows: second, outcome, and the column that `by` names; drawn in the order of its values.
+    Requests of one outcome that follow one another closely are one bar, so that a picture stays
+    small however many requests it shows. zero: whether time is shown from 0 on, or from the first
+    request. Raises `InputError` where a column is missing.
+    """
+    import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
+    import pandas as pd  # noqa: PLC0415 # reason: as above
+
+    missing = [name for name in ("second", "outcome", by) if name not in rows]
+    if missing:
+        raise InputError(
+            f"rows = a table without the column {missing[0]!r}, must have second, outcome and {by};"
+            f" for one caller write `trace(…).assign({by}='a name')`"
+        )
+    order = list(dict.fromkeys(rows[by]))
+    bars = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
+    shown = [name for name in OUTCOME_COLOURS if name in set(rows["outcome"])]
+    colours = alt.Scale(domain=shown, range=[OUTCOME_COLOURS[name] for name in shown])
+    frame = pd.DataFrame(bars, columns=["who", "outcome", "from", "to"])
+    tall = max(height * len(order), 40)
+    chart: alt.Chart = (
+        alt.Chart(frame, width=_WIDTH, height=tall, description=_in_words(rows, by))
+        .mark_bar(size=height * 0.65, strokeWidth=1.5, aria=False)
+        .encode(
+            x=alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero)),
+            x2="to",
+            y=alt.Y("who:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color("outcome:N", scale=colours, title=None),
+            stroke=alt.Stroke("outcome:N", scale=colours, title=None),
+        )
+    )
+    return chart
+
+
+def _in_words(rows: pd.DataFrame, by: str) -> str:
+    """Return what a strip shows, for who does not see it."""
+    said = []
+    for who, mine in rows.groupby(by, sort=False):
+        counts = mine["outcome"].value_counts(sort=False)
+        said.append(f"{who}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+    ends = f"{rows['second'].min():g} to {rows['second'].max():g} s"
+    return f"Outcomes of requests over time, {ends}. " + "; ".join(said) + "."
+
+
+def _bars(rows: pd.DataFrame, who: str) -> list[list[Any]]:
+    """Return (who, outcome, from, to): a request lasts until the next, where that is near."""
+    seconds, outcomes = rows["second"].tolist(), rows["outcome"].tolist()
+    near = 1.5 * float(rows["second"].diff().median()) + 1e-9
+    bars: list[list[Any]] = []
+    for place, (second, outcome) in enumerate(zip(seconds, outcomes, strict=True)):
+        if bars and bars[-1][1] == outcome and second - seconds[place - 1] <= near:
+            bars[-1][3] = second
+            continue
+        if bars and second - seconds[place - 1] <= near:
+            bars[-1][3] = second
+        bars.append([who, outcome, second, second])
+    return bars
+
+
+def _ascending_ns(times_s: Iterable[Fraction | float]) -> Iterator[int]:
+    """Yield times in nanoseconds. Raises `InputError` for one that is none or goes back."""
+    before_ns = 0
+    for place, second in enumerate(times_s):
+        if not math.isfinite(second):
+            raise InputError(f"times_s[{place}] = {second}, must be a number of seconds")
+        now_ns = int(Fraction(second).limit_denominator(_SECOND_NS) * _SECOND_NS)
+        if now_ns < before_ns:
+            raise InputError(
+                f"times_s[{place}] = {float(second):g}, must not be before"
+                f" {before_ns / _SECOND_NS:g} s; sort the times"
+            )
+        before_ns = now_ns
+        yield now_ns

@@ -1,0 +1,54 @@
+"""Traces through the limits alone: the table, the picture, and what is refused as input."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+
+import simulator
+from engine import InputError
+
+
+def test_a_trace_has_a_row_a_request_and_tells_the_rule_and_the_wait() -> None:
+    """LIM-PUBLIC: 50 a minute, then a block of 10 s, to the nanosecond."""
+    last = Fraction(10) - Fraction(1, 10**9)
+    frame = simulator.trace(
+        [*[0] * 51, last, 10], simulator.caller(kind="public"), block_reset="clear"
+    )
+    assert list(frame["outcome"][49:]) == ["admitted", "blocked", "blocked", "admitted"]
+    assert list(frame["rule"][50:52]) == ["LIM-PUBLIC", "LIM-PUBLIC"]
+    assert frame["wait_s"][50] == 10
+    assert simulator.refused(frame) == [0, float(last)]
+    assert simulator.spans(simulator.refused(frame)) == "0, 9"
+
+
+def test_a_strip_says_what_it_shows_and_tells_each_outcome_by_a_colour() -> None:
+    who = simulator.caller("POST", "/tokens", tenant="test")
+    frame = simulator.trace([n / 10 for n in range(100)], who)
+    drawn = simulator.strip(frame.assign(who="ten a second")).to_dict()
+    assert drawn["description"] == (
+        "Outcomes of requests over time, 0 to 9.9 s. ten a second: 50 admitted, 50 refused."
+    )
+    assert drawn["encoding"]["color"]["scale"]["domain"] == ["admitted", "refused"]
+    assert [len(rows) for rows in drawn["datasets"].values()] == [2], "a bar a run, not a request"
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        ([1, 0], "times_s[1] = 0, must not be before 1 s"),
+        ([-1], "times_s[0] = -1, must not be before 0 s"),
+        ([0, math.nan], "times_s[1] = nan, must be a number of seconds"),
+    ],
+)
+def test_times_that_are_none_are_refused(times: list[float], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        simulator.decisions(times, simulator.caller())
+    assert says in str(caught.value)
+
+
+def test_a_strip_without_its_column_says_the_way_out() -> None:
+    with pytest.raises(InputError, match=r"without the column 'who'.*assign\(who='a name'\)"):
+        simulator.strip(simulator.trace([0], simulator.caller()))

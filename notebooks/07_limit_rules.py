@@ -19,9 +19,10 @@ import pandas as pd
 
 from engine import Limiter, LimitTable, Profile
 from engine.limits import Subject, render
-from notebooks.limits_desk import SECOND_NS, caller, play, strip, trace
+from simulator import caller, decide, strip, trace
 
 _ = alt.renderers.enable("svg")
+SECOND_NS = 10**9
 table = LimitTable.default()
 print(render(table))
 assert len(table.rules) == 14
@@ -190,7 +191,7 @@ strip(frame)
 # %%
 frame = overload("LIM-LEGACY", caller(legacy=True))
 assert outcomes(frame) == {"admitted", "refused"}
-assert {"LIM-LEGACY", "LIM-PRIVATE.key"} <= set(play([0], caller(legacy=True))[0].counted)
+assert {"LIM-LEGACY", "LIM-PRIVATE.key"} <= set(decide([0], caller(legacy=True))[0].counted)
 strip(frame)
 
 # %% [markdown]

@@ -17,7 +17,7 @@ import altair as alt
 import pandas as pd
 
 from engine import LimitTable
-from notebooks.limits_desk import caller, refused, runs, strip, trace
+from simulator import caller, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
@@ -42,7 +42,7 @@ strip(pd.concat([frame.assign(who=name) for name, frame in frames.items()]))
 # same burst decides as the bucket does.
 
 # %%
-assert runs(refused(frames["sliding-log"])).startswith("50-59, 110-119")
+assert spans(refused(frames["sliding-log"])).startswith("50-59, 110-119")
 assert refused(frames["sliding-log"]) == refused(frames["fixed-window"])
 assert refused(frames["sliding-counter"])[:14] == [*range(50, 61), 66, 72, 78]
 assert refused(frames["token-bucket"])[:3] == [295, 301, 307]
@@ -63,7 +63,7 @@ readings: dict[str, dict[str, Any]] = {
 }
 cells = {
     reading: [
-        runs(
+        spans(
             refused(
                 trace(
                     range(620),

@@ -16,7 +16,7 @@ import altair as alt
 import pandas as pd
 
 from engine import LimitTable
-from notebooks.limits_desk import caller, play, refused, runs, strip, trace
+from simulator import caller, decide, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 public = caller("POST", "/tokens", kind="public")
@@ -56,10 +56,10 @@ strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")
 burst = [0] * 51 + list(range(1, 100))
 keep = trace(burst, public)
 clear = trace(burst, public, block_reset="clear")
-print("keep: ", runs(refused(keep)))
-print("clear:", runs(refused(clear)))
-assert runs(refused(keep)) == "0-59"
-assert runs(refused(clear)) == "0-9, 60-69"
+print("keep: ", spans(refused(keep)))
+print("clear:", spans(refused(clear)))
+assert spans(refused(keep)) == "0-59"
+assert spans(refused(clear)) == "0-9, 60-69"
 strip(pd.concat([keep.assign(who="keep"), clear.assign(who="clear")]))
 
 # %% [markdown]
@@ -76,8 +76,8 @@ gentle = trace(
     manager,
     table=LimitTable.default().replace_rule("LIM-MANAGEMENT", action="throttle", block_ns=None),
 )
-assert runs(refused(blocked)) == "50-109, 160-219"
-assert runs(refused(gentle)) == "50-59, 110-119, 170-179"
+assert spans(refused(blocked)) == "50-109, 160-219"
+assert spans(refused(gentle)) == "50-59, 110-119, 170-179"
 strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")]))
 
 # %% [markdown]
@@ -93,7 +93,7 @@ refusing = trace(tenth, tester)
 counting = trace(tenth, tester, count_refused=True)
 delaying = trace(tenth, tester, throttle="delay")
 assert refused(refusing)[0] == 5.0
-assert runs(refused(refusing)) == "5-9, 15-19, 25-29"
+assert spans(refused(refusing)) == "5-9, 15-19, 25-29"
 assert refused(counting) == [n / 10 for n in range(50, 300)]
 strip(
     pd.concat(
@@ -129,7 +129,7 @@ alt.Chart(waits.dropna()[["second", "wait_s"]], width=560, height=120).mark_poin
 # the status alone.
 
 # %%
-decisions = play([0] * 50 + [Fraction(9_999_999_999, 10**9), 10], tester)
+decisions = decide([0] * 50 + [Fraction(9_999_999_999, 10**9), 10], tester)
 print(decisions[50].wait_ns, "ns")
 assert decisions[50].outcome == "refused"
 assert decisions[50].wait_ns == 1
@@ -141,10 +141,10 @@ assert decisions[51].outcome == "admitted"
 
 # %%
 filling: list[Fraction | float] = [0, *[5] * 49]
-told = play([*filling, 6, 6], tester)[50:]
+told = decide([*filling, 6, 6], tester)[50:]
 print([f"{one.outcome}, wait {one.wait_ns / 10**9:g} s" for one in told])
 assert [one.wait_ns for one in told] == [4 * 10**9, 4 * 10**9]
-back = play([*filling, 6, 6, 10, 10], tester)[52:]
+back = decide([*filling, 6, 6, 10, 10], tester)[52:]
 print([one.outcome for one in back])
 assert [one.outcome for one in back] == ["admitted", "refused"]
 

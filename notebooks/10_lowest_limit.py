@@ -17,9 +17,10 @@ import pandas as pd
 
 from engine import LimitTable, Profile
 from engine.limits import Limiter
-from notebooks.limits_desk import SECOND_NS, caller, play, strip, trace
+from simulator import caller, decide, strip, trace
 
 _ = alt.renderers.enable("svg")
+SECOND_NS = 10**9
 table = LimitTable.default()
 
 # %% [markdown]
@@ -28,7 +29,7 @@ table = LimitTable.default()
 
 # %%
 tester = caller("POST", "/tokens", tenant="test", legacy=True)
-decision = play([0], tester)[0]
+decision = decide([0], tester)[0]
 rates = pd.DataFrame(
     {
         "counter": decision.counted,

@@ -15,10 +15,10 @@ import altair as alt
 import pandas as pd
 
 import simulator
-from notebooks.limits_desk import COLOURS
 from notebooks.outside_desk import NS, OutsideDesk
 from simulator.intervals import interval_of
 from simulator.scenario import load, with_value
+from simulator.traces import OUTCOME_COLOURS
 
 _ = alt.renderers.enable("svg")
 COLD_START = {"outside": {"cold_start_ns": 2 * NS}}
@@ -66,7 +66,9 @@ parts = pd.DataFrame(
         if begin < end
     ]
 )
-colours = alt.Scale(domain=["starts cold", "runs"], range=[COLOURS["delayed"], COLOURS["admitted"]])
+colours = alt.Scale(
+    domain=["starts cold", "runs"], range=[OUTCOME_COLOURS["delayed"], OUTCOME_COLOURS["admitted"]]
+)
 alt.Chart(parts, width=480, height=130).mark_bar(aria=False).encode(
     x=alt.X("from:Q", title="seconds"),
     x2="to",

@@ -26,7 +26,7 @@ from conformance.in_process import Deployment, deploy
 from conformance.replaying import again, failed
 from engine import LimitTable
 from engine.clauses import CLAUSES
-from notebooks.limits_desk import caller, play
+from simulator import caller, decide
 
 _ = alt.renderers.enable("svg")
 
@@ -92,7 +92,7 @@ public = seen[seen["rule"] == "LIM-PUBLIC"]
 assert public["second"].max() >= 60, "the last question comes a window after the first"
 wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="60/1m")
 burst, asker = [0] * 51, caller("POST", "/tokens", kind="public")
-assert [play(burst, asker, table=each)[50].admitted for each in (None, wider)] == [False, True]
+assert [decide(burst, asker, table=each)[50].admitted for each in (None, wider)] == [False, True]
 alt.Chart(cells, width=520, height=260).mark_rect(aria=False).encode(
     x=alt.X("second:Q", title="seconds of the run"),
     x2="until",

@@ -25,7 +25,7 @@ from conformance.choices import told_by
 from conformance.in_process import deploy
 from engine import LimitTable, Profile
 from engine.files import Include
-from notebooks.limits_desk import caller, strip, trace
+from simulator import caller, strip, trace
 
 _ = alt.renderers.enable("svg")
 folder = Path(tempfile.mkdtemp())
@@ -164,7 +164,7 @@ found = [run(Profile(), told, limits=generous).result("LIM-PUBLIC") for told in 
 print(found[0].word, found[0].says, sep=": ")
 assert [one.word for one in found] == ["fail", "fail"]
 assert found[0].says == found[1].says
-assert found[0].says.startswith("51 admitted inside one window")
+assert found[0].says.startswith("51 admitted within 60 s: no way of counting 50 per 60 s")
 shutil.rmtree(folder)
 
 # %% [markdown]

@@ -22,8 +22,8 @@ from engine.profile import decisions
 from engine.resources.batch_files import batch_lines
 from notebooks.choices_desk import Walk, choices
 from notebooks.desk import Desk
-from notebooks.limits_desk import caller, play, refused, runs, strip, trace
 from notebooks.outside_desk import NS, OutsideDesk
+from simulator import caller, decide, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 70)
@@ -45,14 +45,14 @@ strip(pd.concat(pictures.values()))
 
 
 # %%
-def spans(times: Any, who: Any, **base: Any) -> Any:
-    return lambda *, limits: runs(refused(trace(times, who, **{**base, **limits})))
+def refused_spans(times: Any, who: Any, **base: Any) -> Any:
+    return lambda *, limits: spans(refused(trace(times, who, **{**base, **limits})))
 
 
 def count_and_spans(times: Any, who: Any) -> Any:
     def case(*, limits: dict[str, Any]) -> str:
         seconds = refused(trace(times, who, **limits))
-        return f"{len(seconds)} refused: {runs(seconds)}"
+        return f"{len(seconds)} refused: {spans(seconds)}"
 
     return case
 
@@ -72,7 +72,7 @@ def last_outcome(*requests: Any, **base: Any) -> Any:
 
 
 def counters(who: Any) -> Any:
-    return lambda *, limits: play([0], who, **limits)[0].counted
+    return lambda *, limits: decide([0], who, **limits)[0].counted
 
 
 def misses(*, limits: dict[str, Any]) -> int:
@@ -91,10 +91,13 @@ walk.through(
     "limits",
     {
         "algorithm": count_and_spans(burst, tester),
-        "fixed_anchor": spans(burst, tester, algorithm="fixed-window"),
-        "burst_requests": (spans([n / 10 for n in range(200)], tester, algorithm="gcra"), [1, 10]),
+        "fixed_anchor": refused_spans(burst, tester, algorithm="fixed-window"),
+        "burst_requests": (
+            refused_spans([n / 10 for n in range(200)], tester, algorithm="gcra"),
+            [1, 10],
+        ),
         "edges": last_outcome((50, 0, tester), (1, 10, tester)),
-        "count_refused": spans([n / 10 for n in range(300)], tester),
+        "count_refused": refused_spans([n / 10 for n in range(300)], tester),
         "counted_statuses": misses,
         "throttle": outcomes,
         "delay_bound_ns": (outcomes, [0, 20 * NS]),
@@ -130,7 +133,10 @@ readings: dict[str, dict[str, Any]] = {
 strip(pd.concat([trace(crowd, public, **given).assign(who=who) for who, given in readings.items()]))
 
 # %%
-walk.through("limits", {"block_extends": spans(crowd, public), "block_reset": spans(crowd, public)})
+walk.through(
+    "limits",
+    {"block_extends": refused_spans(crowd, public), "block_reset": refused_spans(crowd, public)},
+)
 
 # %%
 assert walk.seen("limits.block_reset", "keep") == "0-59, 110-119"
@@ -165,7 +171,7 @@ def neighbours_of_a_key(*, limits: dict[str, Any]) -> str:
 walk.through(
     "limits",
     {
-        "compose": spans(fast, legacy),
+        "compose": refused_spans(fast, legacy),
         "or_counter": last_outcome(
             (2000, 0, caller()), (1, 0, caller(key="key-2")), table=without_ip
         ),

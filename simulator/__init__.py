@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario, load
     from simulator.searching import Capacity, capacity
     from simulator.sweeping import load_sweep, sweep
-    from simulator.traces import caller, decisions, refused, spans, strip, trace
+    from simulator.traces import caller, decide, refused, spans, strip, trace
 
 __all__ = [
     "Capacity",
@@ -37,7 +37,7 @@ __all__ = [
     "capacity",
     "compare",
     "coverage",
-    "decisions",
+    "decide",
     "explore",
     "load",
     "load_sweep",
@@ -60,7 +60,7 @@ _HOMES: Final = {
     "capacity": "simulator.searching",
     "compare": "simulator.comparing",
     "coverage": "simulator.covering",
-    "decisions": "simulator.traces",
+    "decide": "simulator.traces",
     "explore": "simulator.exploring",
     "load": "simulator.scenario",
     "load_sweep": "simulator.sweeping",

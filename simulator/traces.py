@@ -10,23 +10,34 @@ plays.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from engine import Decision, InputError, LimitTable, Profile
 from engine.limits import Limiter, Subject
 from engine.model import ApplicationKind, TenantKind
+from simulator.arguments import (
+    FLAG,
+    TEXT,
+    Rule,
+    instance,
+    is_number,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = ["OUTCOME_COLOURS", "caller", "decisions", "refused", "spans", "strip", "trace"]
+__all__ = ["OUTCOME_COLOURS", "caller", "decide", "refused", "spans", "strip", "trace"]
 
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 560
+_LONGEST_S: Final = 10**9
 OUTCOME_COLOURS: Final[Mapping[str, str]] = {
     "admitted": "#9db8dc",
     "delayed": "#e69f00",
@@ -36,6 +47,38 @@ OUTCOME_COLOURS: Final[Mapping[str, str]] = {
 """Outcome → colour, the same in every strip."""
 
 
+def _are_seconds(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
+    """Whether a value is a list of seconds, a column of a table included."""
+    if not isinstance(value, Sequence) and getattr(value, "ndim", None) != 1:
+        return False
+    return all(is_number(second) and 0 <= second < _LONGEST_S for second in value)
+
+
+def _is_trace(value: Any) -> bool:  # noqa: ANN401 # reason: as above
+    return {"second", "outcome"} <= set(map(str, getattr(value, "columns", ())))
+
+
+_SECONDS: Final = Rule("a list of seconds from 0 up, such as [0, 0, 1.5]", _are_seconds, list)
+_TRACE: Final = Rule("a table with the columns second and outcome; `trace` makes one", _is_trace)
+_PLAYED: Final = {
+    "times_s": _SECONDS,
+    "who": instance("a Subject; `caller` makes one", Subject),
+    "table": optional(instance("a LimitTable", LimitTable), "the default table"),
+    "limits": instance("fields of the profile's section", dict),
+}
+
+
+@takes(
+    method=TEXT,
+    path=TEXT,
+    kind=optional(one_of(get_args(ApplicationKind))),
+    tenant=one_of(get_args(TenantKind)),
+    legacy=FLAG,
+    key=optional(TEXT),
+    ip=TEXT,
+    proxy_key=optional(TEXT),
+    host=optional(TEXT),
+)
 def caller(  # noqa: PLR0913 # reason: what a rule can look at
     method: str = "GET",
     path: str = "/applications",
@@ -66,8 +109,9 @@ def caller(  # noqa: PLR0913 # reason: what a rule can look at
     )
 
 
-def decisions(
-    times_s: Iterable[Fraction | float],
+@takes(**_PLAYED)
+def decide(
+    times_s: Sequence[Fraction | float],
     who: Subject,
     *,
     table: LimitTable | None = None,
@@ -79,7 +123,7 @@ def decisions(
     table unless given. limits: fields of the profile's section, such as `algorithm="gcra"`. Raises
     `InputError`.
 
-    >>> [one.outcome for one in decisions([0] * 51, caller(kind="public"))][49:]
+    >>> [one.outcome for one in decide([0] * 51, caller(kind="public"))][49:]
     ['admitted', 'blocked']
     """
     profile = Profile().replace(limits=limits)
@@ -87,8 +131,9 @@ def decisions(
     return [limiter.decide(now_ns, who) for now_ns in _ascending_ns(times_s)]
 
 
+@takes(**_PLAYED)
 def trace(
-    times_s: Iterable[Fraction | float],
+    times_s: Sequence[Fraction | float],
     who: Subject,
     *,
     table: LimitTable | None = None,
@@ -96,18 +141,17 @@ def trace(
 ) -> pd.DataFrame:
     """Return what the limits decide as a table, a row a request: second, outcome, rule, wait_s.
 
-    The arguments are those of `decisions`. rule: the one that refuses or delays, else empty.
+    The arguments are those of `decide`. rule: the one that refuses or delays, else empty.
 
     >>> trace([0, 1], caller()).to_dict("records")[1]
     {'second': 1.0, 'outcome': 'admitted', 'rule': '', 'wait_s': 0.0}
     """
-    import pandas as pd  # noqa: PLC0415 # reason: slow to import, and `decisions` needs none
+    import pandas as pd  # noqa: PLC0415 # reason: slow to import, and `decide` needs none
 
-    times = list(times_s)
-    decided = decisions(times, who, table=table, **limits)
+    decided = decide(times_s, who, table=table, **limits)
     return pd.DataFrame(
         {
-            "second": [float(time_s) for time_s in times],
+            "second": [float(time_s) for time_s in times_s],
             "outcome": [decision.outcome for decision in decided],
             "rule": [decision.rule or "" for decision in decided],
             "wait_s": [decision.wait_ns / _SECOND_NS for decision in decided],
@@ -115,12 +159,14 @@ def trace(
     )
 
 
+@takes(frame=_TRACE)
 def refused(frame: pd.DataFrame) -> list[float]:
     """Return the seconds at which a trace was refused, by a throttle or by a block."""
     return list(frame.loc[frame["outcome"].isin(("refused", "blocked")), "second"])
 
 
-def spans(seconds: Iterable[float]) -> str:
+@takes(seconds=_SECONDS)
+def spans(seconds: Sequence[float]) -> str:
     """Return whole seconds as spans.
 
     >>> spans([50, 51, 51.5, 52, 110])
@@ -135,6 +181,7 @@ def spans(seconds: Iterable[float]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found) or "none"
 
 
+@takes(rows=_TRACE, by=TEXT, height=whole(1), zero=FLAG)
 def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool = True) -> alt.Chart:
     """Return a line of bars for each value of `by`, coloured by outcome.
 
@@ -146,10 +193,9 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
     import pandas as pd  # noqa: PLC0415 # reason: as above
 
-    missing = [name for name in ("second", "outcome", by) if name not in rows]
-    if missing:
+    if by not in rows:
         raise InputError(
-            f"rows = a table without the column {missing[0]!r}, must have second, outcome and {by};"
+            f"by = {by!r} must be a column of rows;"
             f" for one caller write `trace(…).assign({by}='a name')`"
         )
     order = list(dict.fromkeys(rows[by]))
@@ -197,16 +243,14 @@ def _bars(rows: pd.DataFrame, who: str) -> list[list[Any]]:
     return bars
 
 
-def _ascending_ns(times_s: Iterable[Fraction | float]) -> Iterator[int]:
-    """Yield times in nanoseconds. Raises `InputError` for one that is none or goes back."""
+def _ascending_ns(times_s: Sequence[Fraction | float]) -> Iterator[int]:
+    """Yield times in nanoseconds. Raises `InputError` where they go back."""
     before_ns = 0
     for place, second in enumerate(times_s):
-        if not math.isfinite(second):
-            raise InputError(f"times_s[{place}] = {second}, must be a number of seconds")
         now_ns = int(Fraction(second).limit_denominator(_SECOND_NS) * _SECOND_NS)
         if now_ns < before_ns:
             raise InputError(
-                f"times_s[{place}] = {float(second):g}, must not be before"
+                f"times_s[{place}] = {float(second):g} must not be before"
                 f" {before_ns / _SECOND_NS:g} s; sort the times"
             )
         before_ns = now_ns

@@ -38,17 +38,17 @@ def test_a_strip_says_what_it_shows_and_tells_each_outcome_by_a_colour() -> None
 @pytest.mark.parametrize(
     ("times", "says"),
     [
-        ([1, 0], "times_s[1] = 0, must not be before 1 s"),
-        ([-1], "times_s[0] = -1, must not be before 0 s"),
-        ([0, math.nan], "times_s[1] = nan, must be a number of seconds"),
+        ([1, 0], "times_s[1] = 0 must not be before 1 s"),
+        ([-1], "times_s = [-1] must be a list of seconds from 0 up"),
+        ([0, math.nan], "times_s = [0, nan] must be a list of seconds from 0 up"),
     ],
 )
 def test_times_that_are_none_are_refused(times: list[float], says: str) -> None:
     with pytest.raises(InputError) as caught:
-        simulator.decisions(times, simulator.caller())
+        simulator.decide(times, simulator.caller())
     assert says in str(caught.value)
 
 
 def test_a_strip_without_its_column_says_the_way_out() -> None:
-    with pytest.raises(InputError, match=r"without the column 'who'.*assign\(who='a name'\)"):
+    with pytest.raises(InputError, match=r"'who' must be a column of rows.*assign\(who='a name'\)"):
         simulator.strip(simulator.trace([0], simulator.caller()))

@@ -24,7 +24,7 @@ from engine.profile import Profile
 from tests.engine.http.live import KEY, Live, served
 
 MODES = {"full": "all", "floor": "positive", "ceiling": "negative"}
-EXAMPLES = {"full": 30, "floor": 30, "ceiling": 40}
+EXAMPLES = {"full": 15, "floor": 15, "ceiling": 20}
 LEAST_ACCEPTED = {"full": 500, "floor": 300, "ceiling": 0}
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 

@@ -104,14 +104,14 @@ def test_busy_counters(scenario: tuple[Any, ...]) -> None:
 
 @pytest.mark.slow
 @given(busy_scenarios())
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 def test_many_busy_counters(scenario: tuple[Any, ...]) -> None:
     play(scenario)
 
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 def test_many_tables_profiles_and_traffics(scenario: tuple[Any, ...]) -> None:
     play(scenario)
 

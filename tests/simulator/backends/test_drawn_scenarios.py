@@ -240,9 +240,8 @@ def recompute(scenario: Scenario, result: Result) -> None:
         assert found == (row["outcome"], row["rule"], row["wait_ns"])
 
 
-@pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=30)
+@settings(max_examples=8)
 def test_drawn_scenarios(text: str) -> None:
     recompute(*check_both(text))
 
@@ -336,7 +335,7 @@ retry = { kind = "full-jitter", base = "1s", cap = "4s", attempts = 3, on = [429
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_many_drawn_scenarios(text: str) -> None:
     recompute(*check_both(text))
 

@@ -47,14 +47,14 @@ def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=700)
+@settings(max_examples=350)
 def test_many_drawn_scenarios(text: str) -> None:
     check_same(loads(text))
 
 
 @pytest.mark.slow
 @given(outside_scenarios())
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_many_drawn_scenarios_with_an_outside(text: str) -> None:
     check_same(loads(text))
 

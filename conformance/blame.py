@@ -88,7 +88,7 @@ def _any(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the f
 
 
 def _refused(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
-    return "must be accepted" in finding.says or "is no" in finding.says
+    return any(x in finding.says for x in ("must be accepted", "is no", "body is refused"))
 
 
 def _identifiers(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
@@ -117,6 +117,17 @@ def _always(case: _Case) -> bool:  # noqa: ARG001 # reason: the form of a test
 
 def _mirrored(clause: str) -> Callable[[_Case], bool]:
     return lambda case: case.is_mirrored(clause)
+
+
+def _one_for_several(case: _Case) -> bool:
+    """Whether records were seen to share an identifier."""
+    return any("identifier of its own" in one.says for one in case.failed.get("REC-ID", ()))
+
+
+def _outlasts(case: _Case) -> bool:
+    """Whether a destination that took too long was answered for, so that the time is wrong."""
+    found = case.failed.get("PRX-TIMEOUT", ())
+    return bool(found) and all("got 2" in one.says for one in found)
 
 
 def _several_quotas(case: _Case) -> bool:
@@ -175,6 +186,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     # A record's own field, where it is wrong in most records.
     _Rule("REC-ID", _SHAPES, lambda case: "TOK-LEAF" not in case.failed, _identifiers),
+    _Rule("REC-ID", _SHAPES, _one_for_several, _ORDER),
     _Rule("REC-EXTRAS", ("TOK-DEDUP", *_REDACTION), _mostly("REC-EXTRAS"), _any),
     _Rule("REC-ID", ("TOK-DEDUP", "QUO-LOG", "QUO-CVC"), _mostly("REC-ID"), _any),
     *(
@@ -188,6 +200,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _Rule("REC-DEDUP-REDACT", ("AUTH-READ",), _hides_by_part, _any),
     _Rule("AUTH-READ", ("REC-DEDUP-REDACT",), _always, _any),
     _Rule("TOK-CONTAINER", ("AUTH-CREATE", "AUTH-READ"), _always, _any),
+    _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts, _any),
+    _Rule("ERR-408", ("PRX-TIMEOUT",), lambda case: not _outlasts(case), _any),
     # Requests: what one field must hold, before what holds for the whole of a body.
     *(_Rule(name, ("TOK-ATOMIC",), _always, _shares(name)) for name in _REQUESTS),
     *(

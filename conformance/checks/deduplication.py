@@ -107,7 +107,7 @@ def _is_equal(
     "TOK-DEDUP",
     accepts="a value that only another tenant has stored is new",
     roles=("dedup",),
-    requests=8,
+    requests=14,
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
     """A value that another tenant has stored is not found: tokens are a tenant's own."""
@@ -122,8 +122,16 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         says = "the target names keys of one tenant only: between tenants nothing was compared"
         yield informs(bench, "TOK-DEDUP", says)
         return
-    for what, made in (("a token", token(bench, "theirs")), ("a card", card(bench, "theirs"))):
-        theirs = tokenize(bench, made, others[0])
+    flag: dict[str, Json] = {bench.profile.dedup.flag_name: True}
+    for what, made, more in (
+        ("a token", token(bench, "theirs"), {}),
+        ("a card", card(bench, "theirs"), {}),
+        ("a token", token(bench, "theirs too"), flag),
+        ("a card", card(bench, "theirs too"), flag),
+    ):
+        theirs = tokenize(bench, {**made, **more}, others[0])
+        if more and not theirs.ok:
+            continue  # such a flag is a choice: D-DEDUP
         stored = record_of(theirs)
         ours = tokenize(bench, made, key)
         found = record_of(ours)

@@ -275,6 +275,7 @@ _METADATA: Final[tuple[dict[str, str], ...]] = (
     {"Order": "42", "order": "43"},
     {"\u043a\u043b\u044e\u0447": "\u00e9\u00df \U0001f511", "type": "card", "quote": '"\\/'},
     {"empty": "", "space": " ", "long": "x" * 200, "lines": "a\nb"},
+    {"composed \u00e9": "\u00e9", "e\u0301": "e\u0301 \ufb01 \u212b", " edges ": " both "},
 )
 _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
     ("token", ["{{ data }}"]),
@@ -288,7 +289,7 @@ _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
     "REC-INDEXES",
     accepts="exactly what was supplied, in its order for indexes; absent when nothing was",
     roles=("private_prod",),
-    requests=12,
+    requests=13,
 )
 def echo(bench: Bench) -> Iterator[Finding]:
     """Metadata and search indexes come back exactly, and only if supplied."""

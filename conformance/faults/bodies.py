@@ -137,6 +137,12 @@ def _record_in_list(body: Json, answer: Json) -> Json:
     return [answer] if is_record(answer) else answer
 
 
+@fault_of_answers("record-wrapped", "TOK-OBJECT")
+def _record_wrapped(body: Json, answer: Json) -> Json:
+    """The record of a token request object comes back inside `{"token": …}`."""
+    return {"token": answer} if is_request(body) else answer
+
+
 @fault_of_answers("nested-flattened", "TOK-COMPOSITE")
 def _nested_flattened(body: Json, answer: Json) -> Json:
     """An array of one element inside another array comes back as that element."""
@@ -179,6 +185,15 @@ def _leaf_as_record(body: Json, answer: Json) -> Json:
         {"id": one, "type": "token", "_extras": extras} if isinstance(one, str) else one
         for one in answer
     ]
+
+
+@fault_of_answers("leaf-prefixed", "TOK-LEAF")
+def _leaf_prefixed(body: Json, answer: Json) -> Json:
+    """In objects an identifier of a plain string comes back as `token:` and the identifier."""
+    del body
+    if isinstance(answer, dict) and not is_record(answer):
+        return {k: f"token:{one}" if isinstance(one, str) else one for k, one in answer.items()}
+    return answer
 
 
 @fault_of_answers("same-id-twice", "TOK-LEAF")

@@ -6,6 +6,7 @@ found by another, two requests at one time, and what goes wrong in a few answers
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -538,6 +539,24 @@ async def _dedup_between_tenants(
     return response
 
 
+@fault("dedup-between-tenants-with-it", "TOK-DEDUP")
+async def _dedup_where_both_ask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A value that another tenant has stored with deduplication gives that tenant's token."""
+    response = await submit(request)
+    caller = engine.identify(request)
+    if not response.ok or not is_creating(request) or caller is None:
+        return response
+    is_set = bool(caller.tenant.settings.get("deduplicate_tokens"))
+    for asked, record in zip(
+        elements_in(json_of(request)), records_in(response.body), strict=False
+    ):
+        is_asked = isinstance(asked, dict) and (is_set or asked.get("deduplicate_token"))
+        if isinstance(asked, dict) and is_request(asked) and is_asked:
+            place = f"across {asked['type']} {asked.get('data')}"
+            record["id"] = engine.notes.setdefault(place, record["id"])
+    return response
+
+
 @fault("dedup-races", "TOK-DEDUP")
 async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Equal values that are sent at one time get a token each."""
@@ -717,3 +736,53 @@ async def _sporadic_identifier(engine: FaultyEngine, request: Request, submit: S
         for record in records_in(response.body):
             record["id"] = "pending"
     return response
+
+
+def _is_rare(engine: FaultyEngine, what: str) -> bool:
+    """Whether this is every fiftieth of such things."""
+    turn = int(engine.notes.get(f"rare {what}", "0")) + 1
+    engine.notes[f"rare {what}"] = str(turn)
+    return turn % _SPORADIC == 0
+
+
+@fault("sporadic-reversed", "TOK-ARRAY")
+async def _sporadic_reversed(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every fiftieth array comes back in the opposite order."""
+    response = await submit(request)
+    body = response.body
+    if response.ok and is_creating(request) and isinstance(body, list) and len(body) > 1:
+        response.body = body[::-1] if _is_rare(engine, "array") else body
+    return response
+
+
+@fault("sporadic-without-extras", "REC-EXTRAS")
+async def _sporadic_no_extras(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every fiftieth record has no `_extras`."""
+    response = await submit(request)
+    for record in list(records_in(response.body)) if response.ok else ():
+        if _is_rare(engine, "record"):
+            del record["_extras"]
+    return response
+
+
+@fault("sporadic-mask", "REC-CARD-MASK")
+async def _sporadic_mask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every fiftieth card's mask shows five digits."""
+    response = await submit(request)
+    asked = elements_in(json_of(request)) if is_creating(request) and response.ok else ()
+    cards = [one["data"] for one in asked if isinstance(one, dict) and one.get("type") == "card"]
+    records = [one for one in records_in(response.body) if one.get("type") == "card"]
+    for data, record in zip(cards, records, strict=False):
+        if not _is_rare(engine, "card"):
+            continue
+        for mask in _masks(record):
+            mask["number"] = mask["number"][:-5] + data["number"][-5:]
+    return response
+
+
+@fault("sporadic-status", "ERR-429")
+async def _sporadic_status(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Every fiftieth refusal is 403 and not 429."""
+    response = await submit(request)
+    is_rare = response.status == 429 and _is_rare(engine, "refusal")
+    return dataclasses.replace(response, status=403) if is_rare else response

@@ -18,6 +18,7 @@ from conformance.faults.registry import (
 from engine import LimitTable, Profile, Request, Response
 from engine.files import Rate
 from engine.limits import Rule, Subject
+from engine.limits.table import Counter
 
 __all__: list[str] = []
 
@@ -64,9 +65,27 @@ def _window(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
 
 for _row in _ROWS:
     fault_of_limits(f"one-more-{_row}", _row)(_one_more(_row))
-for _row in ("LIM-SEARCH", "LIM-LEGACY", "LIM-MANAGEMENT"):
+for _row in (
+    "LIM-SEARCH",
+    "LIM-LEGACY",
+    "LIM-MANAGEMENT",
+    "LIM-PUBLIC",
+    "LIM-PROXY-HOST",
+    "LIM-ACCOUNT-UPDATER",
+    "LIM-TEST-TENANT",
+):
     fault_of_limits(f"one-less-{_row}", _row)(_one_less(_row))
-for _row, _percent in (("LIM-READ", 90), ("LIM-CREATE", 110), ("LIM-PUBLIC", 90), ("LIM-IP", 110)):
+for _row, _percent in (
+    ("LIM-READ", 90),
+    ("LIM-CREATE", 110),
+    ("LIM-PUBLIC", 90),
+    ("LIM-PUBLIC", 110),
+    ("LIM-IP", 110),
+    ("LIM-LEGACY", 110),
+    ("LIM-MANAGEMENT", 90),
+    ("LIM-PROXY-HOST", 90),
+    ("LIM-ACCOUNT-UPDATER", 110),
+):
     fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
 
 
@@ -95,12 +114,16 @@ for _row in ("LIM-TEST-TENANT", "LIM-CREATE", "LIM-PATCH", "LIM-DELETE", "LIM-RE
 for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"):
     for _percent in (90, 110, 120):
         fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+for _row, _percent in (("LIM-PROXY-KEY", 110), ("LIM-IP", 90)):
+    fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
 for _row in ("LIM-TEST-TENANT", "LIM-SEARCH", "LIM-PATCH", "LIM-DELETE", "LIM-PROXY-KEY"):
     for _percent in (90, 110):
         fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
 for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-IP"):
     for _percent in (50, 150, 200):
         fault_of_limits(f"block-{_percent}-{_row}", _row)(_block(_row, _percent))
+for _percent in (600, 1200):
+    fault_of_limits(f"block-{_percent}-LIM-PUBLIC", "LIM-PUBLIC")(_block("LIM-PUBLIC", _percent))
 
 
 # --- counters -----------------------------------------------------------------------------------
@@ -136,6 +159,38 @@ def _ip_by_pair(table: LimitTable) -> LimitTable:
     return table.replace_rule("LIM-IP", counter="ip+key")
 
 
+def _counted_by(rule_id: str, counter: Counter) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        return table.replace_rule(rule_id, counter=counter)
+
+    change.__doc__ = f"{rule_id} counts by {counter}."
+    return change
+
+
+_COUNTED: Final[tuple[tuple[str, Counter], ...]] = (
+    ("LIM-PUBLIC", "key"),
+    ("LIM-PUBLIC", "ip"),
+    ("LIM-PRIVATE", "ip+key"),
+    ("LIM-LEGACY", "ip"),
+    ("LIM-SEARCH", "key"),
+    ("LIM-CREATE", "ip"),
+)
+for _row, _counter in _COUNTED:
+    fault_of_limits(f"by-{_counter.replace('+', '-and-')}-{_row}", _row)(
+        _counted_by(_row, _counter)
+    )
+
+
+@fault_of_engines("ip-by-kind", "LIM-IP")
+def _ip_by_kind(engine: FaultyEngine) -> None:
+    """LIM-IP counts each kind of application at an address apart."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        return {"ip": f"{subject.ip} {subject.application_kind}"}
+
+    change_subjects(engine, fields)
+
+
 @fault_of_profile("create-counted-apart", "LIM-CREATE")
 def _create_counted_apart(profile: Profile) -> Profile:
     """POST /tokens and POST /tokenize have a counter each."""
@@ -154,6 +209,25 @@ def _read_without_detokenize(table: LimitTable) -> LimitTable:
     """LIM-READ counts GET /tokens and not POST /detokenize."""
     match = dataclasses.replace(table["LIM-READ"].match, resource=("GET /tokens",))
     return table.replace_rule("LIM-READ", match=match)
+
+
+def _counts(rule_id: str, *resource: str) -> Callable[[LimitTable], LimitTable]:
+    def change(table: LimitTable) -> LimitTable:
+        match = dataclasses.replace(table[rule_id].match, resource=resource)
+        return table.replace_rule(rule_id, match=match)
+
+    change.__doc__ = f"{rule_id} counts {' and '.join(resource)}, and nothing else."
+    return change
+
+
+for _id, _row, _resource in (
+    ("patch-with-delete", "LIM-PATCH", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
+    ("delete-with-patch", "LIM-DELETE", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
+    ("updater-posts-only", "LIM-ACCOUNT-UPDATER", ("POST /account-updater/*",)),
+    ("updater-jobs-only", "LIM-ACCOUNT-UPDATER", ("ANY /account-updater/jobs",)),
+    ("test-tenant-creation-only", "LIM-TEST-TENANT", ("POST /tokenize", "POST /tokens")),
+):
+    fault_of_limits(_id, _row)(_counts(_row, *_resource))
 
 
 @fault_of_engines("ids-counted-apart", "LIM-DELETE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from typing import Any
 
 from conformance.faults.bodies import DEFAULT_CONTAINERS, elements_in, is_creating
@@ -128,6 +129,14 @@ def _metadata_keys(record: dict[str, Any]) -> None:
         record["metadata"] = {key.lower(): one for key, one in record["metadata"].items()}
 
 
+@fault_of_records("metadata-values-composed", "REC-METADATA")
+def _metadata_values_composed(record: dict[str, Any]) -> None:
+    """The values of `metadata` come back composed: e and an accent as one character."""
+    if isinstance(record.get("metadata"), dict):
+        found = record["metadata"].items()
+        record["metadata"] = {key: unicodedata.normalize("NFC", one) for key, one in found}
+
+
 @fault_of_records("indexes-reordered", "REC-INDEXES")
 def _indexes_reordered(record: dict[str, Any]) -> None:
     """`search_indexes` comes back in the opposite order."""
@@ -184,6 +193,33 @@ def _timestamp_in_seconds(record: dict[str, Any]) -> None:
     if "created_at" in record:
         moment = dt.datetime.fromisoformat(record["created_at"])
         record["created_at"] = int(moment.timestamp())
+
+
+@fault_of_records("created-an-hour-early", "REC-CREATED")
+def _created_an_hour_early(record: dict[str, Any]) -> None:
+    """`created_at` is an hour before the token was created."""
+    made = dt.datetime.fromisoformat(record["created_at"])
+    record["created_at"] = (made - dt.timedelta(hours=1)).isoformat()
+
+
+@fault_of_records("created-tomorrow", "REC-CREATED")
+def _created_tomorrow(record: dict[str, Any]) -> None:
+    """`created_at` lies a day ahead."""
+    made = dt.datetime.fromisoformat(record["created_at"])
+    record["created_at"] = (made + dt.timedelta(days=1)).isoformat()
+
+
+@fault_of_records("created-with-another-offset", "REC-CREATED")
+def _created_with_another_offset(record: dict[str, Any]) -> None:
+    """`created_at` has the digits of UTC and the offset +02:00."""
+    made = dt.datetime.fromisoformat(record["created_at"]).replace(tzinfo=None)
+    record["created_at"] = made.isoformat() + "+02:00"
+
+
+@fault_of_records("created-at-the-epoch", "REC-CREATED")
+def _created_at_the_epoch(record: dict[str, Any]) -> None:
+    """`created_at` is 1970 for every token."""
+    record["created_at"] = "1970-01-01T00:00:00+00:00"
 
 
 @fault("created-by-key-kind", "REC-CREATED")

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns 1 when a fault survives or the good deployment is found faulty."""
+    """Run the command; returns 1 unless all faults are caught and blamed, the good one passes."""
     began = time.perf_counter()
     faults = _chosen(args.select)
     console = Console(highlight=False, soft_wrap=True)
@@ -94,14 +94,17 @@ def run(args: argparse.Namespace) -> int:
     _show_good(console, good)
     bad = [trial for trial in (*trials, *over_http) if not trial.is_killed]
     _show_survivors(console, bad)
+    misled = [trial for trial in trials if trial.is_killed and not trial.is_blamed]
+    _show_misled(console, misled)
     caught = len(trials) + len(over_http) - len(bad)
     took = time.perf_counter() - began
-    verdict = "fine" if not bad and good.is_good else "NOT fine"
+    is_fine = not bad and not misled and good.is_good
+    verdict = "fine" if is_fine else "NOT fine"
     console.print(
         f"{verdict}: {caught} of {len(trials) + len(over_http)} known-bad deployments caught, "
         f"the good one {'passes' if good.is_good else 'is found faulty'}; {took:.1f} s"
     )
-    return 0 if not bad and good.is_good else 1
+    return 0 if is_fine else 1
 
 
 def _chosen(text: str) -> list[Fault]:
@@ -181,6 +184,13 @@ def _show_good(console: Console, good: Trial) -> None:
 def _show_survivors(console: Console, bad: list[Trial]) -> None:
     for trial in bad:
         text = f"{trial.fault} survives ({trial.clause}): {trial.says}"
+        console.print(f"[bold red]{escape(text)}[/]")
+
+
+def _show_misled(console: Console, misled: list[Trial]) -> None:
+    for trial in misled:
+        first = trial.causes[0] if trial.causes else "no clause"
+        text = f"{trial.fault} is caught, and the report names {first} before {trial.clause}"
         console.print(f"[bold red]{escape(text)}[/]")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from conformance.choices import known_to_toml
 from conformance.faults.registry import Fault, fault_of
 from conformance.in_process import Deployment, deploy
 from conformance.registry import all_checks, checks_of
+from conformance.report import Report
+from conformance.report.sections import causes
+from conformance.results import ClauseResult
 from conformance.running import Options, Run
 from conformance.verdicts import Finding, Verdict, worst
 from engine.clauses import CLAUSES
@@ -40,7 +43,8 @@ class Trial:
     fault, clause: empty for the good deployment. killers: the checks that say that the clause
     fails. failed: (check, clause) of every failure, the clause's own among them. crashed: checks
     that ended in an error. unsaid: clauses that are neither passed nor failed, with the reason.
-    says: the first sentence that kills. took_s: seconds. runs: how many it took.
+    says: the first sentence that kills. causes: the clauses that the report names as broken and as
+    following from none, first things first. took_s: seconds. runs: how many it took.
     """
 
     fault: str
@@ -51,6 +55,7 @@ class Trial:
     unsaid: tuple[tuple[str, str], ...]
     says: str
     took_s: float
+    causes: tuple[str, ...] = ()
     runs: int = 1
 
     @property
@@ -59,13 +64,23 @@ class Trial:
         return bool(self.killers)
 
     @property
+    def is_blamed(self) -> bool:
+        """Whether the broken clause comes first in the report."""
+        return self.causes[:1] == (self.clause,)
+
+    @property
     def is_good(self) -> bool:
         """Whether nothing was found."""
         return not self.failed and not self.crashed
 
 
-def judged(fault: Fault | None, findings: Iterable[Finding], took_s: float) -> Trial:
-    """Return the trial that findings make."""
+def judged(
+    fault: Fault | None,
+    findings: Iterable[Finding],
+    took_s: float,
+    results: Sequence[ClauseResult] = (),
+) -> Trial:
+    """Return the trial that findings make; results: of all clauses of the run that they are of."""
     said = list(findings)
     failed = [one for one in said if one.verdict is Verdict.FAIL]
     own = [one for one in failed if fault is not None and one.clause == fault.clause]
@@ -81,6 +96,7 @@ def judged(fault: Fault | None, findings: Iterable[Finding], took_s: float) -> T
         unsaid=tuple(unsaid.items()),
         says=own[0].says if own else _best_reason(fault, said),
         took_s=took_s,
+        causes=tuple(one.result.clause.id for one in causes(results)),
     )
 
 
@@ -93,8 +109,8 @@ def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
     return f"{found.check}: {found.verdict.word}: {found.says}"
 
 
-def _run(deployment: Deployment, checks: Iterable[str], told: str) -> Run:
-    """Run checks, all without a name; told: the text of the profile's file, empty for none."""
+def _run(deployment: Deployment, checks: Iterable[str], told: str) -> tuple[Run, Report]:
+    """Run checks; told: the text of the profile's file, empty for none."""
     chosen = tuple(checks)
     known = all_checks()
     clauses = tuple({clause for name in chosen for clause in known[name].clauses})
@@ -106,8 +122,8 @@ def _run(deployment: Deployment, checks: Iterable[str], told: str) -> Run:
             file.write_text(told, encoding="utf-8")
             target = dataclasses.replace(target, profile=Include(str(file)))
         run = Run(target, options, transport=deployment.transport)
-        run.execute()
-    return run
+        report = run.execute()
+    return run, report
 
 
 def _discovered(run: Run) -> str:
@@ -130,26 +146,27 @@ def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
     def findings(run: Run) -> list[Finding]:
         return [one for one in run.findings if one.clause in wanted]
 
-    first = _run(deploy(engine=fault.engine), checks, "")
-    trial = judged(fault, findings(first), time.perf_counter() - began)
+    first, report = _run(deploy(engine=fault.engine), checks, "")
+    trial = judged(fault, findings(first), time.perf_counter() - began, report.results)
     own = [one for one in first.findings if one.clause == fault.clause]
     if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:
         return trial
-    second = _run(deploy(engine=fault.engine), checks, _discovered(first))
-    trial = judged(fault, findings(second), time.perf_counter() - began)
+    second, report = _run(deploy(engine=fault.engine), checks, _discovered(first))
+    trial = judged(fault, findings(second), time.perf_counter() - began, report.results)
     return dataclasses.replace(trial, runs=2)
 
 
 def _checks_for(fault: Fault) -> tuple[str, ...]:
-    """Return the checks of a fault's clause, and those that they need beside them.
+    """Return the checks of a fault's clause, and those beside them that may blame another.
 
     A probe needs scouts; what looks back at all answers needs answers to look at.
     """
     own = checks_of([fault.clause])
-    beside = checks_of(_SCOUTS) if any(check.is_probe for check in own) else []
-    if fault.id.startswith("sporadic-"):
-        beside = [one for one in all_checks().values() if one.load == "light" and not one.is_probe]
-        beside = [one for one in beside if not one.takes_ns]
+    if any(check.is_probe for check in own):
+        beside = checks_of(_SCOUTS)
+    else:
+        beside = [one for one in all_checks().values() if not one.is_probe and not one.takes_ns]
+        beside = [one for one in beside if one.load in {"light", "closing"}]
     return tuple(dict.fromkeys(check.id for check in (*own, *beside)))
 
 
@@ -157,7 +174,7 @@ def try_good() -> Trial:
     """Put the engine as it is before every check, twice: discovering, and with what was found."""
     known = all_checks()
     began = time.perf_counter()
-    first = _run(deploy(), known, "")
-    second = _run(deploy(), known, _discovered(first))
+    first, _ = _run(deploy(), known, "")
+    second, _ = _run(deploy(), known, _discovered(first))
     trial = judged(None, [*first.findings, *second.findings], time.perf_counter() - began)
     return dataclasses.replace(trial, runs=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from conformance.cli import main
@@ -37,6 +39,18 @@ def test_a_survivor_fails_the_command(
     monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
     assert main(["selftest", "--select", "harmless", "--processes", "1"]) == 1
     assert "harmless survives (TOK-ARRAY)" in capsys.readouterr().out
+
+
+def test_a_report_that_names_another_clause_first_fails_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught = judged(all_faults()["array-reversed"], [_finding("TOK-ARRAY", Verdict.FAIL)], 0.0)
+    misled = dataclasses.replace(caught, causes=("TOK-PLAIN", "TOK-ARRAY"))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_fault", lambda *_, **__: misled)
+    assert main(["selftest", "--select", "array-reversed", "--processes", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "array-reversed is caught, and the report names TOK-PLAIN before TOK-ARRAY" in said
 
 
 def test_a_false_alarm_about_the_good_one_fails_the_command(

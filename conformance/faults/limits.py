@@ -170,7 +170,6 @@ def _counted_by(rule_id: str, counter: Counter) -> Callable[[LimitTable], LimitT
 _COUNTED: Final[tuple[tuple[str, Counter], ...]] = (
     ("LIM-PUBLIC", "key"),
     ("LIM-PUBLIC", "ip"),
-    ("LIM-PRIVATE", "ip+key"),
     ("LIM-LEGACY", "ip"),
     ("LIM-SEARCH", "key"),
     ("LIM-CREATE", "ip"),

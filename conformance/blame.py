@@ -47,6 +47,7 @@ _RECORDS: Final = (
 _REDACTION: Final = ("REC-DEDUP-REDACT", "AUTH-READ")
 _MIRRORS: Final = frozenset({"tokenize.mirror", "tokenize.steady", "preflight", "schema.floor"})
 _MOSTLY: Final = 0.55
+_READ_BACK: Final = "tokenize.read-back"
 
 
 class _Case:
@@ -122,6 +123,16 @@ def _mirrored(clause: str) -> Callable[[_Case], bool]:
 def _one_for_several(case: _Case) -> bool:
     """Whether records were seen to share an identifier."""
     return any("identifier of its own" in one.says for one in case.failed.get("REC-ID", ()))
+
+
+def _one_for_two(clause: str) -> Callable[[_Case], bool]:
+    """Whether values that differ were seen to share an identifier, by a clause of its own."""
+
+    def holds(case: _Case) -> bool:
+        says = [one.says for one in case.failed.get(clause, ())]
+        return any("different" in one or "that differ" in one for one in says)
+
+    return holds
 
 
 def _outlasts(case: _Case) -> bool:
@@ -200,6 +211,10 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _Rule("REC-DEDUP-REDACT", ("AUTH-READ",), _hides_by_part, _any),
     _Rule("AUTH-READ", ("REC-DEDUP-REDACT",), _always, _any),
     _Rule("TOK-CONTAINER", ("AUTH-CREATE", "AUTH-READ"), _always, _any),
+    *(
+        _Rule(name, _SHAPES, _one_for_two(name), _by(_READ_BACK))
+        for name in ("TOK-LEAF", "TOK-DEDUP")
+    ),
     _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts, _any),
     _Rule("ERR-408", ("PRX-TIMEOUT",), lambda case: not _outlasts(case), _any),
     # Requests: what one field must hold, before what holds for the whole of a body.
@@ -256,7 +271,8 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
             follow(place, one.clause, sporadic[number])
     rules = [rule for rule in _RULES if rule.cause in case.failed and rule.holds(case)]
     for rule, (place, one) in itertools.product(rules, failed):
-        if one.clause in rule.effects and not _is_sporadic(one) and rule.explains(case, one):
+        is_steady = not _is_sporadic(one) or one.check == _READ_BACK
+        if one.clause in rule.effects and is_steady and rule.explains(case, one):
             follow(place, one.clause, rule.cause)
     return [
         dataclasses.replace(one, follows=_root(causes[place], found, causes))

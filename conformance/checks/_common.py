@@ -300,6 +300,7 @@ def refusal(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding
 def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
     """Judge a rule said as "… must be …": it is so, or it is a failure."""
     if is_so:
-        seen = says.replace(" must be ", " is ").replace(" must have ", " has ")
+        seen = says.replace("values must have ", "values have ")
+        seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
         return bench.passes(clause, seen, *shown)
     return bench.fails(clause, says, *shown)

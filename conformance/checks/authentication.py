@@ -200,7 +200,9 @@ def containers(bench: Bench) -> Iterator[Finding]:
             way += ", and in the profile the field that selects it (tokens.container_field)"
         raise Inconclusive(f"{says}; {way}")
     for clause in ("AUTH-CREATE", "TOK-CONTAINER"):
-        yield bench.passes(clause, "the container that the key may write to", first)
+        yield bench.passes(
+            clause, "a token in the container that the key may write to: accepted", first
+        )
     good = token(bench, "beside", **inside)
     for what, body in _forbidden(bench, places, good):
         exchange = tokenize(bench, body, key)

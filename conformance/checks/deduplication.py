@@ -68,7 +68,7 @@ def equal(bench: Bench) -> Iterator[Finding]:
     inside = tokenize(bench, [fresh, token(bench, "between"), fresh], key)
     pair = records_of(inside, 3)
     if _flagged(pair[0]) is not False:
-        yield bench.fails("TOK-DEDUP", "the first of a request must create", inside)
+        yield bench.fails("TOK-DEDUP", "the first of two equal values must create a token", inside)
     yield _is_equal(bench, "a card twice in one request", pair[0], pair[2], inside)
     text = value(bench, "leaf")
     leaves = tokenize(bench, [text, text], key)
@@ -83,7 +83,9 @@ def equal(bench: Bench) -> Iterator[Finding]:
     others = tokenize(bench, near[:most], key)
     found = identifiers(others, len(near[:most]))
     if len(set(found)) == len(found):
-        yield bench.passes("TOK-DEDUP", "values that differ little are other tokens", others)
+        yield bench.passes(
+            "TOK-DEDUP", "values that differ a little have tokens of their own", others
+        )
     else:
         yield bench.fails("TOK-DEDUP", "values that differ must have tokens of their own", others)
 
@@ -299,7 +301,9 @@ def _blind(
             says = f"{what}: metadata was left out; a fresh record shows no data anyway"
             yield bench.passes(clause, says, *shown)
         else:
-            yield bench.passes(clause, f"{what}: without token:read nothing of it", *shown)
+            yield bench.passes(
+                clause, f"{what}: without token:read neither data nor metadata is shown", *shown
+            )
     if not leaked and stored.keys() - _NARROW - set(_REDACTED):
         narrow = record.keys() <= _NARROW
         seen = "narrow" if narrow else "data_metadata"
@@ -319,7 +323,9 @@ def _reader(
             says = f"{what}: with token:read {' and '.join(missing)} must be there"
             yield bench.fails(clause, says, *shown)
         else:
-            yield bench.passes(clause, f"{what}: with token:read all of it", *shown)
+            yield bench.passes(
+                clause, f"{what}: with token:read data and metadata are shown", *shown
+            )
 
 
 @check(

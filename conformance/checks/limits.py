@@ -34,10 +34,10 @@ from engine.limits import LimitTable, Rule
 __all__: list[str] = []
 
 _ACCEPTS: Final = (
-    "no refusal that fewer admissions than the rate excuse, no more than the rate in any window "
-    "unless a fixed window or a bucket of that rate would admit as many, and the row's counter"
+    "no refusal before the rate is reached, no more than the rate in any window (a fixed window or "
+    "a bucket may admit more across a border), counted by what the row names"
 )
-_BLOCKS: Final = "; every request of the block's time is refused, and room after it is given"
+_BLOCKS: Final = "; every request is refused until the block ends, and then admitted again"
 _ADDRESSES_AGAIN: Final = 3
 _STAGGER_NS: Final = 2 * SECOND_NS
 

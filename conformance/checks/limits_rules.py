@@ -99,7 +99,10 @@ async def throttle(bench: Bench) -> list[Finding]:
             raise Inconclusive("refused from the second request on: LIM-IP may block the address")
         says = "refused long after the window had passed: a throttle does not block"
         return [bench.fails("LIM-THROTTLE", says, *refused[:1], *again.exchanges)]
-    says = f"{len(refused)} refused and {len(slowed)} slowed of {sent.size}; answered again later"
+    says = (
+        f"of {sent.size} requests {len(refused)} were refused and {len(slowed)} slowed; once the "
+        "window had passed, requests were answered again"
+    )
     found = [bench.passes("LIM-THROTTLE", says, *(refused + slowed)[:2], *again.exchanges)]
     if slowed and not refused:
         # A refusal may be a wait beyond the bound: whether it is, the rows tell.

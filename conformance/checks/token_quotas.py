@@ -101,10 +101,17 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
         for count in (most - 1, most) if most > 1 else (most,):
             exchange = tokenize(bench, shape(bench, f"{what} {count}", count), key)
             for clause in ("TOK-LIMIT", "QUO-TOKENIZE"):
-                yield ok_or_unsettled(bench, clause, f"{count} of {most} ({what})", exchange)
+                yield ok_or_unsettled(
+                    bench, clause, f"{count} tokens of {most} allowed ({what})", exchange
+                )
         for count in (most + 1, 2 * most + 1):
             exchange = over_limit(bench, "tokenize", shape(bench, f"{what} {count}", count), key)
-            yield from _over(bench, ("TOK-LIMIT", "QUO-TOKENIZE"), f"{count} ({what})", exchange)
+            yield from _over(
+                bench,
+                ("TOK-LIMIT", "QUO-TOKENIZE"),
+                f"{count} tokens of {most} allowed ({what})",
+                exchange,
+            )
             if _is_over(exchange):
                 refused.append(exchange)
     yield from _status(bench, "TOK-LIMIT", refused)

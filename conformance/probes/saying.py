@@ -458,7 +458,8 @@ def _fault(
     block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
     must = f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}"
     here = f"; {guess} would explain it" if guess else ""
-    return f"{measured.fault}{here}; the row says {must}"
+    says = "" if must in str(measured.fault) else f"; the row says {must}"
+    return f"{measured.fault}{here}{says}"
 
 
 def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:

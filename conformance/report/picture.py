@@ -16,7 +16,7 @@ __all__ = ["picture"]
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 760
 _LEFT: Final = 12
-_ROW: Final = 44
+_ROW: Final = 60
 _TOP: Final = 8
 _AXIS: Final = 26
 _TICKS: Final = 8
@@ -38,7 +38,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
     for one in timeline:
         left = across(one.at_ns)
         right = across(one.until_ns) if one.until_ns is not None else left
-        y = _TOP + rows.index(_whose(one)) * _ROW + 20
+        y = _TOP + rows.index(_whose(one)) * _ROW + 36
         marks.append(
             {
                 "x": left,

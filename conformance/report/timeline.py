@@ -35,7 +35,7 @@ def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Momen
         key=lambda one: one.sent_ns,
     )
     named = {
-        number: "shown below" if place < SHOWN_EVIDENCE else "it decides too"
+        number: "shown below" if place < SHOWN_EVIDENCE else "also decides"
         for place, number in enumerate(finding.evidence)
     }
     gap_ns = _GAP_NS

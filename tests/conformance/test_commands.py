@@ -81,6 +81,35 @@ def test_a_replay_says_where_it_must_be_run(
     assert "--target FILE" in said
 
 
+def _shell(*words: str, code: str = "") -> int:
+    """Return the exit code of a command as a shell sees it; code: run before it."""
+    start = f"import sys; {code}from conformance.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", start, *words], capture_output=True, check=False)
+    return done.returncode
+
+
+@pytest.mark.slow
+def test_a_shell_sees_each_exit_code(target: Path, tmp_path: Path) -> None:
+    """0 passed, 1 findings, 2 usage or target, 3 nobody to judge, 4 the harness failed."""
+    out = ("--out", str(tmp_path / "out"), "--force", "--no-limits", "--quiet")
+    assert _shell("run", str(target), "--select", "TOK-JSON", *out) == 0
+    partial = ("run", str(target), "--select", "TOK-JSON,LIM-SEARCH", *out)
+    assert _shell(*partial) == 0
+    assert _shell(*partial, "--strict") == 1
+    assert _shell("run", str(target), "--select", "LIM-SEARCH", *out) == 1, "nothing has passed"
+    expecting = tmp_path / "expecting.toml"
+    text = target.read_text("utf-8")
+    expecting.write_text(f'expected_failures = ["TOK-JSON"]\n{text}', "utf-8")
+    assert _shell("run", str(expecting), "--select", "TOK-JSON", *out) == 1
+    assert _shell("run", str(target), "--select", "TOK-JSN", *out) == 2
+    assert _shell("run", str(tmp_path / "none.toml"), *out) == 2
+    nobody = tmp_path / "nobody.toml"
+    nobody.write_text('base_url = "http://127.0.0.1:9"\n', "utf-8")
+    assert _shell("run", str(nobody), *out) == 3
+    broken = "from conformance.bench import Bench; Bench.passes = None; "
+    assert _shell("run", str(target), "--select", "TOK-JSON", *out, code=broken) == 4
+
+
 def _check_files(out: Path) -> None:
     results = json.loads((out / "results.json").read_text("utf-8"))
     clauses = [one["clause"] for one in results["clauses"]]

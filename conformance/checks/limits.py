@@ -23,7 +23,7 @@ from conformance.probes.playing import (
     play_throttle_row,
     play_window,
 )
-from conformance.probes.rows import ROWS, Row, rate_of, spare_sources
+from conformance.probes.rows import ROWS, Row, rate_of, rest, spare_sources
 from conformance.probes.saying import Unsettled, own_probes, row_findings
 from conformance.probes.sightings import ABSENT_STATUSES, is_absent
 from conformance.probes.soundness import provable_admissions
@@ -205,7 +205,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     if rule.match.resource:
         # Another row may refuse what is not there, such as the one of the key's class.
         await _check_there(bench, row, first)
-    await _rest(bench, rate)
+    await rest(bench, rate, is_warm=any(each.is_warm for each in first))
     second = await _played(bench, rule_id, 2, is_silent=is_silent)
     try:
         found = await bench.aside(
@@ -255,12 +255,6 @@ def _is_exceeded(played: Sequence[Played]) -> bool:
     rate = played[0].rate
     seen = [one for cluster in played[0].counters[0].clusters() for one in cluster]
     return provable_admissions(seen, rate.window_ns) > rate.limit_requests
-
-
-async def _rest(bench: Bench, rate: Rate) -> None:
-    """Wait until nothing of what was played lies in a window, and no block lasts."""
-    rest_ns = max(rate.window_ns, rate.block_ns) + bench.random("rest").randrange(_STAGGER_NS)
-    await bench.lane("rest").sleep_ns(rest_ns, "its keys have rested")
 
 
 def _requests(rule: Rule) -> int:

@@ -12,7 +12,7 @@ from conformance.probes.exceeding import Beyond, go_beyond, refused_in
 from conformance.probes.families import Rate
 from conformance.probes.measuring import Measured, evidence, histories_of
 from conformance.probes.playing import Played, play_block
-from conformance.probes.rows import ROWS, counter_of, rate_of, spare_sources
+from conformance.probes.rows import ROWS, counter_of, rate_of, rest, spare_sources
 from conformance.probes.saying import check_alike, is_counted_each, measured_row, readings_of
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 from conformance.registry import Inconclusive, Skip, check
@@ -131,11 +131,7 @@ async def block(bench: Bench) -> list[Finding]:
     if measured is None or measured.fault is not None or _alike_blocks(measured):
         # The keys may be warm from an earlier run, or a window's edge lies where it hides the
         # block's end: rest them, and play once more.
-        exchanges = [x for each in played for y in each.counters for x in y.exchanges()]
-        last_ns = max(one.received_ns for one in exchanges)
-        await bench.lane("rest").sleep_until_ns(
-            last_ns + rate.window_ns + 2 * SECOND_NS, "its keys have rested"
-        )
+        await rest(bench, rate, is_warm=any(each.is_warm for each in played))
         before, played = played, await _play_twins(bench, rate, " again", is_rested=True)
         measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
     if measured is None:

@@ -165,9 +165,14 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
     # Whole windows more, so that no instant is below 0 and no edge moves.
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
 
-    def fits_at(phase_ns: int, cell_ns: int) -> bool:
+    def fits_at(phases_ns: Sequence[int], unsure_ns: int) -> bool:
         return all(
-            _Replay(rate, family, origin_ns + phase_ns, blur_ns + cell_ns).fits(lane, since_ns)
+            _fits_lane(
+                [_Replay(rate, family, origin_ns + each_ns) for each_ns in phases_ns],
+                lane,
+                unsure_ns,
+                since_ns,
+            )
             for lane in bursts
         )
 
@@ -175,28 +180,31 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
     if family.algorithm != "sliding-counter":
         # Inside a burst a boundary may lie anywhere.
         cell_ns = unsure_ns if family.algorithm == "fixed-window" else 0
-        return any(fits_at(phase_ns, cell_ns) for phase_ns in phases)
+        return any(fits_at((phase_ns,), blur_ns + cell_ns) for phase_ns in phases)
     finest_ns = max(blur_ns, rate.window_ns // _FINEST)
-    return _fits_in_cells(phases, rate.window_ns, fits_at, finest_ns)
+    return _fits_in_cells(
+        phases, rate.window_ns, lambda three_ns: fits_at(three_ns, blur_ns), finest_ns
+    )
 
 
 def _fits_in_cells(
-    phases: Sequence[int], window_ns: int, fits_at: Callable[[int, int], bool], finest_ns: int
+    phases: Sequence[int], window_ns: int, fits_at: Callable[[Sequence[int]], bool], finest_ns: int
 ) -> bool:
-    """Whether some phase fits: cells around phases are halved until they are as fine as can be.
+    """Whether some phase fits: cells from one phase up to the next are halved as far as needed.
 
-    A cell that does not fit as a whole holds no phase that does.
+    No window's edge moves across a request inside a cell: so its ends admit the most and the
+    fewest, and a cell that does not fit as a whole holds no phase that does.
     """
-    ends = [*phases[1:], phases[0] + window_ns]
-    cells = [((a + b) // 2, (b - a + 1) // 2) for a, b in zip(phases, ends, strict=True)]
+    ends = [each - 1 for each in (*phases[1:], phases[0] + window_ns)]
+    cells = list(zip(phases, ends, strict=True))
     while cells:
-        middle_ns, half_ns = cells.pop()
-        if not fits_at(middle_ns, half_ns):
+        low_ns, high_ns = cells.pop()
+        middle_ns = (low_ns + high_ns) // 2
+        if not fits_at((middle_ns, low_ns, high_ns)):
             continue
-        if half_ns <= finest_ns:
+        if high_ns - low_ns <= 2 * finest_ns:
             return True
-        quarter_ns = (half_ns + 1) // 2
-        cells += [(middle_ns - quarter_ns, quarter_ns), (middle_ns + quarter_ns, quarter_ns)]
+        cells += [(low_ns, middle_ns), (middle_ns + 1, high_ns)]
     return False
 
 
@@ -268,14 +276,39 @@ class _Burst(NamedTuple):
         )
 
 
+def _fits_lane(
+    replays: Sequence[_Replay], lane: Sequence[_Burst], unsure_ns: int, since_ns: int
+) -> bool:
+    """Whether each burst's admissions lie in the range of some replays, given all before it.
+
+    The first is in the middle of the others. What is lost may have counted or not: in its own
+    burst, and in those after it.
+    """
+    offsets = (-unsure_ns, unsure_ns) if unsure_ns else (0,)
+    unknown = 0
+    for burst in lane:
+        if burst.sent_ns >= since_ns:
+            seen = len(burst.admitted_ns)
+            unknown += burst.lost
+            least = most = replays[0].would_admit(burst.all_ns, 0)
+            if not least - unknown <= seen <= most + unknown:
+                # The middle instants alone do not explain it: the range decides.
+                would = [one.would_admit(burst.all_ns, by) for one in replays for by in offsets]
+                least, most = min(least, *would), max(most, *would)
+            if seen > most + unknown or seen + unknown < least:
+                return False
+        for one in replays:
+            one.take(burst)
+    return True
+
+
 class _Replay:
     """One counter of one family, fed with what was seen."""
 
-    def __init__(self, rate: Rate, family: Family, shift_ns: int, unsure_ns: int) -> None:
+    def __init__(self, rate: Rate, family: Family, shift_ns: int) -> None:
         self._rate = rate
         self._family = family
         self._shift_ns = shift_ns
-        self._unsure_ns = unsure_ns
         self._charge = ALGORITHMS[family.algorithm]
         self._row = rule_row(
             family.algorithm,
@@ -290,32 +323,7 @@ class _Replay:
         self._ring: list[int] = []
         self._now_ns = 0
 
-    def fits(self, lane: Sequence[_Burst], since_ns: int) -> bool:
-        """Whether each burst's admissions lie in the range, given all before it.
-
-        What is lost may have counted or not: in its own burst, and in those after it.
-        """
-        unknown = 0
-        for burst in lane:
-            if burst.sent_ns < since_ns:
-                self._take(burst)
-                continue
-            seen = len(burst.admitted_ns)
-            unknown += burst.lost
-            lost = unknown
-            would = [self._would_admit(burst.all_ns, 0)]
-            if self._unsure_ns and not would[0] - lost <= seen <= would[0] + lost:
-                # The middle instants alone do not explain it: the range decides.
-                would += [
-                    self._would_admit(burst.all_ns, by)
-                    for by in (-self._unsure_ns, self._unsure_ns)
-                ]
-            if seen > max(would) + lost or seen + lost < min(would):
-                return False
-            self._take(burst)
-        return True
-
-    def _would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
+    def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
         """Return how many it would admit at these instants, in order, all moved alike."""
         kept = self._line, self._ring
         self._line, self._ring = line, ring = self._line.copy(), self._ring.copy()
@@ -338,7 +346,7 @@ class _Replay:
         self._line, self._ring = kept
         return admitted
 
-    def _take(self, burst: _Burst) -> None:
+    def take(self, burst: _Burst) -> None:
         """Take what was seen: first the admissions of a burst, then its refusals."""
         for instant_ns in burst.admitted_ns:
             self._now_ns = max(self._now_ns, instant_ns + self._shift_ns)

@@ -30,9 +30,10 @@ from conformance.target import Source
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = ["ROWS", "Row", "counter_of", "rate_of", "spare_sources"]
+__all__ = ["ROWS", "Row", "counter_of", "rate_of", "rest", "spare_sources"]
 
 _MANY_ADDRESSES: Final = 12
+_REST_SPREAD_NS: Final = 2_000_000_000
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -316,6 +317,23 @@ def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
         if rule.id == rule_id and not rule.shadow:
             return rule, Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
     raise Skip(f"the target's limit table has no {rule_id} in force; add the row")
+
+
+async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
+    """Wait until nothing that was asked before counts, and no block lasts.
+
+    is_warm: the keys were used just before, by nobody knows whom. A sliding counter weighs the
+    window before as well, so that it forgets only after two; where no other row has shown by
+    then that the deployment counts otherwise, that is waited for.
+    """
+    lane = bench.lane("rest")
+    more_ns = bench.random("rest").randrange(_REST_SPREAD_NS)
+    await lane.sleep_ns(max(rate.window_ns, rate.block_ns) + more_ns, "its keys have rested")
+    if not is_warm:
+        return
+    is_known = bench.knows("limits.algorithm")
+    if not is_known or bench.profile.limits.algorithm == "sliding-counter":
+        await lane.sleep_ns(rate.window_ns, "its keys have rested")
 
 
 def counter_of(

@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
+from conformance.running import Options, Run
 from conformance.target import Target
+from conformance.verdicts import Verdict
 from tests.conformance.independent.deployment import deployment
 
+_CHECKED = (
+    *("tokenize.mirror", "request.valid", "request.atomic", "record.fields", "record.mask"),
+    *("deduplication.equal", "deduplication.redaction", "authentication.create"),
+    *("limits.status", "limits.lowest", "limits.counted"),
+)
+_OPEN = {Verdict.INCONCLUSIVE, Verdict.SKIPPED}
 CARD = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2030}
 
 
@@ -48,3 +56,25 @@ def test_it_mirrors_deduplicates_and_limits(tmp_path: Path, processes: int) -> N
         statuses = [_ask(target, "private_test", ["1"])[0] for _ in range(110)]
         assert statuses.count(201) in (50, 100)  # 100 where a window's edge lies inside the burst
         assert set(statuses) == {201, 429}
+
+
+def _verdicts(path: Path, seed: int) -> dict[str, Verdict]:
+    """Run the quick clauses once; a busy machine may leave some of them open."""
+    target = Target.from_toml(path)
+    report = Run(target, Options(checks=_CHECKED, seed=seed)).execute()
+    return {one.clause.id: one.verdict for one in report.results}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_runs_in_a_row_give_the_same_verdicts(tmp_path: Path, processes: int) -> None:
+    """Nothing that conforms is failed, and what is decided is decided alike, run after run."""
+    with deployment(tmp_path / "service", processes=processes) as path:
+        found = [_verdicts(path, seed) for seed in (1, 2)]
+    for verdicts in found:
+        assert not {Verdict.FAIL, Verdict.ERROR} & set(verdicts.values())
+    for clause in found[0]:
+        decided = {one[clause] for one in found} - _OPEN
+        assert len(decided) <= 1, clause
+    passed = [name for name, one in found[0].items() if one is Verdict.PASS]
+    assert len(passed) >= 15

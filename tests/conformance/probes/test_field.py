@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conformance.exchanges import Ask, Exchange
@@ -66,9 +68,11 @@ def test_what_was_sent_before_a_rest_is_taken_and_not_judged() -> None:
     assert measure([[warm, fresh]], RATE, since_ns=later).fault is None
 
 
-def runs_in_a_row(*checks: str, runs: int = 3, table: LimitTable | None = None) -> list[Run]:
+def runs_in_a_row(
+    *checks: str, runs: int = 3, table: LimitTable | None = None, **limits: Any
+) -> list[Run]:
     """Play checks on one deployment, run after run, with no time between."""
-    made = deploy(limits=table)
+    made = deploy(limits=table, profile=Profile().replace(limits=limits))
     found = []
     for seed in range(runs):
         ids = tuple(f"limits.{name}" for name in checks)
@@ -86,6 +90,14 @@ def about(run: Run, clause: str) -> list[Finding]:
 def test_keys_that_the_last_run_has_used_are_rested(rule_id: str) -> None:
     for run in runs_in_a_row(rule_id):
         assert {one.verdict for one in about(run, rule_id)} == {Verdict.PASS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule_id", ["LIM-MANAGEMENT", "LIM-LEGACY"])
+def test_a_window_before_the_last_run_is_weighed_and_is_no_failure(rule_id: str) -> None:
+    """A sliding counter forgets after two windows; its edges may lie anywhere."""
+    for run in runs_in_a_row(rule_id, runs=2, algorithm="sliding-counter"):
+        assert Verdict.FAIL not in {one.verdict for one in about(run, rule_id)}
 
 
 @pytest.mark.parametrize("limit", [49, 51])

@@ -6,8 +6,7 @@
 The path of a request stands in `engine.service`, the ports to the world in `engine.world`, every
 open choice of the specification in `engine.profile`, the limits in `engine.limits`.
 
-Each name is imported when it is first asked for, so that whoever needs the limits alone starts
-fast.
+Names are imported lazily, on first use, so that a program that needs only the limits starts fast.
 """
 
 from typing import TYPE_CHECKING, Final

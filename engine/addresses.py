@@ -1,4 +1,4 @@
-"""Client addresses: one spelling for each client, whoever hands the request in (D-IP).
+"""Client addresses in canonical form, the same for every way a request arrives (D-IP).
 
 An IPv4-mapped IPv6 address is the IPv4 one; IPv6 clients are told apart by the profile's prefix.
 """
@@ -14,7 +14,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 
 def read_address(text: str) -> Address | None:
-    """Return the address of a text, without a zone; None when it is none."""
+    """Parse an address, without its zone; None when the text is not an address."""
     try:
         return unmapped(ip_address(text.partition("%")[0]))
     except ValueError:
@@ -22,20 +22,20 @@ def read_address(text: str) -> Address | None:
 
 
 def unmapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for, else itself."""
+    """Return the IPv4 address of an IPv4-mapped IPv6 address, else the address itself."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return address if mapped is None else mapped
 
 
 def shown_address(address: Address, prefix_bits: int) -> str:
-    """Return what stands for all clients of an address's prefix."""
+    """Return the text that identifies all clients within an address's prefix."""
     if address.version == 6 and prefix_bits < 128:
         return str(ip_network((address, prefix_bits), strict=False).network_address)
     return str(address)
 
 
 def client_address(text: str, prefix_bits: int) -> str | None:
-    """Return what stands for a client's address in the counters; None when it is no address.
+    """Return the counter key for a client's address; None when the text is not an address.
 
     >>> client_address("::ffff:203.0.113.7", 128), client_address("2001:db8::1:2:3:4", 64)
     ('203.0.113.7', '2001:db8::')

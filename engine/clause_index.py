@@ -2,8 +2,8 @@
 
 A static scan: a place is a file, and the innermost class or function in it, that names the
 clause's id as a whole word. The result is a committed file (`clause_index.json`), so that an
-installed package can show it; a test holds it fresh, and `python -m engine clauses --refresh`
-writes it anew. Nothing is imported or run for it.
+installed package can show it; a test checks that it is current, and
+`python -m engine clauses --refresh` rewrites it. The scan imports and runs nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORD: Final = re.compile(r"\b[A-Z]{3,4}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
 
 
 def scan(root: Path) -> Index:
-    """Return the index of a checkout; raises `InputError` when `root` is none."""
+    """Return the index of a checkout; raises `InputError` when `root` is not a checkout."""
     if not (root / "engine" / "clauses.toml").is_file():
         raise InputError(f"{root} is no checkout of Tollgate; run the command inside one")
     known = {clause.id for clause in CLAUSES}

@@ -1,8 +1,8 @@
 """The registry of clauses: every sentence of the seed that can be true or false of a service.
 
-This is the list that everything else is complete against: the code, the tests, the conformance
-checks and the notebooks name a clause by its id, and the reports are in this order. The data stand
-in `clauses.toml`. It holds no rule itself; `engine.clause_index` says where each clause lives.
+Completeness is measured against this list: the code, the tests, the conformance checks and the
+notebooks name a clause by its id, and reports use this order. The data are in `clauses.toml`.
+This module implements no clause; `engine.clause_index` says where each clause lives.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Clause:
     """One clause.
 
     status: `specified` by the seed, `mixed` (a detail is ours) or `assumed` (ours).
-    decisions: what the seed leaves open about it; fields of the profile where a service may differ.
-    unobservable: why no request from outside can show it, None when one can.
-    masked: what part of it another clause hides, None when nothing.
+    decisions: the open decisions about it; profile fields where a service may differ.
+    unobservable: why no external request can show it; None when one can.
+    masked: the part of it that another clause hides; None when nothing is hidden.
     """
 
     id: str

@@ -29,12 +29,12 @@ def normal_container(path: str, limit: int) -> str | None:
     >>> normal_container("/pci//high/", 400) is None
     True
     """
-    # A text that is too long is not remembered either: a caller's may be of any size.
+    # A text over the limit is not cached: callers can send texts of any size.
     return None if len(path) > limit else _normal(path)
 
 
 def container_rule(path: object, limit: int) -> str:
-    """Return the rule that a path breaks, of which `normal_container` says None."""
+    """Return the rule that a path breaks when `normal_container` returns None for it."""
     if isinstance(path, str) and len(path) > limit:
         return f"must hold at most {limit} characters"
     return CONTAINER_RULE

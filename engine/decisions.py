@@ -1,7 +1,7 @@
-"""The open decisions: what the seed leaves open, what the engine does, and whether one can choose.
+"""The open decisions: what the seed leaves open, the engine's default, and the alternatives.
 
-The data stand in `decisions.toml`, so that documents are made from them. A decision is either held
-by fields of the profile or fixed, and then it says why.
+The data are in `decisions.toml`, from which documents are generated. A decision is either a choice,
+set by profile fields, or fixed for a stated reason.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["DECISIONS", "OpenDecision", "open_decision"]
 class OpenDecision:
     """One decision.
 
-    default: what the engine does unless told. alternatives: what a service may do instead, None for
-    nothing known; `study` where one of them is for simulation only, else they are readings.
-    fields: the profile's that hold it, as `section.field`. fixed: why there are none.
+    default: what the engine does by default. alternatives: what a service may do instead, None when
+    none is known; `study` where one of them is for simulation only, else they are readings.
+    fields: the profile fields that set it, as `section.field`. fixed: why there are none.
     """
 
     id: str

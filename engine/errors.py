@@ -1,4 +1,4 @@
-"""The one tree of exceptions that Tollgate raises on purpose.
+"""The exceptions that Tollgate raises on purpose.
 
     TollgateError
     ├── InputError        something that a person wrote is wrong: a file, an argument, a flag
@@ -9,8 +9,8 @@
         ├── DestinationTimeout
         └── DestinationUnreachable
 
-Programmer errors are `AssertionError` and `TypeError` as everywhere. What a caller of the service
-did wrong is no exception of this tree at all: it is an answer (`engine.messages.Problem`).
+Programmer errors are `AssertionError` and `TypeError`, as usual. Errors of a caller of the service
+are not in this tree: they are answers (`engine.messages.Problem`).
 No message holds token data, a card number, a cvc or an API key.
 """
 
@@ -55,11 +55,11 @@ class StoreBusy(StoreError):
 
 
 class VaultError(TollgateError):
-    """A ciphertext or a wrapped key does not open: wrong key, wrong place, or changed bytes."""
+    """A ciphertext or a wrapped key cannot be decrypted: wrong key, wrong row, or changed bytes."""
 
 
 class DriverError(TollgateError, TypeError):
-    """A coroutine of the engine is driven in a way that its world cannot wait in."""
+    """A coroutine of the engine was run by an event loop that its world does not support."""
 
 
 class OutsideError(TollgateError):
@@ -75,7 +75,7 @@ class DestinationUnreachable(OutsideError):
 
 
 def check_text(thing: str, text: object) -> None:
-    r"""Raise `InputError` unless it is a text that every store can keep and every answer show.
+    r"""Raise `InputError` unless every store can keep the text and every answer can show it.
 
     >>> check_text("tenant name", "Zoë")
     >>> check_text("tenant name", chr(0xD800))
@@ -114,7 +114,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     '; known: one, two'
     """
     names = list(known)
-    # What is three times as long is near to none, and may be of any size: it is not compared.
+    # A word three times as long is similar to none, and can be of any size: it is not compared.
     if len(word) <= 3 * max(map(len, names), default=0):
         near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
         if near:

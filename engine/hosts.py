@@ -1,7 +1,7 @@
 """Custom hostnames: their form, and which of them a tenant may take for a proxy (D-HOST).
 
-Who holds a hostname receives every request that is sent to it, keys and bodies included. So a
-tenant gets one only under a suffix that the operator lists for it, and never an IP address or a
+The owner of a hostname receives every request sent to it, keys and bodies included. So a tenant
+can register one only under a suffix that the operator lists for it, and never an IP address or a
 name of the server itself.
 """
 
@@ -29,7 +29,7 @@ EXAMPLE_SUFFIXES: Final = (".example",)
 """The suffixes of a tenant that is made in process: a name that nobody can own (RFC 2606)."""
 
 LOCAL_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
-"""What every machine calls itself; no proxy has one of them."""
+"""Names of every local machine; no proxy may use them."""
 
 
 def host_name(host: str) -> str:
@@ -69,7 +69,7 @@ def is_suffix(text: str) -> bool:
 
 
 def host_fault(host: str, suffixes: Iterable[str], own_names: Collection[str]) -> str | None:
-    """Return what speaks against a hostname, as `host_name` gives it, for a tenant's proxy.
+    """Return why a tenant's proxy may not use a hostname (in the form of `host_name`).
 
     suffixes: the tenant's. own_names: the server's own. None when the tenant may have it.
     """

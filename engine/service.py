@@ -256,7 +256,7 @@ class Engine(Operator):
                 await self.services.world.sleep_ns(decision.wait_ns)
                 now_ns += decision.wait_ns
                 wall_ns += decision.wait_ns
-                self.expire()  # what its time has come for meanwhile
+                self.expire()  # delete records whose retention has expired meanwhile
             # 3.1 What is asked: 414, 404, 405. 3.2 Who may ask at all: 401.
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.

@@ -1,4 +1,4 @@
-'''Files that people write: TOML in, typed values or one-line errors with their place out.
+'''Read TOML files into typed values, or report one-line errors with their position.
 
 One declaration serves reading, writing and the JSON Schema: a frozen dataclass.
 
@@ -23,9 +23,9 @@ engine.errors.InputError: client.toml:2:9: count = -3 must be at least 1
 >>> json_schema(Client, title="Client")["properties"]["count"]["description"]
 'how many of them'
 
-What follows from which annotation stands in `engine.files.forms`. Field metadata `minimum` and
-`asks` are understood too. `to_plain` and `to_toml` write a form back; a form whose fields depend
-on one another is checked after reading: `document.spot("clients", 0, "loop").fail("must …")`.
+`engine.files.forms` documents the annotations. Field metadata `minimum` and `asks` are supported
+too. `to_plain` and `to_toml` write a form back. Check fields that depend on one another after
+reading: `document.spot("clients", 0, "loop").fail("must …")`.
 
 Where no dataclass fits, a `Section` reads key by key:
 

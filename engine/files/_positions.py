@@ -1,8 +1,8 @@
 """Where each key and value of a TOML text stands.
 
-tomllib keeps no positions, tree-sitter does; so tomllib says what a text means and this module
-only where. A text that tomllib refuses never comes here. What is not found (a construct that the
-grammar does not know) is left out, and its parent's position serves.
+tomllib keeps no positions, tree-sitter does; so tomllib parses the values and this module finds
+only their positions. It never gets a text that tomllib refuses. A construct that the grammar does
+not know is left out, and its parent's position is used.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Document:
     def _located(self) -> tuple[dict[Path, Position], dict[Path, Position]]:
         try:
             return ({}, {}) if self.text is None else locate(self.text)
-        except RecursionError:  # keys of a thousand parts; the file's name has to do
+        except RecursionError:  # keys of a thousand parts; show only the file's name
             return {}, {}
 
     def position(self, path: Path) -> Position | None:
@@ -162,7 +162,7 @@ def parse_toml(text: str, name: str, *, folder: FilePath | None = None) -> Docum
 
 
 def _check_integers(document: Document) -> None:
-    """Refuse a whole number beyond 64 bits, as TOML asks: not all of them can be shown, or kept."""
+    """Refuse an integer beyond 64 bits, as TOML requires: stores cannot keep every larger one."""
     ahead: list[tuple[Path, Any]] = [((), document.value)]
     while ahead:
         path, value = ahead.pop()

@@ -182,7 +182,7 @@ def to_plain(value: object) -> dict[str, Any]:
 
 
 def check_built(value: object) -> None:
-    """Check a frozen form that a program built as one of a file is checked.
+    """Check a form that a program built by the rules for one read from a file.
 
     Quantities may be texts, which become numbers; a list becomes the tuple that it stands for.
     Raises `InputError` for a field whose value is of another kind.
@@ -251,7 +251,7 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 # reason: any annotation
-    """Return an annotation without `None` and without what `Annotated` adds, and the latter."""
+    """Split an annotation into its type without `None` and the metadata of `Annotated`."""
     if get_origin(hint) is Annotated:
         inner, extras = _split(get_args(hint)[0])
         return inner, (*extras, *hint.__metadata__)

@@ -1,4 +1,4 @@
-"""Files that a file names, and where."""
+"""Include: a file that another file refers to, with the position of the reference."""
 
 from __future__ import annotations
 

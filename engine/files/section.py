@@ -1,4 +1,4 @@
-"""A table read key by key, where what is asked depends on what was read before.
+"""A table read key by key, where the next key to read depends on earlier values.
 
 Forms (`engine.files.forms`) are the first choice; a `Section` is for tables that no dataclass
 describes. It uses the same kinds, and `done` refuses the keys that nobody asked for.

@@ -53,7 +53,7 @@ _SIZE_BYTES: Final = {
 }
 _LONGEST_NS: Final = 2**63 - 1
 _LONGEST_TEXT: Final = 200
-"""Longer texts are none: Python reads no number of thousands of digits."""
+"""Longer texts are refused: Python does not parse numbers with thousands of digits."""
 
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(d|h|ms|us|µs|ns|m|s)", re.ASCII)
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)

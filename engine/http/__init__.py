@@ -1,4 +1,4 @@
-"""The engine over HTTP: a thin adapter, in which no rule of the service lives.
+"""The engine over HTTP: a thin adapter that holds no rule of the service.
 
     app            ASGI: one HTTP request → `engine.submit` → one HTTP answer
     pages          the service's own pages: health, metrics, documentation, OpenAPI document

@@ -45,16 +45,16 @@ _PORT: Final = 8420
 _DEMO_KEYS: Final = 8
 _LOCK_TIMEOUT_S: Final = 2.0
 _SWITCH_S: Final = 0.001
-"""So long may the thread of a large body keep the interpreter from everybody else's answers."""
+"""The longest time for which the large-body thread may hold the interpreter lock."""
 
 _BASE_BYTES: Final = 250_000_000
-"""What a server takes with an empty store and no callers, caches that fill up included."""
+"""The memory of a server with an empty store and no callers, full caches included."""
 
 _READ_BYTES: Final = 250_000_000
-"""What the one body that is parsed and answered apart takes at most, its answer included."""
+"""The most memory that the one body in the worker thread takes, its answer included."""
 
 _COUNTER_BYTES: Final = 750
-"""Of a counter that few requests were charged to; each further one in its window takes 40."""
+"""The memory of a counter with few charges; each further charge in its window takes 40 bytes."""
 
 _CHECKED_BYTES: Final = 500_000_000
 """A store of up to this size is checked whole before it is served: some five seconds."""
@@ -190,7 +190,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
 
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # what is there by now stays: no collection needs to look at it again
+    gc.freeze()  # the objects made so far live as long as the process: never collect them
     gc.set_threshold(20_000, 20, 50)
 
     where = [] if metrics is None else [{"role": "metrics", "url": f"{_url(metrics)}/metrics"}]
@@ -215,7 +215,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
 
 
 def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tuple[Engine, bytes]:
-    """Return the engine, and what a demo's texts are derived from."""
+    """Return the engine, and the secret that a demo's texts are derived from."""
     from engine.http.configuration import load_runtime
     from engine.http.destinations import Destinations
     from engine.http.system import SystemWorld
@@ -255,7 +255,7 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
 
 
 def master_key_of(config: ServeConfig, path: str | None) -> bytes:
-    """Return the master key of a store; of one that is not kept a new one."""
+    """Return the master key of a store; a new one for a store in memory."""
     from engine.http.configuration import read_master_key
 
     text = config.master_key or os.environ.get(KEY_VARIABLE)
@@ -284,7 +284,7 @@ def kept_store(args: argparse.Namespace) -> tuple[str, ServeConfig]:
 
 
 def _open_store(path: str) -> SqliteStore:
-    """Return the store of this server, the only one that the file has.
+    """Open the store of this server, which must be the only server of the file.
 
     Nothing waits for its locks in the thread that answers, and a timer scrubs it.
     """
@@ -306,9 +306,9 @@ def _open_store(path: str) -> SqliteStore:
 
 
 def _claim(path: str) -> None:
-    """Be the one server of a file, whatever it is called, until this process ends.
+    """Lock a file, under any of its names, for this server until the process ends.
 
-    A second one would count anew, and every caller would have each rate twice. The file itself is
+    A second server would have its own counters and double every rate limit. The file itself is
     locked, by the kind of lock that SQLite does not use, so that a symbolic or a hard link leads to
     the same lock. It stays open: closing it would drop SQLite's own locks.
     """
@@ -365,7 +365,7 @@ def _demo(
 
 
 def _last_line(engine: Engine) -> dict[str, Any]:
-    """Return the end of the lines: what the server keeps to, whatever callers send."""
+    """Return the last line: the server's bounds of memory and time, whatever callers send."""
     from engine.http.arriving import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
     from engine.http.server import ERASED_WITHIN_S
 
@@ -407,7 +407,7 @@ def _url(bound: socket.socket) -> str:
 
 
 def _print(lines: Iterable[Mapping[str, Any]]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # whoever reads no longer is served all the same
+    with contextlib.suppress(BrokenPipeError):  # serve on when nobody reads the output any more
         for line in lines:
             print(json.dumps(line), flush=True)
 

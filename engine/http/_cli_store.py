@@ -1,8 +1,7 @@
 """`python -m engine backup` and `rotate-key`: what an operator does with a kept store.
 
-Both may be run while a server has the store. A backup is a whole store of one instant. A rotation
-is one transaction: after a kill either the old master key opens the store or the new one, never
-neither and never some of both.
+Both may be run while a server has the store open. A backup is a consistent snapshot. A rotation is
+one transaction: after a kill, exactly one of the old and the new master key opens the whole store.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ __all__ = ["Address", "Clients", "Network", "in_networks", "parse_networks"]
 Network: TypeAlias = IPv4Network | IPv6Network
 
 _NOBODY: Final = IPv4Address(0)
-"""Who comes without an address, through a socket of the file system."""
+"""The address of clients that connect through a Unix socket."""
 
 _REMEMBERED: Final = 65_536
 _HOPS_LIMIT: Final = 32
@@ -86,7 +86,7 @@ class Clients:
     def _nearest(self, peer: str, forwarded: Sequence[str]) -> Address:
         """Return the last address of the chain that is no trusted proxy's.
 
-        What is no address ends the chain: everything beyond was written by nobody we know.
+        An entry that is not an address ends the chain: the entries before it cannot be trusted.
         """
         nearest = read_address(peer) or _NOBODY
         hops = [hop for value in forwarded for hop in value.split(",")]

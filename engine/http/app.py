@@ -188,7 +188,7 @@ class Application:
         return request, body, request_id
 
     def _request_id(self, sent: bytes | None) -> bytes:
-        """Return the id that the client has sent, or a new one where it has sent none that is."""
+        """Return the client's request id, or a new one when it sent none that is valid."""
         if sent is not None and _REQUEST_ID.fullmatch(sent) is not None:
             return sent
         self._count += 1
@@ -215,7 +215,7 @@ class Application:
 
 
 def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """Return a field's value; of one that comes more than once a value that is nobody's."""
+    """Return a field's value; for a repeated field, a value that matches no key."""
     values = [value for other, value in raw if other == name]
     if not values:
         return None
@@ -290,8 +290,8 @@ def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, by
 def _failed(error: Exception, request_id: bytes) -> Response:
     """Log why a request failed, in one line without a value, and return its answer.
 
-    What the store says names tables and rows, which an operator needs; of anything else its type
-    and the places in the code are logged, never its words.
+    Messages of the store are logged, since they name tables and rows, which an operator needs. Of
+    any other error only the type and the traceback's places are logged, never the message.
     """
     if isinstance(error, StoreError | VaultError):
         _log.error("request %s failed: %s", request_id.decode(), error)

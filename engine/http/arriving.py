@@ -1,11 +1,9 @@
-"""What arrives: the header fields and the body of a request, as the engine asks for them.
+"""Request headers and bodies, read when the engine asks for them.
 
 The engine reads a body only after limits and key, and never further than its bound (D-ORDER,
-D-SIZE); a length that the head announces is judged before a byte is read. Who sends a body too
-slowly is given up (`Watch`), so that nobody holds the server by the hand; and all large bodies
-together, and those of one caller, may hold so much memory and no more: one that does not fit gets
-503 with `Retry-After`.
-Bodies of up to 64 kB, which are nearly all, are let in even then.
+D-SIZE); a `Content-Length` is checked before a byte is read. A sender that is too slow is cut off
+(`Watch`). The memory of all large bodies together, and of one caller's, is bounded: a body that
+does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB, nearly all of them, are exempt.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ __all__ = ["Body", "Disconnected", "Fields", "Receive", "Watch"]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 
 KEPT_UNREAD_BYTES: Final = 65_536
-"""So much unread body is let pass on a connection that goes on; more ends it."""
+"""The most unread body to skip on a kept connection; with more, the connection is closed."""
 
 BODIES_LIMIT_BYTES: Final = 256_000_000
-"""So much may all bodies together hold that are being read or answered, the small ones aside."""
+"""The most memory of all large bodies that are being read or answered."""
 
 OWNER_LIMIT_BYTES: Final = 64_000_000
-"""So much of it may those of one caller hold: an API key, or an address without one."""
+"""The most of it that one caller may hold: an API key, or an address without a key."""
 
 _GRACE_S: Final = 20.0
 _LEAST_BYTES_A_SECOND: Final = 1_000
@@ -46,7 +44,7 @@ def _lower(name: str) -> bytes:
 class Fields(Mapping[str, str]):
     """A request's header fields, names without regard to case; repeated ones joined by commas.
 
-    is_caseless: says so to whoever would else compare the names one by one.
+    is_caseless: tells callers that they need not compare names without case themselves.
     """
 
     __slots__ = ("_values",)
@@ -55,7 +53,7 @@ class Fields(Mapping[str, str]):
     def __init__(
         self, raw: Sequence[tuple[bytes, bytes]], values: dict[bytes, bytes] | None = None
     ) -> None:
-        """Take the fields; `values` is `dict(raw)` where it is there already."""
+        """Take the fields; `values` is `dict(raw)` when the caller has made it already."""
         if values is None:
             values = dict(raw)
         if len(values) != len(raw):
@@ -168,7 +166,7 @@ class Body:
             parts.append(part)
 
     def release(self) -> None:
-        """Let others have the room; to be called when the request has its answer."""
+        """Free the memory that the body holds; call it when the request has its answer."""
         if self.held_bytes:
             self._watch.release(self)
 
@@ -182,8 +180,7 @@ class Body:
 class Watch:
     """Who is reading a body since when, and how much all of them hold.
 
-    A body has 20 s, and a second more for each 1 000 bytes that have come; it is asked by a timer
-    instead of a timer for each request.
+    A body has 20 s, and a second more for each 1 000 bytes received. One timer checks all bodies.
     """
 
     __slots__ = ("_held_by", "held_bytes", "limit_bytes", "now_s", "reading")
@@ -196,7 +193,7 @@ class Watch:
         self.now_s = 0.0
 
     def check_room(self, size_bytes: int, owner: object) -> None:
-        """Raise `Problem` 503 where so much more of one caller's does not fit."""
+        """Raise `Problem` 503 when `size_bytes` more of one caller would exceed a bound."""
         own_bytes = self._held_by.get(owner, 0) + size_bytes
         if own_bytes > OWNER_LIMIT_BYTES or self.held_bytes + size_bytes > self.limit_bytes:
             raise Problem(
@@ -213,7 +210,7 @@ class Watch:
         self._count(body, more_bytes)
 
     def release(self, body: Body) -> None:
-        """Count nothing of a body any more."""
+        """Stop counting a body."""
         self._count(body, -body.held_bytes)
 
     def _count(self, body: Body, more_bytes: int) -> None:

@@ -2,9 +2,9 @@
 
 The file may be used again with the same store. Tenants are matched by name, applications by tenant
 and name: what is there is kept with all its tokens and gets the file's quotas, settings and
-grants; what is missing is made; what the file does not name is left alone. A kind cannot change.
-A key whose text the file gives is stored by its hash once; an application without such texts gets
-one key when it has none, whose text is printed that once.
+grants; what is missing is made; what the file does not name stays as it is. A kind cannot change.
+A key whose text is in the file is stored once, as a hash. An application with no key at all gets
+a new one, whose text is printed only then.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def provision(engine: Engine, config: ServeConfig, document: Document) -> list[M
 
 
 class _Held:
-    """What a tenant had in the store before: asked for once, however many rows it has."""
+    """What a tenant had in the store before, read with one query."""
 
     def __init__(self, engine: Engine, tenant: Tenant) -> None:
         store = engine.services.store
@@ -323,7 +323,7 @@ def _pairs(row: ApplicationTable) -> list[tuple[str, tuple[str, ...]]]:
 
 @contextlib.contextmanager
 def _placed(document: Document, spot: Spot) -> Iterator[None]:
-    """Put the place of a table before the messages of rules that know no file."""
+    """Prefix the messages of rules that know no file with the position of a table."""
     where = document.where(spot.path)
     try:
         yield

@@ -3,8 +3,8 @@
 Who may ask from which page: a public application's own origins, and those of the configuration,
 which hold for every public key; none unless listed. A browser asks first by OPTIONS without a key
 (a preflight), so that is allowed to an origin of any public application; whether the answer may be
-read is decided by the key that asks. Nothing here refuses a request: a browser does, and no key
-becomes weaker or stronger by it.
+read is decided by the key of the request. Nothing here refuses a request, which is the browser's
+part, and nothing here changes what a key may do.
 
 A preflight is a request like any other: it counts in LIM-IP. On a custom hostname and under
 `/proxy` nothing is added, since the answers there are the destination's.
@@ -30,7 +30,7 @@ EXPOSED: Final = (
     "WWW-Authenticate",
     "X-Request-Id",
 )
-"""What a script may read of an answer, beside what it always may."""
+"""The header fields that a script may read, beyond the safelisted ones."""
 
 _PREFLIGHT_S: Final = 600
 

@@ -1,8 +1,8 @@
 """What `serve --demo` makes: tenants, keys by role, proxies, an encryption key.
 
-Each role is one application (or proxies of one), so that whoever tries the service finds a key for
-every class of the limits and every right that a clause speaks of. Texts come from the master key:
-where a store is kept, the next start finds everything as it is and shows the same keys again.
+Each role is one application (or proxies of one), so that there is a key for every class of the
+limits and every right that a clause names. Key texts are derived from the master key: with a kept
+store, the next start finds everything in place and shows the same keys again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Destinations: who may be called, and at which address (PRX-TIMEOUT's other half: no forgery).
+"""Destinations: who may be called, and at which address; protects against request forgery.
 
-A proxy's definition is a caller's text, so it decides nothing here. The operator's list decides:
+A proxy's definition comes from a caller and is not trusted. The operator's list decides:
 
 - an address is called only when an entry of `allowed` covers it: the same scheme, host and port,
   and a path below the entry's;

@@ -1,7 +1,7 @@
 """The service's own pages: health, metrics, the OpenAPI document and its documentation.
 
 They ask for no key and count in no limit (D-COUNTED). They are found under every hostname, before
-any proxy: nobody who holds a custom hostname can answer for the server's health (D-HOST).
+any proxy, so that the owner of a custom hostname cannot fake the server's health (D-HOST).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE_PATHS: Final = frozenset(
 """Where the pages are."""
 
 METRICS_PATHS: Final = frozenset({"/healthz", "/metrics"})
-"""What an address of its own for the metrics answers."""
+"""The pages of the separate address for metrics."""
 
 _POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data:; style-src 'self'; "
@@ -106,7 +106,7 @@ def make_pages(
 class _Health:
     """Whether the store can be written and read, asked at most once a second.
 
-    It is asked in a thread, so that a store that does not answer holds up nobody.
+    A thread asks it, so that a store that does not answer delays no request.
     """
 
     def __init__(self, store: Store) -> None:

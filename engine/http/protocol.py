@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: uvicorn's, with what a hostile or clumsy sender may not do.
+"""One HTTP/1.1 connection: uvicorn's, with bounds for hostile or broken senders.
 
 uvicorn waits for ever for a request's head, reads heads without end, and answers broken ones in
 plain text. Here each of these ends with a problem (RFC 9457) and a closed connection:
@@ -18,16 +18,15 @@ counts in no limit, LIM-IP included (D-COUNTED counts requests). Each ends its c
 whoever sends such things pays with a new one each time; how fast connections come is for what
 stands in front of the server to limit.
 
-Who takes nothing of an answer for 30 s is cut off.
+A client that reads nothing of its answer for 30 s is disconnected.
 
-A body that nobody reads is let pass after the answer while it keeps coming, for 60 s and 100 MB at
-most, so that a client that sends it whole before it reads finds the answer and not a reset
-connection. A method that the parser does not know is a method all the same: the service answers it,
-with 405.
+After the answer, an unread body is received and dropped, for at most 60 s and 100 MB, so that a
+client that sends all of it before it reads gets the answer and not a reset connection. A method
+that the parser does not know is answered by the service, with 405.
 
-There is no timer for each request: `Connections.tick`, called every half second, looks at all, and
-closes what has been idle for too long. A request whose body is there already, and an answer that
-is there whole, need none of ASGI's messages: an application finds `Exchange` in the scope.
+There is no timer for each request: `Connections.tick`, called every half second, checks all
+connections and closes those idle for too long. A request whose body has arrived, and an answer that
+is complete, bypass ASGI's messages: an application finds `Exchange` in the scope.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class _Lingering:
 
 
 class Exchange:
-    """One request and its answer without the messages between: half of what a small one costs."""
+    """One request and its answer without ASGI messages, which cost half of a small request."""
 
     __slots__ = ("_cycle", "_protocol")
 
@@ -125,7 +124,7 @@ class Exchange:
         self._cycle = cycle
 
     def body(self, limit_bytes: int) -> bytes | None:
-        """Return the body where all of it is there and within the limit; else it is to be received.
+        """Return the body if all of it has arrived and fits the limit; else None: use `receive`.
 
         What is returned here must not be received too.
         """
@@ -290,7 +289,7 @@ class HttpProtocol(HttpToolsProtocol):
     # --- the parser's events ---------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, unless nobody is interested any more."""
+        """Parse received data, unless the connection is ending."""
         if self.lingers or self._is_broken:
             self._discarded_bytes += len(data)
             if not self._is_broken:  # a body, which its sender may not be able to break off
@@ -310,7 +309,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._end(431, f"The head of a request must hold at most {_HEAD_BYTES} bytes.")
 
     def _with_known_method(self, data: bytes) -> bytes:
-        """Put a method that the parser knows in the place of one that it may not know."""
+        """Replace a method that the parser may not know by one that it knows."""
         found = _METHOD.match(data)
         if found is None or found[0] == b"PRI":  # which opens HTTP/2
             return data
@@ -408,7 +407,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _fault(headers: list[tuple[bytes, bytes]], version: str) -> str | None:
-    """Return what makes a head ambiguous: another server might read another request in it."""
+    """Return why a head is ambiguous: another server might read a different request in it."""
     names = [name for name, _ in headers]
     hosts = names.count(b"host")
     if hosts != 1 and (hosts or version != "1.0"):

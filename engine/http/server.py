@@ -40,7 +40,7 @@ _TICK_S: Final = 0.5
 ERASED_WITHIN_S: Final = 5
 """What has expired is overwritten in the store's file within this time; it is printed at start."""
 
-_STOP_S: Final = 45  # longer than a destination and two transforms of a request may take by half
+_STOP_S: Final = 45  # 1.5 times the most that a request's destination and two transforms take
 _IDLE_S: Final = 75
 _SPARE_FILES: Final = 128
 _MOST_CONNECTIONS: Final = 20_000
@@ -130,7 +130,7 @@ async def serve(
     finally:
         if second is not None:
             second.should_exit = True
-        stopping.set()  # what a thread does meanwhile comes to its end
+        stopping.set()  # let running threads finish
         await asyncio.gather(*beside, return_exceptions=True)
         world = engine.services.world
         if isinstance(world, SystemWorld):
@@ -185,7 +185,7 @@ class _Server(uvicorn.Server):
             return
         numbers = [signal.SIGINT, signal.SIGTERM]
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)  # of a terminal that goes; under nohup nobody minds
+            numbers.append(signal.SIGHUP)  # the terminal has closed; ignored under nohup
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield

@@ -1,4 +1,4 @@
-"""The demo's own destination: a loopback HTTP server that echoes, and is as slow as it is asked.
+"""The demo's own destination: a loopback HTTP server that echoes after a requested delay.
 
     ANY /…              → 200, what was sent: {"method", "path", "headers", "body_bytes"}
     ANY /…delay/N       → the same N seconds later, at most 60
@@ -39,7 +39,7 @@ class SlowDestination:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Stop listening, and let nobody wait any longer."""
+        """Stop listening, and end all delays."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):

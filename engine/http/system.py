@@ -43,8 +43,8 @@ _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 class SystemClock:
     """The machine's clocks: monotonic since this object was made, and wall time (D-CLOCK).
 
-    `created_at` follows the wall clock where somebody sets it; deadlines do not: they are judged by
-    a time that goes on steadily from the start, and never falls behind what a store remembers.
+    `created_at` follows the wall clock, also when it is set. Deadlines follow a steady time that
+    runs on from the start and is never before the last instant in the store.
     """
 
     __slots__ = ("_start_ns", "_steady_start_ns")
@@ -69,12 +69,12 @@ class SystemClock:
         return self._steady_start_ns + self.now_ns - time.time_ns()
 
     def not_before(self, steady_ns: int) -> None:
-        """Go on from an instant that an earlier process has seen, where the clock was set back."""
+        """Start no earlier than an instant of an earlier process, if the clock was set back."""
         self._steady_start_ns = max(self._steady_start_ns, steady_ns - self.now_ns)
 
 
 class _SystemRandom(random.SystemRandom):
-    """The operating system's chance, fetched in pieces: a system call for many draws."""
+    """The operating system's randomness, buffered: one system call for many draws."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,9 +95,9 @@ class _SystemRandom(random.SystemRandom):
 
 
 class _Turns:
-    """One worker's time, shared out: each caller who waits is served in turn.
+    """A queue for the one worker that serves waiting callers in turn.
 
-    So a caller who sends a hundred large bodies waits for itself, and others for one of them.
+    A caller that sends a hundred large bodies delays itself; others wait for one of them.
     """
 
     __slots__ = ("_is_busy", "_waiting")
@@ -178,7 +178,7 @@ class SystemWorld:
             return
 
     async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:
-        """Work in the one thread that is there for it, whose time all who wait share (D-BODY-COST).
+        """Run work in the one worker thread, which callers share in turn (D-BODY-COST).
 
         More threads would finish no earlier, since Python runs one at a time, and hold the memory
         of several large bodies at once.
@@ -227,7 +227,7 @@ class SystemWorld:
             raise DestinationTimeout("the code took longer than it may") from None
 
     async def prepare(self) -> httpx.AsyncHTTPTransport:
-        """Return what calls go through; reading the system's certificates is no destination's time.
+        """Return the transport; made before a call, so that reading certificates costs it no time.
 
         Called first in every call, and by a server when it starts.
         """

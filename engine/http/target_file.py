@@ -1,6 +1,6 @@
-"""The conformance target of a demo: what the harness is told about a deployment, as TOML.
+"""The conformance target of a demo: the harness's description of a deployment, as TOML.
 
-It holds keys, so that it runs as it is, and is therefore readable by its owner alone.
+It holds keys, so that it can be used unchanged; only its owner can read the file.
 """
 
 from __future__ import annotations

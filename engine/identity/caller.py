@@ -11,8 +11,8 @@ __all__ = ["Caller"]
 class Caller:
     """Who is asking, once the key is known.
 
-    Answers about permissions are remembered, since an application's grants never change under
-    it: a changed application is a new `Caller`.
+    Permission answers are cached: a `Caller` is immutable, and a changed application gets a new
+    one.
     """
 
     __slots__ = ("_may", "application", "key", "tenant")

@@ -1,7 +1,7 @@
 """Origins: the web pages whose scripts may ask with a public key (D-CORS).
 
-An origin is what a browser sends as `Origin` (RFC 6454): scheme, host and port, no path. Public
-applications alone have any: a key of another kind in a page would be everybody's.
+An origin is what a browser sends as `Origin` (RFC 6454): scheme, host and port, no path. Only
+public applications have any: a key of another kind in a page would be exposed to everybody.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ else. The engine interprets them over lists; a compiled loop can run the same fu
 of arrays (`numba.extending.register_jitable` takes them as they stand): only layout and loop
 differ.
 
-The one idea: between two charges a counter only becomes more willing as time goes by. So after
-each charge it can say the earliest instant at which the next request would be admitted, its
-`READY`. Testing any rule is then one comparison, `line[READY] > now_ns`; the exact wait is the
-difference; and only a charge runs an algorithm.
+The main idea: between two charges, a counter that admits a request also admits it later. So each
+charge computes the earliest instant at which the next request would be admitted, `READY`. Testing
+any rule is then one comparison, `line[READY] > now_ns`; the exact wait is the difference; and only
+a charge runs an algorithm.
 
 A counter is a `line` of `LINE_SIZE` integers, all zero when fresh, and for the sliding log a
 `ring` that holds its last N charges. A rule is a row of `RULE_SIZE` integers (`rule_row`).
 Instants are nanoseconds, not negative, and the instants charged to one counter never decrease.
 
-No product overflows int64: the only products are N·W and burst·W, which `rule_row` bounds by
+No product overflows int64: the only ones are N·W and burst·W, which `rule_row` bounds by
 2^62, and no instant is ever multiplied. Instants themselves stay below 2^62 ns, 146 years.
 
 What it is not: composition and delay (`engine.limits.limiter`).

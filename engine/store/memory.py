@@ -372,7 +372,7 @@ class MemoryStore:
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
     ) -> int:
-        """Erase what its time has come for (QUO-CVC, QUO-INTENT)."""
+        """Delete records whose retention has expired (QUO-CVC, QUO-INTENT)."""
         undo = self._changes()
         deadlines = self._deadlines
         erased = 0

@@ -1,4 +1,4 @@
-"""The schemas of what comes out, for a profile: records, pages, problems (seed 2.1, D-PROBLEM)."""
+"""The schemas of answers, for a profile: records, pages, problems (seed 2.1, D-PROBLEM)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _QUERY: Final[dict[str, Schema]] = {
 }
 
 
-_FILTERS: Final[Schema] = {  # a query is text, whatever its values look like
+_FILTERS: Final[Schema] = {  # query parameters are strings
     "type": "object",
     "propertyNames": {"pattern": r"^metadata\."},
     "additionalProperties": {"type": ["string", "number", "boolean", "null"]},

@@ -257,8 +257,8 @@ def _tokenize_limit() -> int:
 def _ceiling() -> dict[str, Schema]:
     """An open schema: whatever breaks it is refused by every conforming service.
 
-    TOK-ONE-OF, TOK-METADATA, TOK-INDEXES, TOK-FPEXPR, TOK-CARD-DATA and TOK-TYPES say what that is;
-    whatever a choice of the profile may let through is let through.
+    It holds the rules of TOK-ONE-OF, TOK-METADATA, TOK-INDEXES, TOK-FPEXPR, TOK-CARD-DATA and
+    TOK-TYPES, and allows whatever some choice of the profile allows.
     """
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
     known: dict[str, Schema] = {

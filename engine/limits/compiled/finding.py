@@ -122,7 +122,7 @@ def plain_raw_of(core: Core) -> Raw:
 
 
 def is_plain(core: Core) -> bool:
-    """Whether a decision reads no flag that is set, once every ring has the slots it will need."""
+    """Whether the fast path applies."""
     return not any(core.flags[flag] for flag in range(FLAGS) if flag not in _UNREAD)
 
 

@@ -172,7 +172,7 @@ def problem_title(status: int) -> str:
 
 
 class Problem(Exception):
-    """An error answer on its way up; the service turns it into a response (D-PROBLEM).
+    """An error answer, raised; the service turns it into a response (D-PROBLEM).
 
     `clause` is the clause or decision that the request breaks; None where the service fails without
     the caller's fault. `errors` maps JSON Pointers to messages, for 400. `detail` and the messages

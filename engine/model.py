@@ -109,8 +109,8 @@ class Key:
 class Token(Struct, frozen=True, gc=False):
     """A stored token.
 
-    Out of the garbage collector's sight, since a service holds millions of them and a walk over all
-    would cost each request more than a seal; it leads to plain data only, so no cycle is missed.
+    Not tracked by the garbage collector, since a service holds millions of them and a pass over
+    all would delay requests; it refers to plain data only, so it cannot be part of a cycle.
 
     sealed_data: the vault's ciphertext of the canonical JSON of `data` without the cvc.
     sealed_cvc: the ciphertext of the cvc until `cvc_until_ns`, then None (QUO-CVC).
@@ -173,7 +173,7 @@ class KeptAnswer:
 
 
 class LogEntry(Struct, frozen=True, gc=False):
-    """What was done to what, by whom; never a value (D-LOGS). As many as tokens, and as plain."""
+    """What was done to what, by whom; never a value (D-LOGS). Untracked by the collector too."""
 
     id: str
     tenant_id: str
@@ -252,7 +252,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job comes to, under the job's id: made at the upload, shown at the end.
+    """The result of a job, under the job's id: made at the upload, shown at the end.
 
     sealed_content: the result file, or why the job fails, as a vault ciphertext. It stands apart
     from the job because it may hold tens of megabytes, and jobs are listed.

@@ -5,10 +5,10 @@
     identify the key → limits → 414, 404, 405 → 401 → 413, 415, unparsable 400 → the operation
 
 and the operation (`engine.resources`) goes on: walk → 403 → 400 → look-up → quota → write. The
-first step that fails answers alone. `handle` drives the path by hand under a manual clock, the
-HTTP adapter under asyncio, the simulator inside a SimPy process: one code, three drivers.
+first step that fails determines the answer. `handle` runs the path under a manual clock, the HTTP
+adapter under asyncio, the simulator inside a SimPy process: one code, three drivers.
 
-Nothing here reads a clock, sleeps or draws chance: the `World` is handed in. The operator's side
+Nothing here reads a clock, sleeps or draws random numbers: the `World` does. The operator's side
 (tenants, applications, keys, quotas, settings) is inherited from `engine.resources.operator`.
 """
 
@@ -53,21 +53,21 @@ from engine.world import Clock, ModelWorld, World, drive
 __all__ = ["Engine"]
 
 ASKING_IP: Final = "192.0.2.1"
-"""Where `Engine.ask` asks from unless told: an address for documentation (RFC 5737)."""
+"""The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _LOG_SWEEP_NS: Final = 60 * 1_000_000_000
 _MASTER_KEY_BYTES: Final = 32
 _NOTE_NS: Final = 10 * 1_000_000_000
-"""So often the store is told the time while something in it has a deadline."""
+"""How often the time is written to the store while something in it has a deadline."""
 
 _ERASED_AT_ONCE: Final = 256
-"""So many expired records go in one transaction: some milliseconds of it."""
+"""How many expired records one transaction deletes, which takes a few milliseconds."""
 
 _BATCH_IDS: Final = 64
 _UUID_PARTS: Final = struct.Struct("8s4s4s4s12s")
 _EACH: Final = sum(1 << 128 * place for place in range(_BATCH_IDS))
-_MOVES: Final = (  # bits of chance to where a UUID has bits to spare, in each of a batch
+_MOVES: Final = (  # shifts of random bits around the fixed bits of each UUID of a batch
     (_EACH * (((1 << 12) - 1) << 60), 4),
     (_EACH * (((1 << 24) - 1) << 72), 8),
     (_EACH * (((1 << 24) - 1) << 102), 2),
@@ -75,7 +75,7 @@ _MOVES: Final = (  # bits of chance to where a UUID has bits to spare, in each o
 _STAYING: Final = _EACH * ((1 << 60) - 1)
 _VARIANT: Final = _EACH * (3 << 126)
 _FIXED: Final = _EACH * (4 << 76 | 8 << 60)
-"""Version 4 and its variant, in each of a batch; the other 122 bits of each are chance."""
+"""The version and variant bits of each UUID of a batch; the other 122 bits are random."""
 
 
 class Engine(Operator):
@@ -144,7 +144,7 @@ class Engine(Operator):
         self.tables = tables
         self.limiter = Limiter(tables, self.profile.limits, is_bounded=True)
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
-        if store.persistent:  # asked before a tenant can be made that only a wrong key opens
+        if store.persistent:  # checked before a tenant can be made under a wrong key
             with store.transaction():
                 vault.verify()
                 guard_store(store, vault)
@@ -160,7 +160,7 @@ class Engine(Operator):
         self._settles = self.profile.limits.counted_statuses == "success"
         self._waits = not world.is_real_time
         self._erases_apart = False
-        # What reads only goes on where nothing can be written; who reads plaintext is logged.
+        # Reads go on when the store cannot be written; reads of plaintext cannot: they are logged.
         logged = self.profile.tokens.plaintext_reads
         self._reading = frozenset(each.name for each in OPERATIONS if each.reads and not logged)
         self.router = Router(OPERATIONS)
@@ -284,14 +284,14 @@ class Engine(Operator):
             response = problem.response()
         except StoreBusy:
             response = _LOCKED.response()
-        except BaseException:  # a caller who went away, a store that fails: no success either
+        except BaseException:  # a caller that went away, a store that fails: no success
             self._settle(decision, 500)
             raise
         if request.method == "HEAD":
             response.body = None
         response.headers.update(headers)
         response.decision = decision
-        if self._settles:  # asked here too: a call would cost every request
+        if self._settles:  # checked here too, to spare most requests a call
             self._settle(decision, response.status)
         return response
 
@@ -341,7 +341,7 @@ class Engine(Operator):
             run = partial(once, operation)
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
-        # By hand: a block would cost every request four calls more.
+        # By hand: a `with` block would cost every request four more calls.
         store.begin(write=operation.name not in self._reading, wait=wait)
         try:
             response = run(context)
@@ -352,7 +352,7 @@ class Engine(Operator):
         return response
 
     def _decide(self, subject: Subject) -> tuple[Decision, Headroom | None, int, int]:
-        """Put the request to the limits, at one instant, in order of arrival (D-CLOCK)."""
+        """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
         clock = self._clock
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
         try:
@@ -388,10 +388,9 @@ class Engine(Operator):
     def erase(self) -> bool:
         """Delete what has expired, and overwrite what is left of it, beside the requests.
 
-        For a server's timer, in a thread of its own: from the first call on no request does it.
-        What has expired is not read from its deadline on, whether it is still there or not. Each
-        step is short and lets requests in between. Returns False while another program keeps what
-        was deleted from being overwritten.
+        For a server's timer, in a thread of its own: after the first call, requests no longer do
+        it. Expired records are never read, whether deleted yet or not. Each step is short, so that
+        requests run in between. Returns False while another program prevents the overwriting.
         """
         # A search could find an index over an expired cvc, where the profile allows one.
         self._erases_apart = self.profile.tokens.cvc_derive == "reject"
@@ -434,10 +433,10 @@ class Engine(Operator):
                     left -= store.expire_logs(tenant.id, before_ns, size=left)
 
     def _recover(self) -> None:
-        """Mark what a process that is gone never finished as failed, in its tenant's log.
+        """Log the unfinished work of a dead process as failed, in its tenant's log.
 
-        What another engine on the same store is busy with is its own to finish. Asked at the start
-        and every minute, because that other one may die and not be started again.
+        Work of a live engine on the same store is left alone. Called at the start and every
+        minute, because the other engine may die and not be started again.
         """
         services = self.services
         with services.store.transaction():
@@ -501,9 +500,9 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
 
 
 def _uuids(chance: random.Random) -> list[str]:
-    """Return a batch of UUID version 4 texts from the world's chance (RFC 9562).
+    """Return a batch of random UUID version 4 texts from the world's generator (RFC 9562).
 
-    All are put together at once, as one long number: that costs a fifth of one after the other.
+    All are made at once, as one long number: that costs a fifth of making them one by one.
     """
     drawn = chance.getrandbits(128 * _BATCH_IDS)
     made = _FIXED | drawn & _STAYING | (drawn & _VARIANT) >> 66

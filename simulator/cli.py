@@ -47,7 +47,10 @@ _COMMANDS: Final[dict[str, _Command]] = {
         "play a scenario under many values", "simulator.sweeping.cli", "add_arguments", "run"
     ),
     "capacity": _Command(
-        "find how much keeps a condition", "simulator._cli_studies", "add_capacity", "run_capacity"
+        "find the largest value that meets a condition",
+        "simulator._cli_studies",
+        "add_capacity",
+        "run_capacity",
     ),
     "compare": _Command(
         "say what differs between two runs", "simulator._cli_studies", "add_compare", "run_compare"

@@ -230,7 +230,7 @@ def grow_ring(ring: list[int], limit_requests: int) -> None:
 
 
 def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], now_ns: int) -> int:
-    """Return N less the charges in (t - W, t]: those from the oldest that counts to the newest.
+    """Return N less the charges in (t - W, t].
 
     The oldest that counted at the last look is where the search goes on, when the charge before it
     still counts for nothing; each charge is passed once, so a look costs O(1) over time.
@@ -282,7 +282,7 @@ def remaining_gcra(
     rule: Sequence[int],
     now_ns: int,
 ) -> int:
-    """Return how many steps of W / N lie between what is owed and the burst."""
+    """Return how many requests the burst still admits: free steps of W / N."""
     debt = 0
     if line[TAT] >= now_ns:
         debt = max(0, (line[TAT] - now_ns) * rule[LIMIT] + line[PART])

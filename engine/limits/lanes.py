@@ -1,9 +1,8 @@
-"""Lanes: the counters that one subject meets, found once and laid out for the walks over them.
+"""Lanes: the counters that one subject is charged to, found once and stored for fast iteration.
 
-A *plan* is what all subjects of one class share, a *lane* what one subject meets. Each walk of the
-limiter has a list of its own, with just what it reads, made when it is first walked.
-
-What it is not: a decision; `engine.limits.limiter` walks.
+A *plan* belongs to a class of subjects, a *lane* to one subject. Each loop of the limiter has a
+list of its own with only the fields that it reads, made on first use. `engine.limits.limiter`
+decides.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Lane:
         self.takes: list[_Taking] | None = None
 
     def measured(self) -> list[_Measure]:
-        """Make what headroom walks, once it is asked for."""
+        """Make the list that headroom reads, on first use."""
         self.measures = [
             (c.leg.remaining, c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
             for c in self.real
@@ -92,7 +91,7 @@ class Lane:
         return self.measures
 
     def taking(self) -> list[_Taking]:
-        """Make what a judgement walks, once it is asked for."""
+        """Make the list that `judge` reads, on first use."""
         self.takes = [
             (taker(c.leg), c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
             for c in self.real
@@ -103,7 +102,7 @@ class Lane:
 def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_ns: int) -> int:
     """Charge a sliding log as `charge_sliding_log`, and return what `remaining_sliding_log` would.
 
-    In one call, because every admitted request makes it a rule. In a list's ring BASE is 0.
+    One call, because every admitted request makes it for each rule. BASE is 0 in a list's ring.
     """
     place, limit = line[PLACE], rule[LIMIT]
     try:
@@ -133,7 +132,7 @@ def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_
 
 
 def taker(leg: Leg) -> Take:
-    """Return how a leg's counters are charged and looked at in one."""
+    """Return the function that charges a leg's counter and returns what remains."""
     return take_sliding_log if leg.algorithm == "sliding-log" else _taker(leg.charge, leg.remaining)
 
 

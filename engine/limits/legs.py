@@ -57,7 +57,7 @@ class Counted:
         self.journal = Journal() if leg.settles else None
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether it decides as a fresh one does from now on."""
+        """Whether it decides like a fresh counter from now on."""
         if self.line[BLOCK] > now_ns or self.journal:
             return False
         return idle_ns(self.leg.algorithm, self.line, self.ring, self.leg.row) <= now_ns
@@ -157,7 +157,7 @@ class Leg:
         log = self.algorithm == "sliding-log"
         self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if log else 0
         self.counters: dict[CounterKey, Counted] = {}
-        # A log that was charged just now says one of N things; None where it says too many.
+        # A log that was just charged has one of N states; None where N is too large to cache them.
         few = log and rule.limit_requests <= _ROOMS_LIMIT
         self.rooms: dict[int, Headroom] | None = {} if few else None
         self.blocked_ns = 0
@@ -166,11 +166,10 @@ class Leg:
         self.unswept: list[CounterKey] = []
 
     def sweep(self, now_ns: int, size: int) -> bool:
-        """Forget the counters that decide as fresh ones do; return whether there were any.
+        """Forget the counters that decide like fresh ones; return whether there were any.
 
-        size: so many are looked at in one call; while `unswept` holds others, it is to be called
-        again. What is kept was charged within the horizon, so a sweep each horizon costs a constant
-        a charge.
+        size: how many to check in one call; call again while `unswept` holds others. Counters that
+        stay were charged within the horizon, so a sweep per horizon costs constant time per charge.
         """
         counters = self.counters
         if not self.unswept:
@@ -182,16 +181,16 @@ class Leg:
         del self.unswept[-size:]
         if not self.unswept:
             self.sweep_at_ns = now_ns + self.horizon_ns
-            self.counters = dict(counters)  # which gives the room of the forgotten back
+            self.counters = dict(counters)  # a new dict frees the memory of the forgotten ones
         return len(counters) < count
 
 
 class Legs:
     """The legs of some tables under a profile, and which of them apply to a class of requests.
 
-    Raises `InputError` when a table holds a rule by IP alone with no match that `Default` does
-    not, or another rule of such a one's name: such a rule, as LIM-IP, is in no tenant's table and
-    counts everybody.
+    A rule by IP alone with no match, such as LIM-IP, counts everybody and stands in `Default`
+    only. Raises `InputError` when another table holds such a rule that `Default` does not have,
+    or another rule of its name.
     """
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
@@ -283,7 +282,7 @@ class Legs:
 def _counters_of(
     rule: Rule, asked: RequestClass, profile: LimitsProfile
 ) -> tuple[tuple[str, By], ...]:
-    """Return the counters that a rule has for a class: the suffix of its name, and what by.
+    """Return the counters that a rule has for a class: the suffix of its name, and its key.
 
     A counter that needs what the request does not carry does not count it (D-UNKEYED).
     """
@@ -309,7 +308,7 @@ def _counters_of(
 
 
 def _lowest(legs: list[Leg], among: list[Leg]) -> list[Leg]:
-    """Return the legs whose rate is at most the lowest among some (D-COMPOSE lowest).
+    """Return the legs whose rate is not above the lowest rate of `among` (D-COMPOSE lowest).
 
     A rule in shadow does not make the others higher; it counts where it would be the lowest itself.
     """

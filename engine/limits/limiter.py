@@ -5,11 +5,11 @@ a request that any rule refuses consumes nothing anywhere, so it is subject to t
 is available for it. Each rule judges alone, so a request beyond a block rule's rate begins that
 rule's block whichever other rule refuses it too (D-BLOCK-OWN).
 
-A rule in shadow is played as if it were in force, except that it never refuses: it begins its
-blocks, and it is charged where it would not have refused and the real rules did not. So what it
-reports is what it would refuse.
+A rule in shadow is applied as if it were in force, except that it never refuses: it begins its
+blocks, and it is charged when neither it nor the rules in force refuse. So it reports what it would
+refuse.
 
-The one idea for speed: what a subject meets is looked up once, as a *lane* of counters; after that
+For speed, the counters of a subject are looked up once, as a *lane*; after that
 a decision is one comparison a counter and, when admitted, one charge a counter.
 
 Instants are handed in and never decrease; requests at one instant are decided in order of arrival
@@ -43,14 +43,14 @@ __all__ = ["CountersFull", "Limiter"]
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
 _SWEPT_AT_ONCE = 5_000
-"""So many counters are looked at in one call: some milliseconds of it."""
+"""How many counters one call checks in a sweep, which takes a few milliseconds."""
 
 _SLICE_NS = 20_000_000
-"""So soon the next ones are looked at, while a sweep goes on."""
+"""The time between two steps of a sweep."""
 
 
 class CountersFull(TollgateError):
-    """A party needs a counter that the bound leaves no room for (D-COUNTERS-BOUND)."""
+    """A subject needs a new counter but the bound is reached (D-COUNTERS-BOUND)."""
 
 
 class Limiter:
@@ -128,7 +128,7 @@ class Limiter:
         return lane.admitted
 
     def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
-        """Return what `decide` and then `headroom` would: what the service asks of each request.
+        """Return what `decide` and then `headroom` would return; the service calls it per request.
 
         Where every counter is ready, both are found in one walk over the counters.
         """
@@ -346,7 +346,7 @@ class Limiter:
         )
 
     def blocked_ns(self) -> dict[str, int]:
-        """Return rule → the time that its blocks last together, of all that began so far."""
+        """Return rule → total duration of all blocks that have begun."""
         found: dict[str, int] = {}
         for leg in self._legs.all():
             if leg.block_ns:
@@ -392,8 +392,8 @@ class Limiter:
     def _check_room(self, plan: Plan, subject: Subject, limit: int) -> None:
         """Raise `CountersFull` where a subject needs counters beyond the bound.
 
-        Nobody is admitted beyond a rate for want of memory: who has counters goes on, who has none
-        waits until others are idle, which is looked for at once, and again each second.
+        The bound never admits a request beyond a rate: subjects with counters go on, those without
+        wait until other counters are idle. Idle ones are searched at once, and again each second.
         """
         keys = counter_keys(subject)
         missing = sum(keys[place] not in leg.counters for leg, place in plan.legs)

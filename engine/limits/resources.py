@@ -6,10 +6,8 @@ a row's counter; a final `*` for everything below. HEAD counts as GET; OPTIONS f
 alone; the query string does not matter (D-COUNTED). Whether a read of one token falls under the
 row of `GET /tokens` is the profile's `get_tokens` (D-GET-TOKENS).
 
-Paths are taken as the router sees them, case and all: what is no such path for the service is no
-such resource here, and counts under the rows without a resource.
-
-What it is not: a router. A path may fall under several patterns or under none, and both are fine.
+Paths are compared as the router compares them, with case: a path that the service does not know
+counts under the rows without a resource. A path may fall under several patterns or under none.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _PATTERN: Final = re.compile(
 )
 _CACHE_ENTRIES: Final = 1 << 16
 _CACHED_CHARACTERS: Final = 300
-"""A longer path is classified each time: it is the caller's text, and may be of any size."""
+"""A longer path is not cached, because callers can send paths of any size."""
 
 GetTokens = Literal["list", "prefix"]
 
@@ -81,7 +79,7 @@ class Classifier:
         return self._groups[self.group(method, path)]
 
     def group(self, method: str, path: str) -> int:
-        """Return a small number that all requests have in common which fall under the same."""
+        """Return a small number, equal for requests that fall under the same patterns."""
         found = self._seen.get((method, path))
         if found is None:
             line = ("GET" if method == "HEAD" else method) + " " + path.partition("?")[0]

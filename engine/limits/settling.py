@@ -1,9 +1,9 @@
 """Giving charges back, where only successful requests count (D-COUNTED, only 2xx).
 
-A request is decided about at its arrival, when its answer is not known yet, so it is charged then;
-an answer other than 2xx gives the charge back. From that moment on the counter is as if the
-request had never been: the charges after it are undone, last first, and made again without it.
-What other requests were told meanwhile stays told, and so do blocks that they began.
+A request is decided at its arrival, before its answer is known, so it is charged then; an answer
+other than 2xx gives the charge back. From that moment on the counter is as if the request had
+never been made: later charges are undone, last first, and made again without it. Decisions about
+other requests meanwhile are not revised, nor are the blocks that they began.
 
 A counter keeps a journal from its oldest unsettled charge on; without requests in flight it is
 empty, and a charge that is given back at once costs one undo.
@@ -82,7 +82,7 @@ class Journal:
     def give_back(
         self, entry: Entry, charge: Charge, line: list[int], ring: list[int], row: tuple[int, ...]
     ) -> None:
-        """The answer was none: undo this charge and those after it, and make the latter again."""
+        """The answer was no success: undo this charge and those after it, and redo the latter."""
         place = next((i for i, each in enumerate(self._entries) if each is entry), None)
         if place is None:
             return  # the counter was cleared since

@@ -1,4 +1,4 @@
-"""Who asks for what, as the limits see it, and what they say about the room that is left.
+"""A request as the limits see it, and the room that they leave for it.
 
 A `Subject` is handed in by whoever identified the caller: the service from keys and tenants, a
 simulation from its scenario. The limits know no tenant, no key text and no store.
@@ -28,11 +28,10 @@ class Subject:
     proxy_key_id: of a known proxy key whose proxy requires no authentication (D-PROXY-RULES).
     host_id: of a known custom hostname.
 
-    Whoever uploads a batch file is known by the secret in its address and by nothing else, so that
-    LIM-IP alone counts it, whatever key comes along (D-SPLIT).
-
-    One subject may serve many requests of the same client to the same resource: the limiter
-    remembers its counters in it.
+    The sender of a batch file is identified by the secret in its address alone, so that only
+    LIM-IP counts it, whatever key it sends (D-SPLIT).
+    Reuse one subject for requests of the same client to the same resource: the limiter caches
+    its counters in it.
     """
 
     __slots__ = (
@@ -86,7 +85,7 @@ class Subject:
 
 
 class Headroom(NamedTuple):
-    """What the rule with the least room left would say about it (D-429-HEADERS).
+    """The state of the rule with the least room left (D-429-HEADERS).
 
     rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.
     reset_ns: how long until all of `limit_requests` are there again, if nothing comes.

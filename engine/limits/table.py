@@ -1,11 +1,9 @@
 """The limit table: the rows of seed 8.2 to 8.7 as data, and how an analyst changes them.
 
-Docs, reports and the engine read the limits here and nowhere else. A table is what one deployment
-or one tenant (QUO-RATE) plays; how a row is played (algorithm, composition, delay, edges) is the
-profile's. An analyst copies the table to a file, edits it and hands it back; rows of one's own are
-welcome under ids that do not begin with `LIM-`.
-
-What it is not: counters. Nothing here knows a request.
+Docs, reports and the engine read the limits only here. A table applies to one deployment or one
+tenant (QUO-RATE); the profile says how a row is applied (algorithm, composition, delay, edges). An
+analyst copies the table to a file, edits it and loads it again; further rows need ids that do not
+begin with `LIM-`. A table holds no counters.
 """
 
 from __future__ import annotations
@@ -236,7 +234,7 @@ _Fault: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 def _fault(rule: Rule, before: tuple[Rule, ...]) -> _Fault | None:
-    """Return where a rule, after others, breaks which rule; None when it is fine."""
+    """Return the first fault of a rule that follows others: where and what; None when valid."""
     text = _id_fault(rule.id)
     if text is not None:
         return ("id",), text

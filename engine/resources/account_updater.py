@@ -1,4 +1,4 @@
-"""The account updater: a batch file of tokens in, the same with what is newer out (D-JOBS).
+"""The account updater: takes a batch file of tokens, returns it with newer card data (D-JOBS).
 
     POST /account-updater/jobs      → 201, `upload_url`, in this answer only, valid for an hour
     PUT upload_url                  → 204; a file of at most 30 MB (ACC-FILE), no API key (D-SPLIT)
@@ -10,14 +10,14 @@ counts in LIM-IP only, whatever its sender adds; its secret stands in the query,
 ours shows it. A wrong secret and an unknown job are both 404, an expired address 403, a second file
 for one job 409: one job a file, and jobs run side by side (ACC-SPLIT).
 
-A file is looked up as it arrives, in short transactions, and its job takes `job_base_ns` and
-`job_row_ns` a row from there on: what it comes to is stored at once and shown from `ends_at_ns` on,
-so that no work runs behind anybody's back. A file that is none makes its job fail, saying which
-line breaks which rule; so does an upload address that expires unused.
+A file is processed at the upload, in short transactions. Its job then takes `job_base_ns` and
+`job_row_ns` per row: the result is stored at once and shown from `ends_at_ns` on, so that there is
+no background work. An invalid file makes its job fail with the line and the rule; so does an
+upload address that expires unused.
 
-What is newer about a card is what the vault holds and the file does not say: `updated` gives the
-vault's expiry, `no_change` nothing. `not_a_card` and `unknown_token` say themselves; a token is
-known where the job's creator holds account-updater:job:create (D-GRANT). No card network is asked.
+A card is updated when its expiry in the vault differs from the file's: `updated` gives the vault's
+expiry, `no_change` nothing. Other results are `not_a_card` and `unknown_token`; a token is known
+where the job's creator holds account-updater:job:create (D-GRANT). No card network is asked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _UNUSED: Final = "no file was uploaded in time"
 
 
 def _status(job: Job, steady_ns: int) -> JobStatus:
-    """Return what the job has come to by now; what it will come to is stored from the upload on."""
+    """Return the job's status by now; its final status is stored from the upload on."""
     if job.ends_at_ns is None:
         return "failed" if steady_ns >= job.upload_until_ns else "pending"
     return job.status if steady_ns >= job.ends_at_ns else "processing"
@@ -201,7 +201,7 @@ async def _upload(context: Context) -> Response:
 
 
 async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> list[str]:
-    """Return the lines of the result, read and looked up in pieces that let others in between.
+    """Return the lines of the result, processed in pieces so that other requests can run.
 
     Raises `BatchFault` for a file that is none.
     """

@@ -1,9 +1,9 @@
 """Applications and their keys, and the tenant itself, over HTTP.
 
-What a management application has of the operator's side. A key's text stands only in the answer
-that creates it (D-KEY). The rules are `engine.resources.operator`'s; here they become answers.
+The part of the operator's API that a management application may use. A key's text appears only in
+the answer that creates it (D-KEY). `engine.resources.operator` holds the rules.
 
-Nobody gives more than it has (D-GRANT-SCOPE): a grant lies in a container of the caller's own
+No caller grants more than it has (D-GRANT-SCOPE): a grant lies in a container of the caller's own
 `application:create` or `application:update`, a key is made only for an application whose grants lie
 in containers of the caller's `key:create`, rights over applications, keys and the tenant are given
 only by who holds them, and no application widens its own grants.
@@ -192,7 +192,7 @@ def _create(context: Context) -> Response:
 def _with_origins(application: Application, origins: list[str]) -> Application:
     try:
         return dataclasses.replace(application, origins=make_origins(origins, application.kind))
-    except InputError as error:  # the list is fine and this application is not one for it
+    except InputError as error:  # the list is valid, but not for this application
         raise Problem(
             409, "The application is of another kind.", errors={"": [str(error)]}, clause="D-CORS"
         ) from None
@@ -229,7 +229,7 @@ def _patch(context: Context) -> Response:
             raise _not_accepted(error) from None
         try:
             changes["grants"] = make_grants(application.kind, _pairs(body), limit)
-        except InputError as error:  # the patch is fine and this application is not one for it
+        except InputError as error:  # the patch is valid, but not for this application
             raise Problem(
                 409,
                 "The application is of another kind.",

@@ -1,4 +1,4 @@
-"""Who may ask at all: the 401 answers, and the principal that an application is by itself."""
+"""Authentication: the 401 answers, and the principal of an application without a key."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def unauthenticated(
 def principal_of(services: Services, application_id: str) -> Caller | None:
     """Return the principal of an application that acts without a key; inside a transaction.
 
-    Whoever created a proxy without authentication, or an account-updater job, is who acts when
-    nobody shows a key. None once that application is deleted.
+    The creator of a proxy without authentication, or of an account-updater job, acts when a
+    request has no key. None once that application is deleted.
     """
     application = services.store.get(Application, application_id)
     if application is None:

@@ -7,9 +7,7 @@ A token is a UUID; year (1000 to 9999) and month (1 to 12) may be empty. A byte 
 empty lines are fine. The first fault ends the reading and names its line and rule, never a value.
 
 A file holds at most 30 MB (ACC-FILE), so a larger volume is cut into several, with one job a file
-(ACC-SPLIT). Who cuts is the caller (D-SPLIT); `split_batch` is here for that.
-
-What it is not: it knows no job, no store and no card.
+(ACC-SPLIT). The caller splits it (D-SPLIT), with `split_batch`.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class Row:
 
 
 class BatchFault(Exception):
-    """A batch file is none: the message names the line and the rule, never a value.
+    """A batch file is invalid: the message names the line and the rule, never a value.
 
     rows: how many rows before it were fine.
     """

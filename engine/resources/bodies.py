@@ -1,7 +1,7 @@
 """Reading a body: size, coding, media type, JSON, in this order (TOK-JSON, D-SIZE, D-STRICT-JSON).
 
-No content coding is taken: a small body could unfold into a huge one, and nothing asks for it. A
-body that is coded gets 415, with `Accept-Encoding: identity` to say why (RFC 9110, 12.5.3).
+No content coding is accepted: a small body could decompress to a huge one, and no clause requires
+it. A coded body gets 415 with `Accept-Encoding: identity` (RFC 9110, 12.5.3).
 
 A body may be JSON as Python holds it, bytes, or a stream that is read only now, after the limits
 and the key, and never further than its bound.

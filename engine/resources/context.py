@@ -1,4 +1,4 @@
-"""The context: what one operation is handed, and the few moves that all operations share."""
+"""The context of one operation: its input, and the few steps that all operations share."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     403 → 400 naming every fault → deduplication look-up → quota → write        (D-ORDER)
 
-The first two, `validated`, need no transaction: decryption is most of what a large body costs, and
-nobody else waits for it. The rest, `create_all`, is one transaction, so that an invalid token
+The first two, `validated`, need no transaction: decryption is most of the cost of a large body, and
+delays no other request there. The rest, `create_all`, is one transaction, so that an invalid token
 anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate against each other
 (TOK-DEDUP).
 """
@@ -43,7 +43,7 @@ _IN_TRANSACTION: Final = nullcontext()
 
 
 class _Sources:
-    """Where data comes from that a body holds encrypted, or names by a token intent.
+    """Reads data that a body holds encrypted, or refers to by a token intent.
 
     reading: what each look-up stands in, a transaction of its own where none is open.
     """

@@ -46,9 +46,9 @@ def reveal(
 ) -> tuple[Json | bytes, list[str]]:
     """Return the body with its expressions replaced, and the ids of the tokens that were read.
 
-    raw: the bytes that the body came as; the answer is bytes then, and what is no expression is
-    among them as it was sent (D-PASS-THROUGH). No transaction is open: a large body is walked while
-    others are served, and tokens are looked up some at a time.
+    raw: the body as bytes; the answer is bytes then, with everything but expressions exactly as
+    sent (D-PASS-THROUGH). No transaction is open: other requests are served while a large body is
+    walked, and tokens are looked up in batches.
 
     Raises `Problem`: the profile's status over the Detokenize Limit, 400 for unknown ids, 403
     without `permission` in the container of a token that is named.
@@ -76,7 +76,7 @@ def reveal(
 
 
 def _looked_up(token_ids: list[str], context: Context) -> dict[str, Token]:
-    """Return the tenant's tokens of these ids that there are."""
+    """Return the tenant's tokens of these ids, without those that do not exist."""
     store, tenant_id = context.services.store, context.tenant.id
     tokens: dict[str, Token] = {}
     for piece in _pieces(token_ids):

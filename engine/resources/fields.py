@@ -25,7 +25,7 @@ def rate_fields(
     return headers
 
 
-@lru_cache(maxsize=4096)  # the limiter remembers what is left after a charge, so most come again
+@lru_cache(maxsize=4096)  # most headrooms repeat
 def _texts(headroom: Headroom) -> tuple[str, str]:
     """Return the values of `RateLimit-Policy` and `RateLimit`."""
     rule = headroom.rule

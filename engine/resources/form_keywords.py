@@ -1,10 +1,10 @@
-"""What of JSON Schema is read otherwise than by `jsonschema`, for bodies of any size.
+"""JSON Schema keywords that replace those of `jsonschema`, fast for bodies of any size.
 
-The library means the same. It names what an object lacks or has too much in one text, goes on into
-an array that is too long, and makes a validator a value where a type was asked; a body of four
-million bytes has half a million of either.
+They accept the same values. The library names all missing or unknown members in one text, checks
+the elements of an array that is too long, and makes a validator for each value that has a type; a
+body of four million bytes has half a million of either.
 
-Imported when the first body comes, since the library takes half a second.
+Imported for the first body, since importing the library takes half a second.
 """
 
 # ruff: noqa: ANN401  # reason: the library's own functions are untyped
@@ -23,7 +23,7 @@ _ITEMS: Final = Draft202012Validator.VALIDATORS["items"]
 
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
-    """Return what finds the faults of values by a schema, one after the other."""
+    """Return a validator that finds the faults of values one by one."""
     made: Any = _EXTENDED(schema)
     return cast("Draft202012Validator", made)
 
@@ -52,7 +52,7 @@ def _others(own: Any, rule: Any, given: Any, within: Any) -> Iterator[Validation
 
 
 def _is_of_type(own: Any, value: Any, rule: Mapping[str, Any]) -> bool:
-    """Whether a rule that asks for a type and nothing else is kept."""
+    """Whether a value meets a rule that has only a type."""
     if rule.keys() != {"type"}:
         return False
     types = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]

@@ -3,9 +3,9 @@
 A form is a JSON Schema, written once: bodies are checked against it and the OpenAPI documents
 show it. Messages name the place and the rule and never quote a value.
 
-Its one idea: faults are found one after the other, and as many are looked for as are named. So an
-array that is too long is not looked into either, and what an object lacks or has too much is a
-fault a field.
+Faults are found one by one, and the search stops at the number that an answer names. So the
+elements of an array that is too long are not checked, and each missing or unknown field is one
+fault.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def pointer(*parts: str | int) -> str:
 class Form:
     """A request body's schema, ready to check bodies.
 
-    clause: what a body breaks that is not of this form; field_clauses: in place of it, for what is
-    wrong in a field of the object.
+    clause: the clause that a body of another form breaks; field_clauses: the clauses for faults in
+    certain fields, instead of it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Form:
                     detail += f" The first {len(faults)} faults are named."
                     break
                 faults.add(pointer(*fault.absolute_path), _message(fault), self._clause_of(fault))
-        except RecursionError:  # the library shows what is wrong, with all that it holds
+        except RecursionError:  # the library's message shows the whole nested value
             faults.add("", "must not be nested so deep", "D-DEPTH")
         if faults:
             raise Problem(400, detail, errors=faults, clause=faults.clause)

@@ -1,8 +1,8 @@
-"""`Idempotency-Key` on POSTs that create: a request that is repeated creates once (D-IDEMPOTENCY).
+"""`Idempotency-Key` on POSTs that create: a repeated request creates only once (D-IDEMPOTENCY).
 
 The first answer is kept for 24 h, by API key, path and `Idempotency-Key`, in the transaction that
-created: a kill leaves both or neither, and of two requests that come together the second finds the
-first one's answer. The same body gets that answer again, another body 422 (IETF draft
+created: a kill leaves both or neither, and the second of two concurrent requests finds the first
+one's answer. The same body gets that answer again, another body 422 (IETF draft
 httpapi-idempotency-key-header). Only what created something is kept: a refusal changed nothing, so
 its request is simply answered anew.
 
@@ -108,7 +108,7 @@ def _hashes(context: Context) -> tuple[str, bytes]:
 
 
 def _kept_for_ns(operation: Operation, context: Context) -> int:
-    """Return how long the answer is kept; one that may show a cvc not longer than that (D-CVC)."""
+    """Return how long to keep the answer: no longer than any cvc that it may show (D-CVC)."""
     profile, retention = context.services.profile, context.tenant.quotas["CVC Retention"]
     assert isinstance(retention, int)
     kept_ns = profile.http.idempotency_kept_ns

@@ -1,11 +1,11 @@
-"""Identification: from what a request carries to the principal and what the limits need to know.
+"""Identification: find the principal of a request, and its subject for the limits.
 
 A key's text is compared by its hash only (AUTH-HEADER). A request with no or an unknown key has no
 principal (D-UNKEYED); it may still name proxies, by a proxy key or a custom hostname.
 
-The one idea: what a key stands for changes only when a document does, so it is remembered with the
-store's `documents_version` and looked up again when that has moved. An unknown key is never
-remembered: it costs a look-up each time.
+The principal of a key changes only when a document does, so it is cached with the store's
+`documents_version` and looked up again when that has changed. An unknown key is never cached: it
+costs a look-up each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Identification", "Identifier"]
 _KNOWN_LIMIT: Final = 100_000
 _SUBJECTS_LIMIT: Final = 100_000
 _REMEMBERED_CHARACTERS: Final = 300
-"""A longer target or hostname is not remembered: it is a caller's text, and may be of any size."""
+"""A longer target or hostname is not cached, because callers can send texts of any size."""
 
 
 class Identification:
@@ -67,10 +67,10 @@ class Identification:
 
 
 class Identifier:
-    """Finds out who asks, and remembers the keys that it knows.
+    """Identifies callers, and caches known keys.
 
-    A subject leads to its counters, so it is remembered only while it is in use: `forget_subjects`
-    is to be called now and then.
+    A subject refers to its counters, so it is cached only while it is in use: call
+    `forget_subjects` from time to time.
     """
 
     __slots__ = ("_addresses", "_known", "_prefix_bits", "_services", "_subjects")
@@ -113,7 +113,7 @@ class Identifier:
         return known, subject
 
     def _address(self, text: str) -> str:
-        """Return what stands for the client's address in the counters (D-IP)."""
+        """Return the counter key of the client's address (D-IP)."""
         address = client_address(text, self._prefix_bits)
         if address is None:
             raise InputError(f"ip = {text!r} must be an IP address, such as '192.0.2.1'")
@@ -123,7 +123,7 @@ class Identifier:
         return address
 
     def forget_subjects(self) -> None:
-        """Forget the subjects, so that memory follows those that are in use."""
+        """Forget the subjects, so that only those in use take memory."""
         self._subjects.clear()
 
     def _look_up(self, request: Request, text_hash: bytes | None) -> Identification:

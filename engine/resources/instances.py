@@ -6,10 +6,11 @@ none starts another, cold, and one beyond `instances_cap` queues, first come fir
 instance is given back, the first in the queue gets it as it is; else a hot one idles, and a
 cold-started one dies, or idles for `keep_hot_ns` more: in [t, t + keep), not at its end.
 
-With a cap and no cold start this is the queue M/M/c of the textbooks, whatever the service times.
+With a cap and no cold start this is a first-come-first-served queue with c servers (M/M/c for
+exponential times).
 
-What it is not: it waits for nobody and knows no clock. It says who holds an instance; the waiting
-is `engine.resources.invoking`'s. Instances live in the process and are lost on restart.
+The pool only assigns instances; `engine.resources.invoking` waits. Instances live in the process
+and are lost on restart.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Pool:
         self._keep_hot_ns = outside.keep_hot_ns
         hot = outside.hot_concurrency
         self._idle_lasting = hot if self._cap is None else min(hot, self._cap)
-        self._idle_until_ns: deque[int] = deque()  # of the others that idle; rising
+        self._idle_until_ns: deque[int] = deque()  # of the other idle ones, in increasing order
         self._busy = 0
         self._queue: deque[Claim] = deque()
         self._lock = threading.Lock()
@@ -103,7 +104,7 @@ class Pool:
                 return
             following = self._queue.popleft() if self._queue else None
             if following is not None:
-                # What has not started is of no use to another, who then starts its own.
+                # An instance that has not started is not passed on: the next claim starts its own.
                 following.take(cold=not claim.ready, lasting=claim.lasting)
             else:
                 self._busy -= 1

@@ -1,14 +1,14 @@
 """Invoking code: an instance, the code, and 30 s for both (RCT-HOT, RCT-TIMEOUT).
 
-Reactors and transforms run here alike. The code is the world's to run (`World.run_code`); nothing
-of a caller is ever evaluated.
+Both reactors and transforms run here. The world runs the code (`World.run_code`); the engine
+evaluates nothing of a caller.
 
-What code may not do is said here once:
+Code must not:
 
-- to take longer than `reactor_timeout_ns`, its cold start and its place in a queue included
+- take longer than `reactor_timeout_ns`, its cold start and its wait in a queue included
   (D-REACTOR-TIMEOUT): `reactor_timeout_status` at exactly that time; exactly so long passes;
-- to fail, or to return what is no JSON: 502, as for a destination that answers nonsense. What it
-  said is not passed on, because it may quote a token's data.
+- fail, or return what is not JSON: 502, as for a destination with an invalid answer. Its error
+  message is not passed on, because it may quote a token's data.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_code(
 
 
 def code_fault(what: str) -> Problem:
-    """Return the answer where code did what it may not: 502."""
+    """Return the answer to code that failed: 502."""
     return Problem(502, f"The code {what}.", clause="D-STATUSES")
 
 

@@ -1,4 +1,4 @@
-"""An operation: one method on one path, and all that is said about it.
+"""An operation: one method on one path, with all its properties.
 
 The registry (`engine.resources.OPERATIONS`) is the one list of what the service answers. The
 router, the OpenAPI documents, the permissions table and the conformance plan are made from it.

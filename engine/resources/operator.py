@@ -1,7 +1,7 @@
 """The operator's side: tenants, applications, keys, quotas and settings, as Python calls.
 
-What HTTP offers of it to management applications stands in `engine.resources`; both end in the
-same functions here, so that a rule about an application or a key is written once.
+`engine.resources` offers a part of it to management applications over HTTP; both use the same
+functions here, so that a rule about an application or a key is written once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
 _LARGEST_COUNT: Final = 10**9
 _LONGEST_NS: Final = 100 * 365 * 24 * 3_600 * 1_000_000_000
-"""Above every use; an instant that far from today still fits 64 bits of nanoseconds."""
+"""Longer than any use needs; an instant that far from today still fits 64 bits of nanoseconds."""
 
 
 class Operator:
@@ -200,7 +200,7 @@ class Operator:
         return self._change(tenant, lambda t: {"settings": {**t.settings, name: on}})
 
     def set_host_suffixes(self, tenant: Tenant | str, suffixes: Iterable[str]) -> Tenant:
-        """Say under which suffixes a tenant's proxies may have hostnames (D-HOST).
+        """Set the suffixes under which a tenant's proxies may have hostnames (D-HOST).
 
         `.shop.example` covers all names below it, `pay.shop.example` that name alone. A proxy
         whose hostname is covered no longer is not routed from the next request on. Raises
@@ -210,7 +210,7 @@ class Operator:
         return self._change(tenant, lambda _: {"host_suffixes": checked})
 
     def rotate_master_key(self, new_master_key: bytes) -> None:
-        """Wrap every tenant's key anew under another master key; no ciphertext changes.
+        """Rewrap every tenant's key under another master key; ciphertexts do not change.
 
         All or none is written. Start the next process with the new key. Raises `InputError` for a
         key of another length than 32 bytes.

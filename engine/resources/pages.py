@@ -69,15 +69,15 @@ def check_filters(
 ) -> None:
     """Raise `Problem` 400 naming `clause` for a filter that the list does not have.
 
-    To pass over a misspelt one would be to answer with everything. prefix: what filters of any
-    name begin with.
+    If a misspelt filter were ignored, the answer would hold everything. prefix: the start of
+    filters that may have any name.
     """
     known = ("size", "start", *names)
     faults = Faults()
     for name in query:
         if name in known or (prefix is not None and name.startswith(prefix)):
             continue
-        if faults.is_full:  # to compare each with what was meant takes seconds
+        if faults.is_full:  # suggestions for all of them would take seconds
             break
         faults.add(pointer(name), "is no filter of this list" + did_you_mean(name, known), clause)
     if faults:
@@ -103,7 +103,7 @@ def page_of(
 def instant_ns(text: str, place: str) -> int:
     """Return the instant of an ISO 8601 text; no offset means UTC. Raises `Problem` 400.
 
-    Beyond what 64 bits hold it is the furthest instant that they do: nothing was done there.
+    An instant beyond 64 bits becomes the nearest one that fits; no record is that far away.
     """
     try:
         # A query's `+` is a space once it is decoded.

@@ -1,9 +1,8 @@
-"""Passing on: what of a request and of an answer goes through a proxy, and where it goes.
+"""Passing on: which parts of requests and answers a proxy forwards, and to which address.
 
-Headers go through but for what belongs to one connection (RFC 9110, 7.6.1), the length and the
-host, which are made anew, our own two keys, and the rate-limit fields, which the service answers
-itself. The path behind the proxy and the query are appended to the destination's; no path climbs
-out of it.
+All headers are forwarded except those of one connection (RFC 9110, 7.6.1), the length and the host,
+which are set anew, our own two keys, and the rate-limit fields, which the service sets itself. The
+path behind the proxy and the query are appended to the destination's; no path can leave it by `..`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _OF_A_CONNECTION: Final = frozenset(
 )
 _OURS_TO_ANSWER: Final = frozenset({"ratelimit", "ratelimit-policy"})
 _DECODED_TIMES: Final = 8
-"""No honest path is encoded more often."""
+"""How often a path is decoded; no legitimate path is encoded more often."""
 
 _UNSEEN: Final = "".join(map(chr, range(33)))
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~-._"

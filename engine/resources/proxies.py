@@ -4,9 +4,7 @@ A definition names a destination, perhaps a transform of what goes there and of 
 and whether an API key is needed beside the proxy key. The proxy key's text is in the answer that
 creates it and nowhere else; only its hash is stored. A custom hostname lies under a suffix that the
 operator lists for the tenant (400 else, D-HOST) and belongs to one proxy: 409 for a second one of
-the tenant, 400 where it is another tenant's.
-
-What it is not: the invocation, which is `engine.resources.proxy_calls`'.
+the tenant, 400 where it is another tenant's. `engine.resources.proxy_calls` invokes proxies.
 """
 
 from __future__ import annotations
@@ -100,7 +98,7 @@ def _is_address(url: str) -> bool:
 
 
 def _read(body: dict[str, Any], context: Context, proxy_id: str) -> dict[str, Any]:
-    """Return the record's fields of a body of the right form; its transforms sealed.
+    """Return the record's fields from a body of the right form, with sealed transforms.
 
     Raises `Problem` 400 for an address or hostname that is none and for code over its limit
     (RCT-CODE), 409 for a hostname that another proxy has.
@@ -134,7 +132,7 @@ def _read(body: dict[str, Any], context: Context, proxy_id: str) -> dict[str, An
 
 
 def _host_fault(host: str, context: Context) -> str | None:
-    """Return what speaks against a hostname for a proxy of the caller's tenant (D-HOST)."""
+    """Return why a proxy of the caller's tenant may not use a hostname (D-HOST)."""
     services, tenant = context.services, context.tenant
     fault = host_fault(host, tenant.host_suffixes, services.own_names)
     if fault is not None:

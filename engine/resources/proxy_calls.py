@@ -81,7 +81,7 @@ async def _read(context: Context, proxy: Proxy) -> bytes:
 
 
 def _acting(context: Context, proxy: Proxy) -> Context | None:
-    """Return the context with whose rights tokens are used; None when nobody is left to act."""
+    """Return the context whose rights apply to tokens; None when its application is deleted."""
     if proxy.require_auth:
         return context
     principal = principal_of(context.services, proxy.created_by)
@@ -119,7 +119,7 @@ async def _call(context: Context, proxy: Proxy, body: bytes) -> Call:
     given_as_value = isinstance(request.body, (str, int, float, list, dict))
     if given_as_value and find_header(headers, "content-type") is None:
         headers["Content-Type"] = "application/json"
-    if proxy.sealed_response_transform is not None:  # code reads no compressed body
+    if proxy.sealed_response_transform is not None:  # code cannot read a compressed body
         headers = {n: v for n, v in headers.items() if n.lower() != "accept-encoding"}
         headers["Accept-Encoding"] = "identity"
     if (b"{{" in body or b"\\u007" in body) and is_json(headers):

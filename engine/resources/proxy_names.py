@@ -1,7 +1,7 @@
 """Which proxies a request names, by a proxy key or by a custom hostname (D-PROXY-RULES, D-HOST).
 
-A hostname that its tenant may not have names no proxy, even where a store holds such a row from
-before the rule: its requests are the service's own. `refused_hosts` lists these rows.
+A hostname that its tenant may not have names no proxy, even if a store holds such a row from an
+older version: the service answers its requests itself. `refused_hosts` lists these rows.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 4. A result that is an object of `tokenize` and `raw` alone, or of one of the two, says what goes
    where: what stands under `tokenize` is tokenized as POST /tokenize would, with the caller's
    rights and limits, and its answer is `tokens`; what stands under `raw` is `raw`. Any other result
-   is `raw` as a whole. What there is none of is null.
+   is `raw` as a whole. A missing part is null.
 
 An invocation that fails at step 4 has run its code and created nothing.
 
@@ -224,7 +224,7 @@ async def _react(context: Context) -> Response:
 
 
 def _read_part(part: Json, context: Context) -> Plan:
-    """Return what a result asks to be tokenized, judged with no transaction open."""
+    """Return the plan for the `tokenize` part of a result, made without a transaction."""
     reading = context.services.store.transaction(write=False)
     return validated(walk(part, context.services.rules), context, reading)
 

@@ -118,7 +118,7 @@ class Router:
 
 
 def _text(part: str) -> str:
-    """Return what can be written down: a lone surrogate, which no HTTP request holds, is a `?`."""
+    """Return encodable text: a lone surrogate, which no HTTP request holds, becomes `?`."""
     return part if part.isascii() else part.encode("utf-8", "replace").decode()
 
 

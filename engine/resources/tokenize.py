@@ -1,7 +1,7 @@
 """POST /tokenize: one or many tokens from a body in the caller's own shape (seed 4.1).
 
-TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE and TOK-LEAF are the walk's (`engine.tokens`);
-here stands the operation: walk → validate → create → mirror.
+`engine.tokens` implements the walk (TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF);
+this module is the operation: walk → validate → create → mirror.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """/tokens: one token at a time, and the lists of them.
 
-Their shapes are not shown by the seed (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE); the record
-is tokenize's, plus `containers`, and never plaintext unless the profile says so (D-READ).
+The seed does not show their shapes (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE). The record is
+that of tokenize plus `containers`, without plaintext unless the profile says so (D-READ).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _get(context: Context) -> Response:
 
 
 def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, ...] | None:
-    """Return the container paths that a list may show: where the right holds, and was asked for."""
+    """Return the requested container paths in which the caller holds the right."""
     context.require(permission)
     granted = context.caller.containers(permission)
     if asked is None:

@@ -1,7 +1,7 @@
-"""What a store of an older version gets once the master key is there, in one transaction.
+"""Upgrade a store of an older version with the master key, in one transaction.
 
-- Code and configuration, which the upgrade of the file has moved into cells as they were, are
-  sealed.
+- Code and configuration, which the upgrade of the file has moved into cells in the clear, are
+sealed.
 - A cvc is sealed anew together with its deadline.
 - Every document is written with its keyed hash; from then on `Store.guard` refuses rows that
   another program has changed.
@@ -33,7 +33,7 @@ from engine.vault import TenantKeys, Vault
 __all__ = ["guard_store"]
 
 _PLAIN: Final = b"\0"
-"""How a text begins that an upgrade has moved into a cell."""
+"""The prefix of a text that an upgrade has moved into a cell."""
 
 
 def guard_store(store: Store, vault: Vault) -> None:

@@ -1,9 +1,9 @@
 """Work: an operation that awaits the world, as begin → await → finish.
 
 Begin and finish are a transaction each and none is open across the await, so that a slow
-destination stops nobody else. Begin leaves an intent in the store; finish, or whatever ends the
-await in another way, takes it away and writes the one log entry (D-LOGS). A kill between the two
-leaves the intent, which the next start logs as failed.
+destination blocks no other request. Begin writes an intent to the store; finish, or a failure of
+the await, removes it and writes the one log entry (D-LOGS). A kill between the two leaves the
+intent, which the next start logs as failed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["LARGE_BYTES", "Work", "apart_if_large", "when_free"]
 
 _FAILED: Final = 500
 LARGE_BYTES: Final = 16_384
-"""What is made of a body of more is made apart (D-BODY-COST): it may take a tenth of a second."""
+"""Larger bodies are processed in the worker thread (D-BODY-COST): one may take 0.1 s."""
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
 
 _PAUSES_MS: Final = (5, 10, 20, 40, 80, 160, 320, 640, 725)
-"""How long to wait before each further try at a store that another program has locked: 2 s."""
+"""The waits between tries at a store that another program has locked: 2 s together."""
 
 
 async def apart_if_large(context: Context, size_bytes: int, work: Callable[[], _Result]) -> _Result:
-    """Return what the work returns; others go on meanwhile where the body is large."""
+    """Run the work; for a large body in the worker thread, so that other requests go on."""
     if size_bytes <= LARGE_BYTES:
         return work()
     whose = context.known_caller or context.request.ip
@@ -41,7 +41,7 @@ async def apart_if_large(context: Context, size_bytes: int, work: Callable[[], _
 
 
 async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Result:
-    """Return what the attempt does once the store is free; meanwhile others go on.
+    """Run the attempt once the store is free; other requests go on meanwhile.
 
     Raises `StoreBusy` when another program has it locked for longer than two seconds.
     """
@@ -53,7 +53,7 @@ async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Resu
 
 
 class _Transaction:
-    """A transaction that writes; where time is real, a foreign lock holds up nobody else."""
+    """A transaction that writes; in real time it awaits a foreign lock without blocking others."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

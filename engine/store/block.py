@@ -9,7 +9,7 @@ __all__ = ["Block", "Transactional"]
 
 
 class Transactional(Protocol):
-    """What has transactions that are opened and ended by hand."""
+    """An object with `begin`, `commit` and `rollback`."""
 
     def begin(self, *, write: bool = True) -> None:
         """Open a transaction."""

@@ -1,8 +1,8 @@
 """Records of one kind and owner, in order, found by id or by term. In memory, for `MemoryStore`.
 
-Not a store: no transaction, no lock. Its one idea: order and terms are settled when they are first
-asked for. Adding a record is two appends, and each record is filed once however often it is read
-afterwards, so a simulation that only writes never pays for the reads that nobody does.
+It has no transaction and no lock. Order and terms are computed lazily, at the first read: adding a
+record is two appends, and each record is indexed once, so a simulation that only writes never pays
+for an index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.store.selection import Term, Union
 __all__ = ["Catalogue", "Key"]
 
 Key: TypeAlias = tuple[Any, ...]
-"""What records are ordered by: an instant, then what breaks a tie, the id last."""
+"""The sort key of records: an instant, then the tie-breakers, the id last."""
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ from engine.store.selection import Term
 __all__ = ["DocumentShelf", "Name"]
 
 Name = tuple[str, str | bytes]
-"""What a record alone is found by, other than its id: what kind of name it is, and the name."""
+"""A unique name of a record besides its id: the kind of name, and the name."""
 
 
 def _place_of(record: Document) -> Place:

@@ -26,7 +26,7 @@ def _terms_of(numbered: Numbered) -> list[Term]:
 
 
 class LogShelf(Catalogue[Numbered]):
-    """Log entries by order and by what they are about.
+    """Log entries in order, and indexed by their terms.
 
     `arrivals` counts the entries that ever arrived; it is open to the store, which numbers them.
     """

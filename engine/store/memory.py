@@ -1,8 +1,8 @@
 """`MemoryStore`: the store of simulations and tests, in plain dictionaries.
 
-Not durable and of one process. Its one idea: a transaction is a lock and a list of what would undo
-it, filled by writes and thrown away at the commit, so that a request pays for what it changes and
-for nothing else. What is erased is no longer referenced from anywhere in the store.
+Not durable, for one process. A transaction is a lock and an undo list, filled by writes and dropped
+at the commit, so that a request pays only for what it changes. The store keeps no reference to a
+deleted record.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class MemoryStore:
         if isinstance(new, Intent | KeptAnswer):
             heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
         elif kind not in _UNASKED:
-            self._version += 1  # before the change, so that nobody takes the new for the old
+            self._version += 1  # before the change, so that no cache takes old data for new
         return self._documents.swap(kind, record_id, new)
 
     # tokens
@@ -359,11 +359,11 @@ class MemoryStore:
             while deadlines:
                 if self._is_due_at(*deadlines[0]):
                     return deadlines[0][0]
-                heapq.heappop(deadlines)  # what it was about went before its time
+                heapq.heappop(deadlines)  # its record was deleted before the deadline
         return None
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether a deadline has come, be it of something that went before its time."""
+        """Return whether a deadline has come, also of a record that was deleted before it."""
         try:
             return self._deadlines[0][0] <= now_ns if self._deadlines else False
         except IndexError:  # another thread has just emptied it

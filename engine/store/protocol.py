@@ -1,8 +1,8 @@
-"""The store's protocol: what the engine asks of whatever keeps its records.
+"""The store's protocol: what the engine needs of the place that keeps its records.
 
-Two implementations obey it and one suite tests both: `memory` (simulation) and `sqlite` (a server
-that survives a kill at any instant with whole requests or none). The store knows no rule of the
-service and no secret: it is handed sealed bytes and keyed hashes.
+Two implementations obey it and one suite tests both: `memory` (simulation) and `sqlite` (a server;
+a kill at any instant leaves each request whole or undone). The store knows no rule of the service
+and no secret: it gets sealed bytes and keyed hashes.
 
 Every call stands inside one `transaction()`. A transaction is one request or one step of one, is
 never open across an await, and is atomic: when its block raises, nothing of it has happened.
@@ -110,7 +110,7 @@ _LAST_NS: Final = 2**63 - 1
 
 
 def cursor(record: Token | LogEntry | Document) -> Cursor:
-    """Return the cursor that goes on after the record, be it deleted meanwhile or not.
+    """Return the cursor that continues after the record, even if it is deleted meanwhile.
 
     >>> cursor(LogEntry("an-id", "tenant", 12, "token:create", "token", "t", None, 200))
     '12:an-id'
@@ -140,7 +140,7 @@ class RecordMac(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records. Every method is called inside a transaction, where it says nothing else."""
+    """Keeps records. Call every method inside a transaction unless its docstring says otherwise."""
 
     persistent: bool
     """True when the records outlive the process (a seed is refused then)."""
@@ -170,9 +170,9 @@ class Store(Protocol):
         ...
 
     def scrub(self) -> bool:
-        """Overwrite what is left of what was erased, in whichever thread, in no transaction.
+        """Overwrite what is left of deleted data, in any thread, outside of a transaction.
 
-        False where another program is in the way; to be called again then.
+        False when another program prevents it; call it again then.
         """
         ...
 
@@ -185,7 +185,7 @@ class Store(Protocol):
         ...
 
     def guard(self, mac: RecordMac) -> None:
-        """Authenticate documents from now on: what another program has changed is `StoreError`.
+        """Authenticate documents from now on: a row changed by another program is `StoreError`.
 
         Called in a transaction. Does nothing where no other program reaches the records.
         """
@@ -231,11 +231,11 @@ class Store(Protocol):
         ...
 
     def documents_version(self) -> int | None:
-        """Return a number that has moved when a document has changed since; None in doubt.
+        """Return a number that changes with every change of a document; None when unknown.
 
-        Equal numbers say that the documents are as they were, those that are never looked up by
-        every request (intents, jobs and their results, kept answers) apart. May be called outside
-        of a transaction too: it is asked in every request.
+        Equal numbers mean unchanged documents, except for kinds that are not cached (intents, jobs
+        and their results, kept answers). May be called outside of a transaction too: every
+        request asks it.
         """
         ...
 
@@ -318,7 +318,8 @@ class Store(Protocol):
         """Erase every cvc, intent and kept answer due by `now_ns`; returns how many.
 
         size: about how many at most, of each kind; the rest stays due.
-        without_cvc: what a token is then; it may be asked only where an expression names the cvc.
+        without_cvc: makes the token without its cvc; may be called only for tokens whose
+        expressions use the cvc.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a store is told of a token whose cvc it erases: it knows no rule of the service."""
+"""How a token changes when a store erases its cvc; the store itself knows no such rule."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.model import Token
 __all__ = ["WithoutCvc", "bare"]
 
 WithoutCvc: TypeAlias = Callable[[Token], Token]
-"""What a token is when its cvc is erased: that without it, and without what was derived from it."""
+"""Makes a token without its cvc and without what was derived from the cvc."""
 
 
 def bare(token: Token) -> Token:
-    """Return a token from whose cvc nothing was derived, without it."""
+    """Remove the cvc of a token from whose cvc nothing was derived."""
     return replace(token, sealed_cvc=None, cvc_until_ns=None)

@@ -2,9 +2,9 @@
 
 Pure functions that both stores share, so that they cannot disagree. A *term* is a short byte
 string that a record is filed under; a filter is turned into *unions* of terms, each of which
-covers everything that the filter can choose. A store walks the narrowest union it knows and lets
-`token_matches` or `log_matches` judge each record: the terms make it fast, the judge makes it
-right.
+covers everything that the filter can choose. A store reads the smallest union
+it knows and checks each record with `token_matches` or `log_matches`: the terms make it fast, the
+check makes it correct.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Union: TypeAlias = Sequence[Term]
 
 _ROOT: Final = "/"
 _DEEPEST: Final = 8
-"""Ancestors that a token is filed under: bounded, so that a long path costs no more than a few."""
+"""How many ancestors a token is filed under; bounded, so that a long path costs little."""
 
 
 def _path(container: str) -> str:

@@ -1,8 +1,8 @@
 """`SqliteStore`: the store of a server, one file that survives a kill at any instant.
 
-It puts the tables together behind the protocol and remembers between transactions what would
-otherwise be asked of the file in every one. What it remembers holds while `PRAGMA data_version`
-stands still, which moves with each commit of another connection, and is forgotten on an undo.
+It combines the tables behind the protocol and caches between transactions what each would
+otherwise read from the file. The cache is valid until `PRAGMA data_version` changes, as it does
+with each commit of another connection, and is dropped on a rollback.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class SqliteStore:
 
     path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it, and an
         `-owner-…` for each store that has begun work (`engine.store.sqlite_work`).
-    timeout_s: how long a lock on the file is waited for, be it another program's or that of
-        another store of ours; then `StoreBusy` is raised.
-    scrubs: what is erased is overwritten before the call that commits returns, in the file and in
-        its log, unless another program reads the file just then. With False somebody calls
-        `scrub` now and then, in whichever thread.
+    timeout_s: how long to wait for a lock on the file, of another program or of another store
+        here; then `StoreBusy` is raised.
+        scrubs: deleted data are overwritten before the commit returns, in the file and in its log,
+        unless another program reads the file at that time. With False, call `scrub` from time to
+        time, in any thread.
 
     Safe among threads and among processes.
 

@@ -1,7 +1,7 @@
-"""Documents in a SQLite store, with those that every request reads kept in memory.
+"""Documents in a SQLite store, with a cache in memory of those that every request reads.
 
-A kept record is good while no other process has changed a document: a counter in the file says so,
-and it is looked at only when `PRAGMA data_version` says that anything was committed elsewhere.
+A cached record is valid until another process changes a document: a counter in the file tells, and
+is read only when `PRAGMA data_version` shows a commit elsewhere.
 """
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
@@ -32,7 +32,7 @@ __all__ = ["DocumentTables"]
 
 _KEPT: Final = frozenset({Tenant, Application, Key, EncryptionKey, Reactor, Proxy})
 _DUE: Final = (Intent, KeptAnswer)
-"""What goes at an instant of its own, its `until_ns`."""
+"""The kinds of records that expire at their own `until_ns`."""
 
 _KEPT_LIMIT: Final = 250_000
 
@@ -66,7 +66,7 @@ class DocumentTables:
             self._drop_copies()
 
     def committed(self) -> None:
-        """Begin the next transaction with a clean slate."""
+        """Reset the state of the transaction after its commit."""
         self._is_changed = False
 
     def undone(self) -> None:

@@ -1,13 +1,12 @@
-"""One SQLite file: opened, checked, locked, and spoken to.
+"""One SQLite file: open it, check it, lock it, run statements.
 
-It knows transactions and nothing of records. Its ideas: writers of all processes take turns at a
-lock file, so that no two ever meet inside SQLite; and after a transaction that erased something the
-write-ahead log is folded into the file and emptied (`scrub`), because it still holds what the pages
-held before. A reader in another process is in the way of that for as long as it likes, so scrubbing
-never waits for one: it is tried again.
+It knows transactions and no records. Writers of all processes take turns by a lock file, so that
+two never compete inside SQLite. After a transaction that deleted something, the write-ahead log is
+checkpointed into the file and emptied (`scrub`), because it still holds the old pages. A reader in
+another process can prevent that for any time, so scrubbing never waits for one: it is tried again.
 
-A file is looked at before anything is changed: one that is refused stays as it was, its mode and
-its neighbours included.
+A file is checked before anything is changed: a refused one stays as it was, its mode and
+neighbouring files included.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _MODE: Final = 0o600
 _POLL_S: Final = 0.005
 _HEADER: Final = b"SQLite format 3\0"
 _LOG_PAGES: Final = 10_000
-"""So long may the log grow where a timer folds it; else SQLite folds it at a tenth of that."""
+"""The longest log when a timer checkpoints it; else SQLite does so at a tenth of that."""
 _PRAGMAS: Final = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -47,7 +46,7 @@ _PRAGMAS: Final = (
 
 
 def _failed(error: Exception) -> StoreError:
-    """Return the error as ours; SQLite's texts name tables and columns, never values."""
+    """Convert the error to ours; SQLite's messages name tables and columns, never values."""
     if isinstance(error, UnicodeEncodeError):
         return StoreError("a record's texts must be Unicode; one of them holds a surrogate")
     if isinstance(error, sqlite3.IntegrityError):
@@ -90,7 +89,7 @@ class Session:
         self._scrubber: sqlite3.Connection | None = None
         self._scrubbing = threading.Lock()
         self._erased = False
-        self._erasures = 1  # a kill may have left what the process before erased in the log
+        self._erasures = 1  # after a kill, the log may still hold deleted data
         self._scrubbed = 0
         self._turn = _Turn()
         self._made: list[Path] = []
@@ -102,7 +101,7 @@ class Session:
             raise StoreError(
                 f"store = {path} must be a file that can be made and written: {_reason(error)}"
             ) from error
-        except UnicodeDecodeError as error:  # SQLite quotes a name of the file that is no text
+        except UnicodeDecodeError as error:  # a name in the file is not Unicode
             self._leave_no_trace()
             raise _not_whole(path, error) from error
         except ValueError:  # a NUL, or a surrogate that stands for no byte
@@ -130,13 +129,13 @@ class Session:
                 _OPEN[self.identity] -= 1
 
     def refuse(self) -> None:
-        """Close a file that was found to be none of use, and leave it as it was."""
+        """Close a file that was refused, and leave it as it was."""
         self.close()
         self._leave_no_trace()
         if self._mode & ~_MODE:
             self.path.chmod(self._mode)
 
-    # speaking
+    # statements
     def run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run one statement."""
         try:
@@ -173,12 +172,12 @@ class Session:
         return row
 
     def newest(self) -> int:
-        """Return the version of what was committed last, in whichever process."""
+        """Return the version of the last commit by any process."""
         version: int = self.one("PRAGMA data_version")[0]
         return version
 
     def erases(self) -> None:
-        """Say that this transaction overwrites what must not be found any more."""
+        """Mark this transaction as one that deletes data, which must be overwritten."""
         self._erased = True
 
     # transactions
@@ -276,7 +275,7 @@ class Session:
 
     # scrubbing
     def scrub(self) -> bool:
-        """Fold the write-ahead log into the file and empty it (QUO-CVC: really gone).
+        """Checkpoint the write-ahead log into the file and empty it (QUO-CVC: really gone).
 
         Returns whether nothing that was erased is left in it. It has a connection of its own, so
         that transactions go on meanwhile; only the last step, which is short, keeps writers out.
@@ -410,7 +409,7 @@ anybody but SQLite, because the system then drops the locks that SQLite has on i
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what stays the same however a file is called."""
+    """Return the identity of a file, the same for all its names."""
     found = path.stat()
     return found.st_dev, found.st_ino
 

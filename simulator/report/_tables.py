@@ -120,7 +120,13 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
         )
     if "parties" not in findings.parts:
         return found
-    found.append(_tile("Shut out", span_text(shut_ns), "somebody was" if shut_ns else "nobody was"))
+    found.append(
+        _tile(
+            "Shut out",
+            span_text(shut_ns),
+            "with at least one caller shut out" if shut_ns else "no caller",
+        )
+    )
     groups = [group for group in summary.get("groups", []) if "binds" in group]
     if groups:
         hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))

@@ -71,7 +71,7 @@ class Decided:
 
     @property
     def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Row by row, whether the request was let in, at once or delayed."""
+        """Whether the request of each row was admitted, at once or delayed."""
         return np.asarray((self.verdict == 0) | (self.verdict & 3 == DELAYED))
 
     def verdicts(self) -> dict[int, Verdict]:

@@ -4,17 +4,17 @@
   array of legs, those in force before those in shadow, each in table order.
 - A *counter* is a line of eight integers, half of them apart from the others
   (`engine.limits.compiled.line`).
-- A *lane* is who asks for what as far as limits go (class, key, address, proxy key, host) with the
-  counters that such a request meets. It is found by one probe of a hash table, whose slots hold
-  what they stand for, so that a probe reads one place and not two.
+- A *lane* is one combination of class, key, address, proxy key and host, with the counters that
+  such a request is charged to. One probe of a hash table finds it; the slots hold the full keys, so
+  that a probe reads one place and not two.
 - Counter 0 counts nothing and always has room. Unused places of a lane hold it, so that the first
-  places of any lane can be tested without asking how many there are.
-- Rings of sliding logs lie in one array, one after the other. A ring has what its counter is about
-  to need where that is known, else it grows by doubling; at most exactly `limit` slots. Before it
-  grows, what has left the window gives its slots.
+  places of any lane can be tested without a check of how many there are.
+  - Rings of sliding logs lie in one array, one after the other. A ring gets the slots that its
+  counter will need where that is known, else it doubles, up to `limit` slots. Before it grows, the
+  slots of charges that have left the window are reused.
 
 Compiled code never allocates: it stops when there is no room for one more request, and `grown`
-makes what is short larger.
+enlarges what is too small.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _at_least(need: int, size: int) -> int:
 
 
 def _table(count: int) -> Numbers32:
-    """Return an empty hash table for so many, which is never filled by more than half."""
+    """Return an empty hash table for `count` entries that is never more than half full."""
     table = _aligned((_SLOTS_EACH * count, SLOT_WIDTH), np.int32)
     table.fill(-1)
     return table
@@ -216,7 +216,7 @@ def _longer(array: Array, size: int, used: int) -> Array:
 
 
 def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Return zeros whose rows straddle cache lines no more than they must."""
+    """Return zeros, aligned so that rows cross as few cache lines as possible."""
     size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size_bytes + _LINE_BYTES, dtype=np.uint8)
     skipped = -raw.ctypes.data % _LINE_BYTES

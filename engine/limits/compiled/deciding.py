@@ -73,7 +73,7 @@ _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 
 @inlined
 def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
-    """Charge one request to a counter, in a larger ring where its own is full."""
+    """Charge one request to a counter; its ring grows when it is full."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
     algorithm = rule[ALGORITHM]
     if algorithm == SLIDING_LOG:
@@ -90,9 +90,9 @@ def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
 
 @inlined
 def slots_short(raw: Raw, line: Line, charges: Int, now_ns: Int) -> Int:
-    """Return the slots that a ring must get before so many charges more, 0 where it has them.
+    """Return how many slots a ring needs for `charges` more charges; 0 when it has enough.
 
-    None of them comes before `now_ns`; what has left the window by then gives its slots first.
+    None of them is before `now_ns`; slots of charges outside the window by then are reused first.
     """
     rule = rule_of(raw, line[LEG])
     if rule[ALGORITHM] != SLIDING_LOG or line[FULL]:
@@ -106,10 +106,10 @@ def slots_short(raw: Raw, line: Line, charges: Int, now_ns: Int) -> Int:
 
 @called
 def _make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
-    """Make slots in a ring whose slots are used up, and that was never full.
+    """Make slots in a ring that has used all of them but has never held `limit` charges.
 
-    Where half of its charges have left the window, the others take their slots; so a ring has at
-    most twice as many as its window ever held.
+    When half of its charges have left the window, their slots are reused; so a ring has at most
+    twice as many slots as its window ever held charges.
     """
     slots = line[PLACE]
     gone = _gone(raw, line, rule, t_ns)
@@ -131,7 +131,7 @@ def _gone(raw: Raw, line: Line, rule: Pointer, now_ns: Int) -> Int:
 
 @inlined
 def _forget(raw: Raw, line: Line, gone: Int) -> None:
-    """Let the first charges of a ring that was never full go.
+    """Drop the first charges of a ring that was never full.
 
     They never count again: when the ring is full, they would be found out of the window.
     """
@@ -170,8 +170,8 @@ def _charge_refused(raw: Raw, counter: Int, leg: Int, now_ns: Int) -> None:
 def decide(raw: Raw, now_ns: Int, lane: Int) -> _Found:
     """Decide about one request of a lane; return verdict, wait_ns, refusing and shadow.
 
-    Whether a request goes is hard to foretell, and how many counters it has too. So the first
-    places are all tested, without a jump: unused ones hold a counter that always has room.
+    Neither the outcome nor the number of counters is predictable for the branch predictor. So the
+    first places are all tested without a branch: unused ones hold a counter that always has room.
     """
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
@@ -215,7 +215,7 @@ def _beyond(raw: Raw, now_ns: Int, lane: Int, beyond: Int) -> _Found:
 
 @inlined
 def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
-    """Return when a counter would let the request go, −1 when its rule refuses it."""
+    """Return when a counter would release the request; −1 when its rule refuses it."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
     block_ns = rule[BLOCK_NS]
     ready_ns = line[READY]
@@ -300,7 +300,7 @@ def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
 
 @called
 def _is_again(raw: Raw, lane: Int, place: Int, shadow: Int) -> Int:
-    """Return 1 where an earlier counter of the same clause would refuse too, else 0."""
+    """Return 1 when an earlier counter of the same clause would refuse too, else 0."""
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
     clause, again = rule_of(raw, legs[place])[CLAUSE], np.int64(0)

@@ -68,7 +68,7 @@ SOURCES: Final = (
     _HERE / "line.py",
     _HERE / "raw.py",
 )
-"""The files whose code is in whatever decides."""
+"""The source files of the compiled decision code."""
 
 _UNREAD: Final = {FROM_NS, MOST_LEGS, GROWS}
 PLAIN: Final = (0,) * FLAGS
@@ -117,7 +117,7 @@ def raw_of(core: Core) -> Raw:
 
 @inlined
 def plain_raw_of(core: Core) -> Raw:
-    """Return the same of a limiter for which `is_plain` holds: it decides alike, and faster."""
+    """Return the pointers for a limiter with `is_plain`: same decisions, faster code."""
     return _raw_with(core, PLAIN)
 
 
@@ -266,7 +266,7 @@ def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, proxy: Int,
 
 @inlined
 def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) -> tuple[Int, Int]:
-    """Return the two numbers that a leg's counters are told apart by."""
+    """Return the two numbers that identify a counter of a leg."""
     family = rule_of(raw, leg)[FAMILY]
     first = -1 if family == 1 else ip
     second = key if family <= 1 else -1
@@ -277,7 +277,7 @@ def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) ->
 
 @inlined
 def _find_counter(raw: Raw, leg: Int, first: Int, second: Int) -> Int:
-    """Return a leg's counter of two numbers, a fresh one where there is none."""
+    """Return a leg's counter for two numbers; make it if there is none."""
     at = _slot(first, second, leg, raw.counter_mask)
     while True:
         slot = moved(raw.counter_table, at * SLOT_WIDTH)

@@ -1,8 +1,8 @@
-"""Compiling with numba, cached on disk, so that only the first run on a machine waits.
+"""Compile with numba and cache the code on disk, so that only a machine's first run compiles.
 
-numba's own cache looks at one source file a function, but a compiled function holds what it calls
-from other files too. So each set of compiled functions has a cache folder of its own, named by a
-digest of all its sources: changed sources can never meet old machine code.
+numba's own cache checks one source file per function, but a compiled function contains the code it
+calls in other files too. So each set of compiled functions has its own cache folder, named by a
+digest of all its sources: machine code of changed sources is never used.
 
 No fastmath: it would let the compiler reorder floating-point arithmetic, and decisions would differ
 in the last bit. The lock is released while compiled code runs, so threads run side by side.
@@ -47,10 +47,10 @@ _UNUSED_DAYS: Final = 30
 
 
 def inlined(function: _Function) -> _Function:
-    """Let compiled code call a plain function, compiled as it stands; Python's calls stay Python's.
+    """Let compiled code inline a plain function; calls from Python still run it in Python.
 
-    The function itself is returned, so its module need not know of numba. Its code is put where it
-    is called: passing the many pointers of a simulation from call to call costs more than most do.
+    The function itself is returned, so its module need not know of numba. It is inlined because
+    passing the many pointers of a simulation costs more than most functions do.
     """
     _FUNCTIONS.add(function)
     found: _Function = register_jitable(forceinline=True)(function)
@@ -58,7 +58,7 @@ def inlined(function: _Function) -> _Function:
 
 
 def called(function: _Function) -> _Function:
-    """Do the same as `inlined` for what is large or rare: a call, so that compiling stays short."""
+    """Do the same as `inlined`, but as a call: for large or rare functions, to compile faster."""
     _FUNCTIONS.add(function)
     found: _Function = register_jitable(function)
     return found
@@ -79,11 +79,11 @@ def cache_root() -> Path:
 
 
 class _KeptCode(FunctionCache):  # type: ignore[misc] # reason: numba has no types
-    """A function's machine code on disk, taken as it is.
+    """A function's machine code on disk, loaded without the compiler.
 
-    numba's own cache first loads all that it can compile with (scipy's linear algebra among it),
-    which takes longer than everything else before the first decision. Finished code needs the
-    runtime only; and where something must be compiled after all, the compiler loads the rest.
+    numba's own cache first loads the whole compiler (scipy's linear algebra included), which takes
+    longer than everything else before the first decision. Compiled code needs only the runtime;
+    when something must be compiled after all, the compiler loads the rest.
     """
 
     def load_overload(self, sig: object, target_context: object) -> object:
@@ -134,8 +134,8 @@ class Jit:
     def warm_up(self, call: Callable[[], object], tell: Callable[[str], None] | None) -> None:
         """Run `call`, which compiles everything, unless the cache holds it already.
 
-        Of several processes one compiles and the others wait for it. tell: is told in a line that
-        something is compiled, how far it is now and then, and when it is done.
+        One of several processes compiles; the others wait for it. tell: called with a line of text
+        at the start, for progress and at the end.
         """
         if self.is_ready():
             return
@@ -154,7 +154,7 @@ class Jit:
 
     @contextmanager
     def _progress(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Tell now and then how many functions are compiled, of those that the sources have."""
+        """Report from time to time how many of the sources' functions are compiled."""
         left = {each for each in _FUNCTIONS if each.__code__.co_filename in self._sources}
         listener = _Compiled(left, tell)
         event.register("numba:compile", listener)
@@ -165,7 +165,7 @@ class Jit:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold off other processes that would compile the same."""
+        """Hold a lock against other processes that would compile the same."""
         if self._folder is None or not importlib.util.find_spec("fcntl"):
             yield
             return
@@ -179,7 +179,7 @@ class Jit:
 
 
 class _Compiled(event.Listener):  # type: ignore[misc] # reason: numba has no types
-    """Hears of each function that numba has compiled. left: those that are not yet."""
+    """Counts the functions that numba compiles. left: those not compiled yet."""
 
     def __init__(self, left: set[Callable[..., Any]], tell: Callable[[str], None]) -> None:
         self._left = left
@@ -188,7 +188,7 @@ class _Compiled(event.Listener):  # type: ignore[misc] # reason: numba has no ty
         self._told_s = time.monotonic()
 
     def on_start(self, happened: Any) -> None:  # noqa: ANN401 # reason: numba has no types
-        """Do nothing: what counts is done."""
+        """Do nothing: functions are counted at the end."""
 
     def on_end(self, happened: Any) -> None:  # noqa: ANN401 # reason: numba has no types
         """Count a function."""
@@ -204,7 +204,7 @@ def _nobody(text: str) -> None:
 
 
 def _forget_unused(root: Path, *, keep: Path) -> None:
-    """Remove what older sources left there a month ago."""
+    """Remove cache folders that have been unused for a month."""
     import shutil  # noqa: PLC0415 # reason: once, after compiling
 
     bound_s = time.time() - _UNUSED_DAYS * 86_400

@@ -2,10 +2,10 @@
 
 Three passes over the rows: the first finds each row's lane, by one probe of a hash table; the
 second counts, so that every ring gets the slots that it will need; the third decides. Rows of the
-first do not depend on one another, so its look-ups overlap in the machine; those of the third do,
-so it asks for the memory of later rows while it decides about one.
-Counters stay from call to call, so a long log can be handed over piece by piece, and memory
-follows the counters and not the requests.
+first pass are independent, so the processor overlaps their look-ups; those of the third are not,
+so it prefetches the memory of later rows.
+Counters are kept between calls, so a long log can be passed in pieces; memory grows with the
+counters, not with the requests.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 _MOST_RULES: Final = 63
 _NARROW_BITS: Final = 16
 _UNKNOWN_NS: Final = -(1 << 63)
-"""Before any instant: nothing is known to have left its window."""
+"""Before any instant: no charge has left its window."""
 
 _NARROW_LEGS: Final = 8_000
 _MOST_AT_ONCE: Final = 1 << 16
 
 
 class CompiledLimiter:
-    """Decides about columns of requests, exactly as `Limiter` does about one after the other.
+    """Decides about columns of requests, exactly as `Limiter` does one by one.
 
     tables, profile: as `Limiter` takes them. from_ns: shadow refusals are counted from here on.
-    tell: is told, in one line, that code is compiled, which only happens once on a machine.
+    tell: called with a line of text when code is compiled, which happens once on a machine.
 
     Raises `InputError` where `Limiter` does, and where only answers decide what counts
     (`counted_statuses = "success"`): there are none here.
@@ -121,7 +121,7 @@ class CompiledLimiter:
     def fresh(self) -> CompiledLimiter:
         """Return a limiter with the same rules and kinds, which has counted nothing.
 
-        For one that has counted nothing itself; no new kinds from then on, in either.
+        Call it only before anything was counted; neither limiter can get new kinds after it.
         """
         found = copy.copy(self)
         found.core = fresh_core(self.core.flags.copy())
@@ -217,7 +217,7 @@ class CompiledLimiter:
     # --- deciding ----------------------------------------------------------------------------
 
     def lanes(self, columns: Columns) -> Lanes:
-        """Return each row's lane, who asks for what as far as limits go; not to be written to."""
+        """Return each row's lane; do not write to the array."""
         lane = self._find(columns)
         self._make_room(lane, _UNKNOWN_NS)  # others may be decided first
         return lane
@@ -261,7 +261,7 @@ class CompiledLimiter:
         assert len(t_ns) == len(lane), "columns are of one length"
         if lane is not self._roomy:
             self._make_room(lane, int(t_ns[0]) if len(t_ns) else _UNKNOWN_NS)
-        self._roomy = None  # the room is for one time
+        self._roomy = None  # the room can be used once
         core = self.ready_core()
         rows = len(t_ns)
         # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
@@ -300,7 +300,7 @@ class CompiledLimiter:
         return sum(array.nbytes for array in self.core)
 
     def blocked_ns(self) -> dict[str, int]:
-        """Return rule → the time that its blocks last together, of all that began so far."""
+        """Return rule → total duration of all blocks that have begun."""
         found: dict[str, int] = {}
         for leg, blocked_ns in zip(self._all, self.core.blocked_ns.tolist(), strict=False):
             if leg.block_ns:
@@ -313,13 +313,13 @@ class CompiledLimiter:
         return _added_up([leg.name for leg in self._all], counts)
 
     def shadow_requests(self) -> dict[str, int]:
-        """Return the same by clause: a request that two of its counters would refuse is one."""
+        """Return the same by clause: a request refused by two counters of a clause counts once."""
         counts = self.core.shadow_counts.reshape(-1, 2)[:, 0]
         return _added_up([leg.rule.id for leg in self._all], counts)
 
 
 def _added_up(names: list[str], counts: Ints) -> dict[str, int]:
-    """Return name → its counts together, of those that have some."""
+    """Return name → the sum of its counts, for sums above 0."""
     found: dict[str, int] = {}
     for name, count in zip(names, counts.tolist(), strict=False):
         if count:
@@ -332,7 +332,7 @@ def _at_least_as_long(counts: Ints, size: int) -> Ints:
 
 
 def _alike(*columns: Numbers) -> list[Numbers]:
-    """Return columns as compiled code takes them: all of 32 bits or all of 64, in one piece."""
+    """Return columns as compiled code takes them: contiguous, all 32-bit or all 64-bit."""
     dtype = np.int32 if all(column.dtype == np.int32 for column in columns) else np.int64
     return [np.require(column, dtype, ["C", "W"]) for column in columns]
 

@@ -56,7 +56,7 @@ def find_rows(
     host: Array,
     lane: Array,
 ) -> int:
-    """Find the lanes of rows from `first` on; return the first row that there is no room for."""
+    """Find the lanes of rows from `first` on; return the first row without room for its lane."""
     raw = raw_of(core)
     for row in range(first, len(kind)):
         if not has_lane_room(raw):
@@ -74,7 +74,7 @@ def find_rows(
 
 @JIT.compiled
 def count_rows(core: Core, lane: Array, now_ns: int, asked: Array, need: Array) -> int:
-    """Return how many slots the rings are short of; `need` says so ring by ring.
+    """Return how many slots the rings lack in total, and set `need` to each ring's number.
 
     now_ns: no row, here or elsewhere, is decided at an earlier instant from now on.
     asked, need: zeros, one a lane and one a counter; `asked` counts each lane's rows.
@@ -106,7 +106,7 @@ def reserve_slots(core: Core, need: Array) -> None:
 
 @inlined
 def _fetch_ahead(raw: Raw, lane: Array, row: Int) -> None:
-    """Ask for the memory that later rows will need, so that they find it at hand."""
+    """Prefetch the memory of later rows."""
     last = len(lane) - 1
     prefetch(lane_row(raw, lane[min(row + _LANES_AHEAD, last)]))
     counters = moved(lane_row(raw, lane[min(row + _LINES_AHEAD, last)]), LANE_COUNTERS)

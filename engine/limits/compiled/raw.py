@@ -1,8 +1,8 @@
 """Pointers for compiled code: an array's memory without its reference count.
 
 Taking a row of an array (`lines[counter]`) counts a reference up and down again, which costs more
-than a decision. A pointer is indexed just like an array and costs nothing; whoever makes one keeps
-the array alive meanwhile, and bounds are the caller's to keep.
+than a decision. A pointer is indexed like an array at no cost; its maker must keep the array
+alive, and the caller must check bounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def moved(typing_context: Any, base: Any, by: Any) -> Any:  # noqa: ANN401, ARG0
 
 @intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types
 def prefetch(typing_context: Any, place: Any) -> Any:  # noqa: ANN401, ARG001 # reason: numba's protocol
-    """Begin to fetch what a pointer points at; nothing changes but how soon it is there."""
+    """Prefetch what a pointer points at; it has no effect on results."""
     if not isinstance(place, types.CPointer):
         return None
 

@@ -4,11 +4,11 @@
     result.requests, result.summary, result.metrics(by="clause"), result.save("runs/mine")
 
 A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
-`capacity` finds how much of something keeps a condition, `compare` says what differs between two
-runs, `coverage` fires every limit once, `sweep` plays many values. `trace` puts single requests
+`capacity` finds the largest value that meets a condition, `compare` says what differs between two
+runs, `coverage` triggers every limit once, `sweep` plays many values. `trace` puts single requests
 through the limits alone, and `strip` draws it.
 
-Each name is imported when it is first asked for, so that a command loads only what it needs.
+Names are imported lazily, on first use, so that a command loads only what it needs.
 """
 
 from typing import TYPE_CHECKING, Final

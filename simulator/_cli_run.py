@@ -195,7 +195,7 @@ def console() -> Console:
 
 
 def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
-    """Print what the run is, before it begins."""
+    """Print the scenario, seed, fidelity and warm-up of the run before it begins."""
     from engine.files import format_duration
 
     clients = ", ".join(f"{group.count} {group.name}" for group in scenario.clients)

@@ -46,7 +46,7 @@ _SHOWN: Final = (
 def run_replications(
     args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
 ) -> int:
-    """Play replications; the first one's rows and report are kept, of the others their metrics."""
+    """Play replications; keep rows and report of the first, and only the metrics of the others."""
     from simulator._cli_run import (
         console,
         print_groups,
@@ -125,7 +125,7 @@ def _code_of(found: Mapping[str, Any], *, is_strict: bool) -> int:
 
 
 def _judgement(line: Mapping[str, Any], count: int) -> str:
-    """Return what became of a threshold, in words."""
+    """Return the result of a threshold, in words."""
     name = line["subject"]
     low, high = (_shown(name, line[end]) for end in ("low", "high"))
     spread = f"mean {_shown(name, line['mean'])}, from {low} to {high}, {line['method']}"
@@ -153,7 +153,7 @@ def _print_precision(found: Mapping[str, Any] | None, count: int) -> None:
 
 
 def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
-    """Say on standard error how far replications are."""
+    """Report the progress of replications on standard error."""
     from simulator.intervals import interval_of
 
     if not found.reached:
@@ -163,7 +163,7 @@ def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
 
 
 def _teller(count: int) -> Callable[[int], None] | None:
-    """Return what shows how many runs are done; None where it is no terminal."""
+    """Return a callback that shows how many runs are done; None without a terminal."""
     if not sys.stderr.isatty():
         return None
 
@@ -277,7 +277,7 @@ def _tolerance(text: str) -> float:
 
 
 def run_capacity(args: argparse.Namespace) -> int:
-    """Run the command: 0 when some value is shown to keep the condition, else 1."""
+    """Run the command: 0 when some value is shown to meet the condition, else 1."""
     from simulator.running import resolve
     from simulator.searching import CapacityInterrupted, capacity
 
@@ -310,7 +310,7 @@ def run_capacity(args: argparse.Namespace) -> int:
 
 
 class _SearchShown:
-    """Prints a search's trials, and now and then how far the one under way is."""
+    """Prints a search's trials, and the progress of the current one."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -377,7 +377,7 @@ def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
 
 
 def _undecided(found: Capacity, side: str) -> str:
-    """Return what would decide a side: the fewest runs that a trial or a pilot there asked for."""
+    """Return what would decide a side: the fewest runs that one of its trials would need."""
     wanted = "kept" if side == "keeps" else "broken"
     asked = [(t.needed, t.value) for t in found.trials if t.needed is not None]
     if not asked:

@@ -1,13 +1,12 @@
-"""What the functions of a notebook take: every argument is read here, before anything is done.
+"""Checks of the arguments of public functions, made before anything else.
 
     @takes(count=whole(1), check=FLAG)
     def play(count: int, *, check: bool = True) -> None: ...
 
-A rule says what a value must be, in the words of the message, and hands on what a function may
-count on: of numpy's whole numbers plain ones. A function that is decorated has a rule for each of
-its parameters, and raises nothing but `InputError` for what it is called with.
-
-What it is not: whether arguments fit together, or whether a file exists; that is the function's.
+A rule checks a value, has the words of the error message, and returns a normalised value: plain
+integers for numpy's. A decorated function has a rule for each of its parameters, and raises only
+`InputError` for bad arguments. Whether arguments fit together, or a file exists, is checked by the
+function.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ _MANY: Final = 10
 _WIDEST: Final = 1 << 64
 _OWN: Final = ("self", "cls")
 _FLAGS: Final = ("bool", "bool_")
-"""What numpy calls its own, which need not be loaded to know it."""
+"""The name of numpy's module, so that its types are recognised without an import."""
 
 
 class _Broken(ValueError):
-    """A text that says nothing; why not, from `must` on."""
+    """A text that cannot be parsed; the message is the rule, from `must` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What a value must be. words: the rule, and after a `;` the way out.
 
-    holds: whether a value keeps it. made: what is made of one that does. hint: more words about
-    one that does not.
+    holds: whether a value meets it. made: converts a value that does. hint: more words about one
+    that does not.
     """
 
     words: str
@@ -74,7 +73,7 @@ class Rule:
     hint: Callable[[Any], str] = lambda _: ""
 
     def read(self, name: str, value: Any) -> Any:  # noqa: ANN401 # reason: whatever a cell hands in
-        """Return what the value stands for; raises `InputError` where it breaks the rule."""
+        """Return the converted value; raises `InputError` where it breaks the rule."""
         if not self.holds(value):
             raise InputError(f"{name} = {shown(value)} must be {self.words}{self.hint(value)}")
         try:
@@ -118,7 +117,7 @@ def _misfit(
 
 
 def shown(value: object) -> str:
-    """Return a value as it stands in a message: short and on one line, else what it is.
+    """Return a value for a message: its repr if short and on one line, else its type.
 
     Contents of frames, tables and bytes are never shown; they may hold keys.
 
@@ -187,7 +186,7 @@ def _is_whole(value: object) -> bool:
 
 
 def may_be_a_path(value: str | Path) -> bool:
-    """Return whether a file may be called so: no zero byte, no half of a character, not endless."""
+    """Return whether a text can be a file name: no zero byte, no lone surrogate, not too long."""
     try:
         Path(value).stat()
     except ValueError:
@@ -198,7 +197,7 @@ def may_be_a_path(value: str | Path) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a text that a file can hold: half of a character is none."""
+    """Whether a value is a text that a file can hold: without lone surrogates."""
     try:
         return isinstance(value, str) and os.fsencode(value) is not None
     except UnicodeEncodeError:

@@ -224,7 +224,7 @@ def _to_precision(  # reason: all that a comparison under way is made of
 def _steps(
     pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
 ) -> dict[str, list[float]]:
-    """Return share → what it differs by, pair by pair."""
+    """Return share → its difference, pair by pair."""
     names = [name for name in pairs[0][0] if is_share(name) and name in pairs[0][1]]
     return {name: [b.get(name, 0.0) - a.get(name, 0.0) for a, b in pairs] for name in names}
 
@@ -243,17 +243,17 @@ def _of_slices(steps: list[float]) -> Interval:
 
 
 def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple[Difference, ...]:
-    """Leave out what one of the logs does not tell, where one keeps fewer columns."""
+    """Leave out metrics that one of the logs lacks the columns for."""
     if not any("columns" in result.summary for result in results):
         return changes
     return tuple(change for change in changes if not math.isnan(change.change.mean))
 
 
 _ADD_UP: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
-"""What is the sum of its slices, and 0 in one without rows."""
+"""Metrics that are the sum of their slices, and 0 in a slice without rows."""
 
 _OF_THE_WHOLE: Final = frozenset({"first_refusal"})
-"""What says nothing in a slice."""
+"""Metrics that have no meaning in a slice."""
 
 
 def _span_ns(result: Result) -> tuple[int, int]:

@@ -1,9 +1,9 @@
 """Coverage: every limit rule, action, quota and bound fires at least once, or says why it cannot.
 
 The lines come from the limit table (a line a counter and a way to act) and from the clause registry
-(quotas, proxies, reactors, account updater). Each is fired by a small scenario of its own, made
-from the rule's row, so that a row which is added to the table is covered without a word here.
-Probes of what is no rate limit stand in `simulator.covering_bounds`.
+(quotas, proxies, reactors, account updater). Each is triggered by a small scenario made from the
+rule's row, so that a row added to the table is covered without a change here. Probes of bounds that
+are no rate limits are in `simulator.covering_bounds`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.running import run
 __all__ = ["COVERED", "CoverageLine", "coverage"]
 
 COVERED: Final = ("ERR-", "LIM-", "QUO-", "PRX-", "RCT-", "ACC-")
-"""Prefixes of the clauses that the simulator has something to say about."""
+"""Prefixes of the clauses that the simulator covers."""
 
 Way: TypeAlias = Literal["refuses", "blocks", "delays"]
 

@@ -1,7 +1,7 @@
-"""Probes of what is no rate limit: quotas, timeouts, sizes, cold starts, files.
+"""Probes of bounds that are no rate limits: quotas, timeouts, sizes, cold starts, files.
 
-Each fires one clause in virtual time, through a small scenario or straight through an engine, and
-returns the evidence as a sentence, or None where the clause did not do what it says.
+Each triggers one clause in virtual time, through a small scenario or directly in an engine, and
+returns the evidence as a sentence, or None when the clause did not hold.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ __all__ = [
 CONFIDENCE: Final = 0.95
 
 Method: TypeAlias = Literal["exact", "betting", "t", "bootstrap-t", "range"]
-"""How an interval is made; `range` is all that is known where no two values differ."""
+"""How an interval is made; `range` when only the metric's range is known, as values are equal."""
 Verdict: TypeAlias = Literal["kept", "broken", "not decided"]
 
 Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -143,9 +143,9 @@ def spent(look: int, error: float = 1 - CONFIDENCE) -> float:
 
 
 def judged(condition: Condition, interval: Interval) -> Verdict:
-    """Return what an interval says of a condition: all of it keeps it, none of it, or neither.
+    """Return whether all of an interval meets a condition, none of it, or some of it.
 
-    No value keeps no condition.
+    Without any value, no condition is met.
     """
     if not interval.runs:
         return "broken"
@@ -220,7 +220,7 @@ def _runs_for(
 
 
 def _foreseen(known: Values, metric: str, runs: int, *, difference: bool, error: float) -> Interval:
-    """Return about the interval of so many runs that are like the known ones."""
+    """Return an estimate of the interval after `runs` runs similar to the known ones."""
     least, most = _range_of(metric, difference=difference)
     if math.isfinite(least) and math.isfinite(most):
         shares = (known - least) / (most - least)

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal and in a notebook, a plain line now and then elsewhere."""
+"""Progress of a run: a bar on a terminal and in a notebook, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Final, TypeAlias
 __all__ = ["TELL_EVERY_S", "Progress", "Stop", "in_notebook", "progress_bar", "tell_line"]
 
 Progress: TypeAlias = Callable[[int], None]
-"""Told the simulated instant, in ns, now and then."""
+"""Called from time to time with the simulated instant, in ns."""
 
 TELL_EVERY_S: Final = 5.0
-"""Plain lines that say how far something is come no oftener."""
+"""The shortest time between two plain progress lines."""
 
 
 class Stop:
-    """A progress that ends runs on other threads once it is set: nobody waits for them any more."""
+    """A progress callback that stops runs on other threads once it is set."""
 
     def __init__(self) -> None:
         self._is_set = threading.Event()
 
     def set(self) -> None:
-        """End every run that is told this progress, at its next word."""
+        """Stop every run with this callback, at its next call."""
         self._is_set.set()
 
     def __call__(self, _now_ns: int) -> None:
-        """Hear the simulated instant."""
+        """Raise to stop the run if it is set."""
         if self._is_set.is_set():
             raise _StoppedError
 
 
 class _StoppedError(BaseException):
-    """No fault of a run: what takes down faults must not take it for one."""
+    """Stops a run; a `BaseException`, so that handlers of errors do not catch it."""
 
 
 def tell_line(text: str) -> None:
-    """Say on standard error what takes long, where silence would look like a hang."""
+    """Say on standard error what is taking long, so that silence does not look like a hang."""
     print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a terminal shows
 
 
@@ -55,7 +55,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
-    """Hand over what shows how much of `whole_ns` is simulated; None where nothing is shown."""
+    """Yield a callback that shows how much of `whole_ns` is simulated; None to show nothing."""
     if quiet:
         yield None
     elif in_notebook() or sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Backends: they play a scenario and write down what was decided."""
+"""Backends: they play a scenario and record the decisions."""
 
 from simulator.backends.simulation import (
     FIDELITIES,

@@ -1,7 +1,7 @@
-"""What one client asks: an entry of its mix, a key and an address for each request.
+"""The requests of one client: an entry of its mix, a key and an address for each.
 
 An `Asked` is everything about a request that its attempts share. Equal ones are one object, so
-that a subject is looked up once a client and not once a request.
+that a subject is looked up once per client and not once per request.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Asker:
         self._plan_of = [plan_maker(scenario, client, ask) for ask in mix]
         group = client.group
         pool = next((pool for pool in scenario.addresses if pool.name == group.addresses), None)
-        # Dealt once a client, or once a request: in the first case the dealer is asked once.
+        # Dealt once per client, or per request: in the first case the dealer is called once.
         deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
         self._dealt = None if deals else (client.deal_key(), client.deal_address())
         self.next: Callable[[], Asked] = self._draw

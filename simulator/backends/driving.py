@@ -1,7 +1,7 @@
-"""Driving the engine's coroutines under SimPy: a `Sleep` becomes an event, a bell ends it early.
+"""Run the engine's coroutines under SimPy: a `Sleep` becomes an event, a bell ends it early.
 
-Before each step the world is told whose attempt runs, so that its models answer with that
-attempt's own draws (`OutsideWorld`).
+Each step sets the attempt that runs in the world, so that its models use that attempt's own draws
+(`OutsideWorld`).
 """
 
 from __future__ import annotations

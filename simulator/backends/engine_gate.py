@@ -1,8 +1,8 @@
 """The gate of fidelity `engine`: every attempt runs the whole engine, bodies and all.
 
 Before the run the scenario's tenants, applications, keys, proxies and reactors are made, on an
-engine whose limits are not yet in force, so that nothing of it is counted. A decision is taken
-down as the limiter makes it, which is before the answer is there.
+engine whose limits are not yet in force, so that the set-up is not counted. A decision is recorded
+when the limiter makes it, before the answer is known.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UPLOAD: Final = "/batch-files/"
 
 
 class _Listener:
-    """The limiter, with its last decision kept for whoever drives the engine."""
+    """A wrapper of the limiter that keeps its last decision for the gate."""
 
     __slots__ = ("_limiter", "last")
 
@@ -172,7 +172,7 @@ class EngineGate:
         return Answer(response.status, service_ns, wait_ns, body=_job(response))
 
     def violations(self) -> list[Violation]:
-        """Hold the store against the answers: tokens created = distinct identifiers returned.
+        """Compare the store with the answers: tokens created = distinct identifiers returned.
 
         Deleted ones were created too. (TOK-ATOMIC: what failed has created nothing.)
         """
@@ -185,7 +185,7 @@ class EngineGate:
         return [Violation("tokens", f"{created} tokens created, {returned} identifiers returned")]
 
     def _path(self, asked: Asked, known: Known, client: Client) -> str:
-        """Return the path with what `{id}` stands for in its place."""
+        """Return the path with `{id}` replaced."""
         ask = asked.ask
         path = ask.request.partition(" ")[2]
         if "{id}" not in path:
@@ -196,7 +196,7 @@ class EngineGate:
         return path.replace("{id}", picked or NOTHING)
 
     def _learn(self, asked: Asked, content: Request, response: Response) -> None:
-        """Remember what an answer says was created, and forget what is gone."""
+        """Note the records that an answer created or deleted."""
         method, path = asked.method, asked.ask.request.partition(" ")[2]
         known = self._known[asked.key.application if asked.key else None]
         if method == "POST" and response.ok and isinstance(response.body, dict | list):
@@ -226,7 +226,7 @@ def _at_once(answer: Answer) -> Waiting:
 
 
 class _Made:
-    """What a scenario's population is in an engine: made once, outside all limits."""
+    """A scenario's population as records of an engine: made once, outside all limits."""
 
     def __init__(self, engine: Engine, scenario: Scenario, population: Population) -> None:
         limiter = engine.limiter

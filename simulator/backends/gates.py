@@ -4,10 +4,9 @@
 the whole engine. Both decide alike, bit for bit: draws of service times are the client's own, one
 an admitted attempt, whatever the fidelity.
 
-`begin` makes what the attempts of one request share; `put` records an attempt and returns what
-became of it: a plain number where it was let in, nothing can fail and the latency is known already,
-which is the usual case, else an `Answer`. Where the answer comes later, and how is not known yet,
-`Answer.later` is a generator of SimPy events that ends with the answer.
+`begin` makes what the attempts of one request share; `put` records an attempt and returns its
+result: a plain latency in the usual case (admitted, cannot fail, latency known), else an `Answer`.
+When the answer is not known yet, `Answer.later` is a generator of SimPy events that returns it.
 """
 
 from __future__ import annotations
@@ -73,15 +72,15 @@ class Gate(Protocol):
         ...
 
     def violations(self) -> list[Violation] | None:
-        """Return what of the service's own invariants does not hold at the run's end.
+        """Return the violated invariants of the service at the run's end.
 
-        None where there is no service to look into.
+        None when no service ran.
         """
         ...
 
 
 class Verdicts:
-    """From decisions to the recorder's verdict numbers, and the tally's shadow counts."""
+    """Converts decisions to the recorder's verdict numbers, and counts shadow refusals."""
 
     __slots__ = ("_known", "_recorder", "_tally")
 

@@ -1,8 +1,8 @@
-"""What a scenario can ask that only the whole engine can answer.
+"""Which scenarios need the whole engine.
 
-Without bodies nothing is created, so nothing can be invalid, missing or beyond a token quota: the
-limits alone decide. Where something else would reach a decision, a fidelity without bodies would
-decide differently, so it must not run; this module says why.
+Without bodies nothing is created, so nothing can be invalid, missing or beyond a token quota: only
+the limits decide. Where something else affects a decision, a fidelity without bodies would decide
+differently, so it must not run; this module returns the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What lies behind a request without its body: destinations, transforms, reactors.
+"""Destinations, transforms and reactors of requests without bodies.
 
 The engine's own code plays the waiting (`engine.resources.invoking`, the world's timeouts), so that
-the limits' fidelity answers a proxy and a reactor when the whole engine does.
+fidelity `limits` answers a proxy and a reactor at the same instant as fidelity `engine`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["plan_maker", "play_outside"]
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:
-    """Return what draws the plan of an attempt at `ask`; None where it meets no outside."""
+    """Return a function that draws the plan of an attempt at `ask`; None when it needs none."""
     if ask.proxy is not None:
         proxy = next(proxy for proxy in scenario.proxies if proxy.name == ask.proxy)
         return _proxy_plan(client, proxy)

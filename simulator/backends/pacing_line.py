@@ -1,8 +1,8 @@
 """The line in front of a paced client: its attempts begin one after the other, as its pace allows.
 
-The pace (`simulator.traffic.pacing`) says from when the next attempt may begin; this line keeps
-who waits, first come first served, and wakes the first one then. An answer that changes the pace
-moves that instant. Who waits until its deadline leaves the line and takes no turn.
+The pace (`simulator.traffic.pacing`) gives the instant from which the next attempt may begin. This
+line holds the waiting attempts, first come first served, and wakes the first one then. An answer
+that changes the pace moves that instant. An attempt whose deadline passes leaves the line.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ a process of its own only where something waits for its answer. What a client do
 is said in `simulator.scenario.clients`; this module plays it, for every fidelity, and leaves the
 decision to a gate (`simulator.backends.gates`).
 
-Nothing begins at the run's end or later, so what is played before T does not depend on how long
-the run is (but for the answers that come after T: they come as if nobody asked any more). A request
-that would ask again then stays where it is, and is counted as pending.
+Nothing begins at the run's end T or later, so what is played before T does not depend on the
+length of the run. (Answers after T are the exception: they come as if no more requests were sent.)
+A request that would retry after T is counted as pending.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class ClientRun:
         return answer
 
     def _follow(self, upload: Asked | None, serial: int, given: Json) -> _Process:
-        """Play the upload that follows an answer, where one does."""
+        """Play the upload that follows an answer, if any."""
         if upload is None or given is None:
             return
         yield At(self._env, 0, self._first_order + serial)

@@ -1,7 +1,7 @@
-"""One run of one scenario under SimPy: gate and clients put together, and played.
+"""One run of a scenario under SimPy: connect gate and clients, and play them.
 
-What it is not: what a client does in its turn (`simulator.backends.simpy_backend`), or the compiled
-run (`simulator.backends.compiled`), which needs nothing of this.
+The clients are in `simulator.backends.simpy_backend`; the compiled run
+(`simulator.backends.compiled`) uses nothing of this.
 """
 
 from __future__ import annotations

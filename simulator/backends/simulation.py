@@ -1,6 +1,6 @@
-"""One run of one scenario: population, limits, gate and clients put together, and played.
+"""One run of a scenario: connect population, limits, gate and clients, and play them.
 
-What it is not: several runs, files or thresholds; those are `simulator.running`'s.
+`simulator.running` handles several runs, files and thresholds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 
 _SEEDS: Final = whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 64)
-"""Replications count up from a seed, so it may lie a little above what a scenario may say."""
+"""The largest seed: replications count up from a scenario's seed, so it is above that limit."""
 
 SEED: Final[Rule] = optional(_SEEDS, "the scenario's")
 
@@ -52,7 +52,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
     of them unless given. check: run the invariant checkers. headroom: watch how full counters are.
     template: of this scenario and this warm-up (`template_for`), for compiled runs.
-    keep: False where the summary's totals alone are wanted, neither rows nor their digest.
+    keep: False when only the summary's totals are wanted, neither rows nor their digest.
 
     Raises `InputError` where the scenario needs bodies and the fidelity runs none.
     """

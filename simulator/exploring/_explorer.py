@@ -1,7 +1,7 @@
-"""Sliders over a scenario, and a compiled run behind each move of one.
+"""Sliders over a scenario; each move of a slider makes a compiled run.
 
 The explorer is a scenario and some *knobs*, each a path in it with its range; the widgets only
-show them. What a knob does is what `with_value` does, so a picture is a run like any other.
+show them. A knob changes the scenario by `with_value`, so a picture is an ordinary run.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Explorer:
     """A scenario with knobs; in a notebook it shows sliders and a picture.
 
     knobs: clients of each group, rates of open groups, limits of the rules that requests met.
-    `play` runs it with other values; `static` is the picture of the scenario as it stands, which
-    is what someone sees who only reads.
+    `play` runs it with other values; `static` is the picture of the unchanged scenario, for
+    readers of a notebook that does not run.
     """
 
     def __init__(self, scenario: Scenario) -> None:

@@ -1,6 +1,6 @@
 """The answer on the terminal: who would have been refused, when, by which clause, for how long.
 
-Whatever stems from the log is shown without control characters and never as markup.
+Text from the log is shown without control characters and never as markup.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _print_headline(summary: dict[str, Any], console: Console) -> None:
 
 
 def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table:
-    # A log that keeps too few columns does not tell when and for how long (`Findings.parts`).
+    # A log with too few columns does not show when and for how long (`Findings.parts`).
     told = ("first", "last", "shut out") if "parties" in findings.parts else ()
     names = ("clause", "offered", "refused", "share", *told, "addresses")
     table = _table("By limit clause", *names)

@@ -1,8 +1,8 @@
 """Arrivals in, decisions out, in one compiled pass: no SimPy, no object a request.
 
-Who asks for what is numbered once (`Arrivals.parties`); each row is then a look-up in arrays and a
-decision of the compiled limiter, which decides as the interpreted one does. Its counters live on
-from block to block.
+Parties are numbered once (`Arrivals.parties`); each row is then a look-up in arrays and a decision
+of the compiled limiter, which decides as the interpreted one does. Its counters are kept between
+blocks.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Comparison:
         }
 
     def _by_clause(self) -> list[dict[str, Any]]:
-        """Count by clause: what it gained it refused before, what it lost it refuses now."""
+        """Count by clause: it refused gained requests before, and refuses lost requests now."""
         lines: dict[str, dict[str, Any]] = {}
         for counted, refused, changed in (
             (self._of_old, "refused_old", "gained"),

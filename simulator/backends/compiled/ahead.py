@@ -1,9 +1,9 @@
-"""Looking ahead: what events to come will read is fetched into the cache, stage by stage.
+"""Prefetch: the data of upcoming events are fetched into the cache, stage by stage.
 
-With thousands of clients most of an attempt is waiting for memory, line after line, each known from
-the one before. Which events come next is known (`ordering`), so as each happens, some that come
-after it are looked at: the farther away, the earlier in the chain from event to request, client and
-combo, lane, streams and counters. Nothing is written but what is looked at for, and nothing depends
+With thousands of clients most of an attempt's time is spent waiting for memory, one cache line
+after another, since each address is read from the line before. The next events are known
+(`ordering`), so when one happens, some later ones are prefetched: the farther away, the earlier in
+the chain from event to request, client and combo, lane, streams and counters. Results do not depend
 on it.
 """
 
@@ -42,7 +42,7 @@ _LINES: Final = 1
 
 @inlined
 def look_ahead(sim: RawSim) -> None:
-    """Fetch what the events that are near will read."""
+    """Prefetch the data of the next events."""
     clock = sim.clock
     if clock[at.NEAR_COUNT] <= _EVENTS:
         return
@@ -75,7 +75,7 @@ def look_ahead(sim: RawSim) -> None:
 
 @inlined
 def _look_at_event(sim: RawSim, near: Pointer) -> None:
-    """Note the request that an event is about, where it will ask, and fetch it and its client."""
+    """Note the request of an event that will make an attempt; prefetch it and its client."""
     event = event_row(sim, near[at.N_NUMBER])
     kind = event[at.E_WHAT] & at.KIND_MASK
     if kind == at.ASK or kind == at.RETRY:  # noqa: PLR1714 # reason: a set is no number to the compiler
@@ -87,6 +87,6 @@ def _look_at_event(sim: RawSim, near: Pointer) -> None:
 
 @inlined
 def _counters(sim: RawSim, asking: Int) -> Pointer:
-    """Return the counters that a request meets."""
+    """Return the counters that a request is charged to."""
     lane = combo_row(sim, request_row(sim, asking)[at.R_COMBO])[at.O_LANE]
     return moved(lane_row(sim.limits, lane), LANE_COUNTERS)

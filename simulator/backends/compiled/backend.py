@@ -1,4 +1,4 @@
-"""One run of one scenario in compiled code: arrays made, played, and handed to the run's book."""
+"""One run of a scenario in compiled code: make the arrays, play them, write rows to the book."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _compile_all() -> None:
 
 
 def _nothing() -> Sim:
-    """Return arrays of the types that a plan makes, with nobody in them."""
+    """Return arrays of the types that a plan makes, without clients."""
 
     def ints(width: int) -> at.Ints:
         return np.zeros((0, width), dtype=np.int64)
@@ -93,7 +93,7 @@ def _nothing() -> Sim:
 
 
 class CompiledRun:
-    """A scenario on its way through the compiled loop; `chunks` hands out rows as they fill up.
+    """A scenario in the compiled loop; `chunks` returns rows as they fill up.
 
     tables, profile: the limits in force. from_ns: the warm-up's end, for what is counted.
     template: what was planned before for this scenario, these limits and this warm-up.
@@ -132,10 +132,10 @@ class CompiledRun:
         return int(self.sim.clock[at.NOW])
 
     def step(self) -> int | None:
-        """Play on; return how many rows there are, None once there will be no more.
+        """Play on; return the number of rows, None at the end of the run.
 
-        The rows are in `self.sim.rows`, and gone at the next step. A latency of −1 is not known
-        yet; `late` says it later.
+        The rows are in `self.sim.rows` until the next step. A latency of −1 is not known yet;
+        `late` returns it later.
         """
         clock = self.sim.clock
         clock[at.ROWS_BEFORE] += clock[at.ROWS]
@@ -156,7 +156,7 @@ class CompiledRun:
                 self._more_places()
 
     def late(self) -> at.Ints:
-        """Return, once, what has become known of earlier steps' rows: number, latency, status."""
+        """Return, once, the late answers of earlier steps' rows: number, latency, status."""
         count = int(self.sim.clock[at.LATE_COUNT])
         self.sim.clock[at.LATE_COUNT] = 0
         found = np.concatenate([*self._late, self.sim.late[:count]])
@@ -192,7 +192,7 @@ class CompiledRun:
 
 
 def _rows(count: int) -> at.Ints:
-    """Return room for so many rows, column by column; in memory a row's words lie together."""
+    """Return an array for `count` rows, indexed by column; in memory a row is contiguous."""
     found: at.Ints = at.aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
     return found
 
@@ -216,7 +216,7 @@ def _more_events(sim: Sim) -> Sim:
 
 
 def _more_free(sim: Sim, rows: at.Ints, free: int, column: int) -> at.Ints:
-    """Return twice as many rows, the new ones free: `free` of the clock is the first of a list."""
+    """Double the rows and put the new ones on the free list, whose head is `free` of the clock."""
     size = 2 * len(rows)
     found: at.Ints = linked(rows, len(rows), size, column)
     found[-1, column] = sim.clock[free]
@@ -243,7 +243,7 @@ def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
 
 
 class _Subjects:
-    """Numbers who asks for what, in a table of subjects."""
+    """Numbers subjects, in a table."""
 
     def __init__(
         self,
@@ -290,9 +290,9 @@ class _Subjects:
 class Template:
     """A scenario's arrays and subjects, made once and played under many seeds, on any thread.
 
-    For scenarios whose streams alone follow from the seed (`template_of`). from_ns: the warm-up's
-    end. population: everybody; known: all subjects, for a run's book. anonymous: one subject stands
-    for all, where totals alone are wanted.
+    For scenarios in which only the streams depend on the seed (`template_of`). from_ns: the
+    warm-up's end. population: all clients; known: all subjects, for a run's book. anonymous: one
+    subject for all, when only totals are wanted.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class Template:
         self._spare: list[Sim] = []
 
     def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
-        """Number who asks for what: entries of a mix, and behind them the uploads of its jobs."""
+        """Number the subjects: entries of a mix, then the uploads of its jobs."""
         subjects = _Subjects(scenario, self.population.clients, self.known[1], self.known[0])
         for client in clients:
             first = int(self._first[client.number])
@@ -346,16 +346,16 @@ class Template:
                     self._numbers[first + place] = number
 
     def fresh_limiter(self) -> CompiledLimiter:
-        """Return a limiter of one's own, with room for everybody."""
+        """Return a new limiter with room for all clients."""
         found = self._limiter.fresh()
         found.ready_core()
         found.grow(lanes=self._lanes)
         return found
 
     def sim(self, seed: int) -> Sim:
-        """Return arrays of one's own, with the streams of a seed.
+        """Return arrays for one run, with the streams of a seed.
 
-        Those of a run that is over are written again: fresh memory costs more than copying.
+        Arrays of a finished run are reused: fresh memory costs more than copying.
         """
         try:
             found = self._spare.pop()
@@ -370,7 +370,7 @@ class Template:
         return found
 
     def take_back(self, sim: Sim) -> None:
-        """Take the arrays of a run that is over, for another; not those that it made longer."""
+        """Keep the arrays of a finished run for reuse, except those that it enlarged."""
         if all(getattr(sim, name).shape == getattr(self._sim, name).shape for name in _WRITTEN):
             self._spare.append(sim)
 
@@ -396,7 +396,7 @@ _WRITTEN: Final = (
     *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
     *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
 )
-"""What a run writes to; the other arrays are the same for all seeds."""
+"""The arrays that a run writes to; the others are the same for all seeds."""
 _MOST_SUBJECTS: Final = 1_000_000
 _ANYBODY: Final = Subject(0, None, None, None, "", "", "")
 
@@ -419,9 +419,9 @@ def template_of(
     *,
     anonymous: bool = False,
 ) -> Template | None:
-    """Return the template of a scenario, None where keys or addresses are dealt anew by chance.
+    """Return the template of a scenario; None when its subjects are not known before a run.
 
-    Or by request: then nobody knows before which subjects there are.
+    That is when keys or addresses are dealt at random or per request.
     """
     pools = {pool.name: pool for pool in scenario.addresses}
     dealt = [group.keys for group in scenario.clients]
@@ -437,7 +437,7 @@ def template_of(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from looking at many new objects again and again."""
+    """Pause the garbage collector while many objects are made."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -453,9 +453,9 @@ def _copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Writer:
-    """Hands rows to a run's book: combos become subjects, verdicts the recorder's.
+    """Writes rows to a run's book, with subjects for combos and the recorder's verdicts.
 
-    Rows are handed on in order, so those that wait for an answer hold up what follows them.
+    Rows are written in order, so a row that waits for its answer delays those after it.
     """
 
     def __init__(
@@ -519,7 +519,7 @@ class _Writer:
             self._book.recorder.take(columns)
 
     def _answer(self, late: at.Ints) -> None:
-        """Write down what has become known of rows that are held up."""
+        """Enter the answers of delayed rows."""
         first = self._handed_on
         for columns in self._held:
             size = len(columns["t_ns"])
@@ -539,7 +539,7 @@ class _Writer:
         return mapped[inverse]
 
     def finish(self) -> None:
-        """Write what is left, and what is counted otherwise than by rows."""
+        """Write the remaining rows, and the counts that are not made from rows."""
         self._hand_on()
         assert not self._held, "every row is answered before the end"
         sim, tally = self._run.sim, self._book.tally

@@ -1,10 +1,9 @@
 """A simulation as one pointer: a block of addresses, whose fields compiled code reads by name.
 
-Passing forty pointers from call to call costs more than most calls do, and compiling that takes
-long. So the addresses stand in an array of words, made by `words_of`, and compiled code hands on
-where it begins. Addresses do not change while compiled code runs, and the compiler is told so. The
-limiter's arrays come as `Raw`, a value of many pointers; it is kept on the stack, and the block's
-last word says where.
+Passing forty pointers costs more than most calls do, and takes long to compile. So `words_of` puts
+the addresses into an array of words, and compiled code passes a pointer to it. The addresses are
+declared constant to the compiler. The limiter's arrays come as `Raw`, a value of many pointers; it
+is kept on the stack, and the block's last word is its address.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _PLACES: Final = {name: place for place, name in enumerate((*_POINTERS, *_SIZES,
 
 
 def words_of(sim: Sim) -> at.Ints:
-    """Return the block's words; whoever uses them keeps the arrays."""
+    """Return the block's words; the caller must keep the arrays alive."""
     addresses = [array.ctypes.data for array in sim]
     return np.array([*addresses, *(size(sim) for size in _SIZES.values()), 0], dtype=np.int64)
 

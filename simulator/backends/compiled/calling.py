@@ -1,10 +1,10 @@
 """What an admitted attempt does behind a proxy or in a reactor, over arrays.
 
 `simulator.backends.outside` plays this with the engine's own coroutines
-(`engine.resources.invoking`, the world's model of a destination); here it is a row that goes
-through stages, each of which ends with a sleep, and does things in the coroutine's order. Where the
-coroutine sleeps for nothing, it does not sleep (RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, D-HOT,
-D-REACTOR-TIMEOUT, D-PROXY-TIMEOUT).
+(`engine.resources.invoking`, the world's model of a destination). Here a call is a row that goes
+through stages in the coroutine's order, each of which ends with a sleep. A sleep of 0 ns is left
+out, as in the coroutine (RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT,
+D-PROXY-TIMEOUT).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def go_on(sim: RawSim, call: Int, now_ns: Int) -> None:
 
 @called
 def _stage(sim: RawSim, call: Int, now_ns: Int) -> Int:
-    """Do what comes after the last sleep; return what comes of it, or how the call ended."""
+    """Run the stage after the last sleep; return the next state, or how the call ended."""
     row = call_row(sim, call)
     stage = row[at.V_STAGE]
     if stage == _BEGINS:
@@ -141,7 +141,7 @@ def _next_part(row: Pointer) -> Int:
 
 @called
 def _sleeps(sim: RawSim, call: Int, now_ns: Int, need_ns: Int, left_ns: Int) -> Int:
-    """Sleep as long as something needs, or has, if that is any time at all."""
+    """Sleep for the shorter of `need_ns` and `left_ns`, unless it is 0."""
     call_row(sim, call)[at.V_LATE] = 1 if need_ns > left_ns else 0
     for_ns = min(need_ns, left_ns)
     if for_ns > 0:
@@ -194,7 +194,7 @@ def _run(sim: RawSim, call: Int, now_ns: Int) -> Int:
 
 @called
 def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
-    """Write down how the attempt ended, and send the answer on its way."""
+    """Record how the attempt ended, and send the answer."""
     clock, row = sim.clock, call_row(sim, call)
     status = np.int64(at.NONE)
     if ended == at.TIMED_OUT:
@@ -229,7 +229,7 @@ def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
 
 @inlined
 def time_over(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
-    """Wake a call that waited for an instance as long as it may, unless something has."""
+    """Wake a call whose wait for an instance has timed out, unless it was woken before."""
     if call_row(sim, call)[at.V_TIMER] == made:
         _wake(sim, call, now_ns)
 
@@ -244,7 +244,7 @@ def woken_by_bell(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
 
 @inlined
 def _wake(sim: RawSim, call: Int, now_ns: Int) -> None:
-    """Let a call go on at this instant, after whatever was to happen already."""
+    """Let a call go on at this instant, after the events already scheduled for it."""
     row = call_row(sim, call)
     row[at.V_TIMER] = at.NONE
     row[at.V_BELL] = at.NONE

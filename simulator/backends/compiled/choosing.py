@@ -1,4 +1,4 @@
-"""What is drawn in compiled code: durations, what a client asks, when it arrives."""
+"""Random draws in compiled code: durations, requests of a client, arrivals."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
 
 @inlined
 def _describe(sim: RawSim, row: Pointer, number: Int, entry: Int, key: Int) -> None:
-    """Write a new combo's lane and what is special about it."""
+    """Write a new combo's lane and properties."""
     client = client_row(sim, number)
     group = group_row(sim, client)
     ip = np.int64(sim.addresses[client[at.C_ADDRESSES] + row[at.O_ADDRESS]])

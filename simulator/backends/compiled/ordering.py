@@ -1,10 +1,10 @@
 """Events in order of (instant, client, attempt, serial, making), the service's own first.
 
-A wheel of lists holds the events that are not near: an event goes to the list of its span of time.
-As the wheel turns, a span's events are put in order behind those that are near; what is made for a
-span that the wheel has passed goes on a heap beside them, and the first of both is the next. Spans
-are made so long that one holds an event or two, whatever the traffic. Neither the spans, nor when
-they are changed, nor how far the wheel is turned ahead can be seen in a result.
+A timing wheel of lists holds distant events: an event goes to the list of its span of time. As the
+wheel turns, the events of a span are sorted and appended to the near events. An event for a span
+that the wheel has passed goes to a heap; the next event is the earlier of the heap's first and the
+first near one. The length of a span adapts so that one holds an event or two. Results depend
+neither on the spans nor on how far the wheel is turned ahead.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from simulator.backends.compiled.state import RawSim, event_row, link_row, near_
 __all__ = ["ALL_NEAR", "FIRST_TUNING", "free_event", "next_event", "schedule"]
 
 ALL_NEAR: Final = 62
-"""A span so long (2^62 ns) that everything is heaped."""
+"""A span so long (2^62 ns) that all events go to the heap."""
 
 FIRST_TUNING: Final = 256
-"""After so many events the first spans are made."""
+"""The number of events after which the first spans are made."""
 
 _FEW: Final = 24
-"""Of fewer events the heap alone is faster."""
+"""With fewer events the heap alone is faster."""
 
 _MANY: Final = 800
-"""What so many events and more are about no longer lies in a core's own cache."""
+"""From this many events on, their data no longer fit into a core's own cache."""
 
 _AHEAD: Final = 15
-"""Of many events, so many and one are put in order before the first happens."""
+"""With many events, this many and one are sorted before the first happens."""
 
 _LISTS_AHEAD: Final = 6
 _LONGEST: Final = 50
@@ -71,14 +71,14 @@ def schedule(sim: RawSim, t_ns: Int, order: Int, serial: Int, kind: Int, what: I
 
 @inlined
 def free_event(sim: RawSim, number: Int) -> None:
-    """Give the place of an event back that happened."""
+    """Free the place of an event that has happened."""
     link_row(sim, number)[at.L_NEXT] = sim.clock[at.FREE_EVENT]
     sim.clock[at.FREE_EVENT] = number
 
 
 @inlined
 def _place(sim: RawSim, number: Int, t_ns: Int) -> None:
-    """Put an event where it belongs."""
+    """Put an event on the wheel, the heap or the near list."""
     clock = sim.clock
     span = t_ns >> clock[at.SHIFT]
     if span > clock[at.EPOCH]:
@@ -94,7 +94,7 @@ def _place(sim: RawSim, number: Int, t_ns: Int) -> None:
 
 @inlined
 def _heap(sim: RawSim, number: Int, t_ns: Int) -> None:
-    """Put an event on the heap, of which each place has four below it."""
+    """Put an event on the heap, in which each node has four children."""
     heap, clock = sim.heap, sim.clock
     place = clock[at.HEAPED]
     clock[at.HEAPED] = place + 1
@@ -141,7 +141,7 @@ def _sift(sim: RawSim, count: Int) -> None:
 
 @inlined
 def next_event(sim: RawSim) -> Int:
-    """Take the first event of all, and let it be its instant; there is one."""
+    """Take the first event and set the clock to its instant; there must be one."""
     clock = sim.clock
     clock[at.TAKEN] += 1
     if clock[at.TAKEN] >= clock[at.TUNE_AT]:
@@ -270,7 +270,7 @@ def _least_span(sim: RawSim) -> Int:
 
 @called
 def _tune(sim: RawSim) -> None:
-    """Make spans as long as two events are apart now, where they are not about that long."""
+    """Set the length of spans to about the present distance of two events."""
     clock = sim.clock
     gap_ns = 2 * (clock[at.NOW] - clock[at.TUNED_NS]) // clock[at.TAKEN]
     shift: Int = np.int64(0)

@@ -50,7 +50,7 @@ def arm(sim: RawSim, number: Int, now_ns: Int) -> None:
 
 @inlined
 def answered(sim: RawSim, number: Int, now_ns: Int, limited: Int) -> None:
-    """Let a paced client take in an answer; who waits may begin earlier, or later."""
+    """Give a paced client an answer; waiting attempts may begin earlier, or later."""
     client = client_row(sim, number)
     group = group_row(sim, client)
     if group[at.G_PACING] != at.AIMD:

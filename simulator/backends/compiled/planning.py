@@ -1,7 +1,7 @@
 """From a scenario and its population to the arrays that the compiled loop plays.
 
-Nothing is decided here: numbers are put where `layout` says they stand. What a scenario uses that
-the loop cannot play is named by `cannot_play`.
+Numbers are put where `layout` says. `cannot_play` names the features of a scenario that the loop
+cannot play.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _RETRY_KINDS: Final[dict[type, int]] = {
 
 
 def cannot_play(scenario: Scenario) -> str | None:
-    """Return what in the scenario the compiled loop cannot play; None where it can play all.
+    """Return the first feature of the scenario that the compiled loop cannot play, or None.
 
-    It is limits alone, so what only a body can answer is all that it cannot.
+    The loop plays only limits, so it cannot play what depends on bodies.
     """
     return needs_bodies(scenario, profile_of(scenario))
 

@@ -1,4 +1,4 @@
-"""Distributions and tables as the compiled loop finds them: rows, weights, and what they choose."""
+"""Distributions and tables for the compiled loop: rows, weights and values."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def is_job(ask: Ask) -> bool:
 
 
 def upload_subject(ip: str) -> Subject:
-    """Return who uploads a job's file, as far as limits go: no key, an address."""
+    """Return the subject of the upload of a job's file: no key, an address."""
     return Subject("PUT", _UPLOAD, ip)
 
 

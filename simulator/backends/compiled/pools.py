@@ -72,7 +72,7 @@ def claim(sim: RawSim, call: Int, now_ns: Int) -> None:
         _unlink(sim, pool, at.P_IDLE_FIRST, first)
         forget_call(sim, first)
     cap = sim.clock[at.INSTANCES]
-    row[at.V_BELL] = at.NONE  # one that rang for an earlier wait, and came too late, rings no more
+    row[at.V_BELL] = at.NONE  # drop a late bell of an earlier wait
     row[at.V_HELD] = 1
     row[at.V_LASTING] = 0
     row[at.V_COLD] = 0
@@ -110,7 +110,7 @@ def release(sim: RawSim, call: Int, now_ns: Int) -> None:
         other = call_row(sim, following)
         other[at.V_HELD] = 1
         other[at.V_LASTING] = row[at.V_LASTING]
-        # What has not started is of no use to another, who then starts its own.
+        # An instance that has not started is not passed on: the next claim starts its own.
         other[at.V_COLD] = 0 if row[at.V_READY] else 1
         other[at.V_READY] = row[at.V_READY]
         other[at.V_BELL] = of_service(sim, now_ns, at.RUNG, following)

@@ -1,8 +1,8 @@
-"""What becomes of a request: its turn, its attempts, its answer, its end.
+"""The life of a request: its turn, its attempts, its answer, its end.
 
-Each function here is one of the reference's steps (`simulator.backends.simpy_backend`), and does
-things in its order: draws come in the same order from the same streams, events are made in the same
-order, so ties fall alike.
+Each function is one of the reference's steps (`simulator.backends.simpy_backend`), in the same
+order: it draws from the same streams and makes events in the same order, so ties have the same
+result.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _retry_after_ns = inlined(retrying.retry_after_ns)
 
 @inlined
 def begin(sim: RawSim, asking: Int, now_ns: Int) -> Int:
-    """Begin a request: say what it asks; return it, or none where its parts are to begin first."""
+    """Begin a request: draw its combo; return it, or none when its parts must begin first."""
     request = request_row(sim, asking)
     combo = asked(sim, request[at.R_CLIENT])
     _fresh(sim, request, combo, now_ns)
@@ -255,7 +255,7 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
         order = number << 16
         schedule(sim, now_ns + latency_ns, order, request[at.R_SERIAL], at.ANSWER, asking)
     else:
-        # Nobody but this request can tell when its answer comes, so it is counted in advance.
+        # No other event can change when the answer comes, so the request is counted in advance.
         answered(sim, number, now_ns, 0)
         _end_well(sim, asking, now_ns + latency_ns)
 
@@ -311,7 +311,7 @@ def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) ->
 
 @called
 def _end_well(sim: RawSim, asking: Int, answered_ns: Int) -> None:
-    """End a request that was let in; late is not well. A job is followed by its upload."""
+    """End an admitted request: a success unless late. A job is followed by its upload."""
     request = request_row(sim, asking)
     number = request[at.R_CLIENT]
     deadline_ns = group_row(sim, client_row(sim, number))[at.G_DEADLINE]

@@ -1,6 +1,6 @@
-"""The world: the ports through which the engine sees time, chance and the outside.
+"""The world: the ports through which the engine gets time, randomness and the outside.
 
-The engine's core reads no clock, draws no randomness and opens no socket; it is handed a `World`.
+The engine's core reads no clock, draws no random numbers and opens no socket; it gets a `World`.
 An operation that takes time is a coroutine that awaits this world's methods, and whoever drives
 the coroutine decides what time is:
 
@@ -75,7 +75,7 @@ class Clock(Protocol):
 
     @property
     def lead_ns(self) -> int:
-        """What added to `wall_ns` never goes back: the time by which what is kept expires."""
+        """How far the steady time, by which records expire, is ahead of `wall_ns`."""
         ...
 
 
@@ -156,7 +156,7 @@ class World(Protocol):
     """What the engine may ask of the world around it."""
 
     is_real_time: bool
-    """Whether other requests go on while one sleeps, so that nobody may be held up."""
+    """Whether other requests run while one sleeps, so that none may block the others."""
 
     @property
     def clock(self) -> Clock:
@@ -178,9 +178,9 @@ class World(Protocol):
         ...
 
     async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:
-        """Return what `work` returns, letting others go on meanwhile where that can be.
+        """Run `work`, if possible while other requests go on.
 
-        whose: of several that wait for their turn, each of these in turn.
+        whose: the owner of the work; owners that wait get their turns one after another.
         """
         ...
 
@@ -203,11 +203,11 @@ class World(Protocol):
 
 
 class Bell:
-    """What ends one sleep early; rung at most once, by whoever the sleeper waits for.
+    """Ends one sleep early; rung at most once, by the code that the sleeper waits for.
 
-    Its driver, or the world whose `sleep_ns` is handed it, sets `ring`. Before and after the sleep
-    it wakes nobody. A driver that leaves it alone lets the sleeper sleep to the end, which is
-    right where nobody else can run meanwhile (`drive`).
+    The driver, or the world in `sleep_ns`, sets `ring`. Before and after the sleep it has no
+    effect. A driver that does not set it lets the sleeper sleep to the end, which is correct when
+    nothing else can run meanwhile (`drive`).
     """
 
     __slots__ = ("ring",)
@@ -217,7 +217,7 @@ class Bell:
 
 
 def _nobody() -> None:
-    """Wake nobody."""
+    """Do nothing: there is no sleeper."""
 
 
 class Sleep:
@@ -243,13 +243,13 @@ class _Turn:
 
 
 _TURNS: Final = 64
-"""So many steps others have to ring a bell before model time passes."""
+"""How many steps other tasks get to ring a bell before model time passes."""
 
 
 class ModelWorld:
-    """A world of models: a manual clock, seeded chance, destinations and runtimes as functions.
+    """A world of models: a manual clock, seeded randomness, destinations and runtimes as functions.
 
-    seed: makes all chance repeat, `entropy` too unless that is given; for simulation alone.
+    seed: of all random draws, `entropy` included unless that is given; only for simulation.
     destination: `Call → (duration_ns, CallAnswer | None)`; None means unreachable.
     runtime: a `Runtime`; its duration comes from `service_ns(code, args) → ns`.
     Both durations are nanoseconds or texts such as `"10s"`. They pass on the driver's clock, so the
@@ -279,7 +279,9 @@ class ModelWorld:
         self.entropy: Entropy = os.urandom if entropy is None else entropy
         if seed is not None:
             self.random = random.Random(seed)  # noqa: S311 # reason: a seeded simulation
-            if entropy is None:  # draws of its own, so that a key more moves no identifier
+            if (
+                entropy is None
+            ):  # a generator of its own, so that one more key changes no identifier
                 self.entropy = random.Random(f"entropy of {seed}").randbytes  # noqa: S311 # reason: as above
         self.destination = destination or _echo_destination
         self.runtime: Runtime = runtime or _echo_runtime
@@ -432,7 +434,7 @@ class VirtualLoop:
 
 
 class Task:
-    """A coroutine on its way, at its `turn`; `result` and `ended_ns` once `done`."""
+    """A running coroutine, at its `turn`; `result` and `ended_ns` once `done`."""
 
     __slots__ = ("_coroutine", "done", "ended_ns", "result", "turn")
 

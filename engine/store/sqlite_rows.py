@@ -102,7 +102,7 @@ class Rows(Generic[R]):
 
     `columns` selects a record for `unpack`, with the cells of its sealed fields in place;
     `sealed` are the positions of these fields. A guarded row has one more column, `mac`: the keyed
-    hash of `message`, so that a row that another program has changed is found out.
+    hash of `message`, which detects a row that another program has changed.
     """
 
     def __init__(
@@ -140,10 +140,10 @@ class Rows(Generic[R]):
         return row
 
     def message(self, row: Sequence[Any]) -> tuple[str, bytes]:
-        """Return the tenant of a row, packed or selected, and what its keyed hash is taken of.
+        """Return the tenant of a row, packed or selected, and the message for its keyed hash.
 
-        Sealed fields are left out: the vault binds each to its place. So is what is NULL: a column
-        that a later version adds changes nothing about the rows that are there.
+        Sealed fields are left out: the vault binds each to its place. So are NULLs: a column that
+        a later version adds does not change the message of existing rows.
         """
         clear = {
             name: value
@@ -159,7 +159,7 @@ class Rows(Generic[R]):
     def unpack(self, row: Sequence[Any]) -> R:
         """Return the record of a row that `columns` selected.
 
-        Raises `StoreError` naming the table, the row and the column that does not read.
+        Raises `StoreError` naming the table, the row and the column that cannot be read.
         """
         values = list(row[: len(self.names)])
         at = 0

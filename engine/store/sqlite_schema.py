@@ -1,10 +1,10 @@
-"""The tables of a SQLite store, and how a file says that it is one.
+"""The tables of a SQLite store, and how a file is identified as one.
 
-The one idea beyond plain tables is where ciphertexts lie. SQLite's `secure_delete` overwrites what
-is deleted, but when it moves rows between pages to balance a tree it leaves copies behind that
-nothing overwrites later. So ciphertexts live apart, in cells of `sealed` that never move: rows are
-only ever appended, and a cell changes only in place, to as many bytes (`sqlite_slots`). Every
-`sealed_*` column holds the number of such a slot.
+Ciphertexts have a table of their own. SQLite's `secure_delete` overwrites deleted data, but when
+SQLite moves rows between pages to balance a tree, it leaves copies that are never overwritten. So
+ciphertexts are in cells of the table `sealed` that never move: rows are only appended, and a cell
+is rewritten in place with the same length (`sqlite_slots`). Every `sealed_*` column holds the
+number of such a slot.
 """
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here
@@ -17,10 +17,10 @@ from typing import Final
 __all__ = ["APPLICATION_ID", "FIRST_SEALED", "SCHEMA", "UPGRADES", "VERSION"]
 
 APPLICATION_ID: Final = 0x544F4C47
-"""`TOLG`: what `PRAGMA application_id` of our files says."""
+"""`TOLG`: the `PRAGMA application_id` of our files."""
 
 VERSION: Final = 7
-"""What `PRAGMA user_version` says: which tables a file has."""
+"""The `PRAGMA user_version`: the version of a file's tables."""
 
 _TABLES: Final = """
 -- Changes of documents (for the copies in other processes), and each tenant's tokens.
@@ -117,7 +117,7 @@ SCHEMA: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )
-"""What makes an empty file a store, in one transaction."""
+"""The statements that make an empty file a store, in one transaction."""
 
 _GUARDED: Final = (
     "tenants",
@@ -134,7 +134,7 @@ _GUARDED: Final = (
 
 
 def _moved(table: str, column: str) -> Iterator[str]:
-    """Yield what moves a text into a cell, still in the clear; the engine seals it at its start.
+    """Yield statements that move a text into a cell in the clear; the engine seals it at its start.
 
     `plain_cell` is the session's. The slots come after the last one, in the order of the rows.
     """
@@ -204,4 +204,4 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
         "PRAGMA user_version = 7",
     ),
 }
-"""What makes a store of an older version one of the next, in one transaction."""
+"""The statements that upgrade a store by one version, in one transaction."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN", "Slots", "make_cell", "open_cell", "size_class"]
 
 PLAIN: Final = b"\0"
-"""How a text begins that an upgrade has moved into a cell; no ciphertext begins so."""
+"""The prefix of a text that an upgrade has moved into a cell; no ciphertext has it."""
 
 _LENGTH_BYTES: Final = 4
 _SMALLEST: Final = 64

@@ -1,13 +1,13 @@
-"""Work in a SQLite store: what has begun and not finished, and whose it is.
+"""Work in a SQLite store: unfinished operations, and the process that runs each.
 
-Several processes may have one file, so that what never finished cannot be told from what another
-one is busy with by looking at the rows alone. Each store that begins work therefore holds a lock on
-a file of its own, `<store>-owner-<id>`, for as long as it is open, and its rows name it. The system
-lets go of a lock when its process ends, however it ends; whoever can take it knows that its owner
-is gone, and that nobody will finish the work. No clock, no process number, no heartbeat is asked.
+Several processes may use one file, so the rows alone do not show whether an operation is abandoned
+or still running elsewhere. So each store that begins work locks a file of its own,
+`<store>-owner-<id>`, while it is open, and its rows name that file. The system releases the lock
+when the process ends in any way; a process that can take the lock knows that its owner is gone and
+that the work will not be finished. This needs no clock, process number or heartbeat.
 
-Lock files are made, tested and removed inside transactions that write, one after the other in all
-processes, so that none is met between its making and its locking.
+Lock files are made, tested and removed inside write transactions, which exclude each other in all
+processes, so that no process finds a lock file that is made but not yet locked.
 """
 
 # ruff: noqa: S608  # reason: names of columns are constants here, values are bound
@@ -42,7 +42,7 @@ _NO_LOCK: Final = -1
 
 
 class WorkTable:
-    """The work of one file, and the lock that says that this store is there."""
+    """The work of one file, and the lock that shows that this store is open."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -63,12 +63,12 @@ class WorkTable:
         return [LogEntry(*row[:-1]) for row in self._session.all(_SELECT)]
 
     def abandoned(self) -> Sequence[LogEntry]:
-        """Return what nobody will finish, in the same order; remove the locks of who is gone."""
+        """Return abandoned work, in the same order; remove the locks of closed stores."""
         present = {self._owner, *self._others()}
         return [LogEntry(*row[:-1]) for row in self._session.all(_SELECT) if row[-1] not in present]
 
     def leave(self) -> None:
-        """Let go of the lock: what is unfinished now is abandoned."""
+        """Release the lock: work that is unfinished now is abandoned."""
         if self._lock_number != _NO_LOCK:
             self._lock_file(self._owner).unlink(missing_ok=True)
             os.close(self._lock_number)
@@ -89,7 +89,7 @@ class WorkTable:
         self._lock_number = number
 
     def _others(self) -> Sequence[str]:
-        """Return the other owners that are there; forget the rest."""
+        """Return the other owners that are open; remove the rest."""
         if sys.platform == "win32":
             return []
         owners = []
@@ -106,12 +106,12 @@ class WorkTable:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return whether the store that made the file is still there."""
+    """Return whether the store that made the file is still open."""
     try:
         number = os.open(file, os.O_RDWR)
     except FileNotFoundError:
         return False
-    except OSError:  # another user's: who is not known to be gone is there
+    except OSError:  # another user's file: assume that its store is open
         return True
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

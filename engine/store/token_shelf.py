@@ -12,9 +12,9 @@ __all__ = ["TokenShelf"]
 
 
 class _Equals:
-    """Tokens of one hash, oldest first; those that went are skipped when they come up.
+    """Tokens of one hash, oldest first; deleted ones are skipped when they are first.
 
-    What was added stays in `fresh` until somebody asks for the oldest.
+    Added tokens stay in `fresh` until the oldest is asked for.
     """
 
     __slots__ = ("fresh", "heap", "live")
@@ -32,8 +32,8 @@ def _key_of(token: Token) -> Key:
 class TokenShelf(Catalogue[Token]):
     """Tokens by id, order and term, and by deduplication hash (D-DEDUP-KEY).
 
-    A hash of one token maps to its id, that of several to `_Equals`. As order and terms, hashes
-    are noted when one is first asked for: a tenant without deduplication never pays for them.
+    A hash of one token maps to its id, that of several to `_Equals`. Like order and terms, hashes
+    are indexed at the first look-up: a tenant without deduplication never pays for them.
     """
 
     __slots__ = ("_equals", "_noted", "_types")

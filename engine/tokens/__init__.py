@@ -1,4 +1,4 @@
-"""Tokens: from a body to stored tokens, and from stored tokens to what callers see.
+"""Tokens: from a body to stored tokens, and from stored tokens to records for callers.
 
 One tokenize request, in the order of D-ORDER:
 
@@ -29,7 +29,7 @@ The others:
 
 Every `Problem` raised here is a 400 (or the profile's `limit_status`) that quotes no value.
 
-What it is not: it stores nothing, seals nothing itself and knows no permission.
+This package stores nothing, seals nothing itself and checks no permission.
 """
 
 from __future__ import annotations

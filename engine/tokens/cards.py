@@ -6,9 +6,7 @@
     cvc               string of 3 or 4 digits
 
 An integer may be written with a zero fraction, as JSON has one kind of number: 12.0 is kept as 12.
-A boolean is none.
-
-What it is not: the masked object (`masks`), which is what anybody gets to see.
+A boolean is not an integer. `masks` makes the masked object that callers see.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ def read_card(
     """Return (data without the cvc, the cvc); None when something is wrong, which is named.
 
     field: where the body holds it; inside `encrypted` every fault is named at the payload.
-    misses_cvc: whether none is asked, whatever the profile requires, since it is of a stored card
-    whose cvc is gone.
+    misses_cvc: whether no cvc is required, whatever the profile says, because the card is stored
+    and its cvc has expired.
     """
     if type(given) is not dict:
         fault = "must be an object: `data` of a `card` is one"
@@ -71,7 +69,7 @@ def read_card(
 
 
 def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict[str, str]:
-    """D-UNKNOWN: a field that card data has not is named, or passed over and not kept."""
+    """D-UNKNOWN: an unknown field of card data is a fault, or is ignored and not kept."""
     if rules.tokens.unknown_field == "ignore":
         return {}
     found: dict[str, str] = {}

@@ -1,8 +1,6 @@
 """Creation: a draft becomes a stored token, its values sealed and hashed.
 
-The vault is a neighbour that this package does not see: it is handed a tenant's `Keys`.
-
-What it is not: the store. Nothing is written here.
+This package does not import the vault: it gets a tenant's `Keys`. Nothing is written here.
 """
 
 from __future__ import annotations

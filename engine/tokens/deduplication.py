@@ -5,7 +5,7 @@ setting or the object's flag (`Draft.deduplicate`). D-DEDUP-KEY: equal by the de
 several stored ones the oldest; inside one request, in document order, the first creates and later
 ones are deduplicated.
 
-What it is not: the look-up itself, which is the store's, and the redaction (`records`).
+The store does the look-up, `records` the redaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["CREATE", "Decision", "check_limit", "count_limited", "decide", "merg
 
 
 class _Stored:
-    """The place of a stored token, which is nowhere in the body."""
+    """The location of faults in a stored token, which has no place in the body."""
 
     pointer: Final = ""
 
@@ -140,7 +140,7 @@ def _reindexed(
 ) -> Draft:
     """Return a draft of the stored data with the indexes and the cvc that the token will have.
 
-    Data of equal fingerprints may differ elsewhere, and what is found by is what is stored.
+    Data with equal fingerprints may differ elsewhere; indexes are derived from the stored data.
     """
     stored, faults = unplaced(token.type, token.container), Faults()
     stored.cvc, stored.search_indexes = cvc, indexes

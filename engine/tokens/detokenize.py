@@ -4,14 +4,13 @@
 
 A string that is one expression and nothing else becomes the token's data with its JSON type; an
 expression inside a longer string becomes text there: a string as it is, other values as JSON. An
-id is a UUID; what else stands between double braces is somebody else's template and passes as it
-is, but for `{{ token: … }}`, which can only mean a token: 400, as for an unknown id. Keys of
-objects are left alone.
+id is a UUID. Other text between double braces passes unchanged, as it may be another template,
+except `{{ token: … }}`, which can only mean a token: 400, as for an unknown id. Keys of objects are
+not changed.
 
-A body that came as bytes is changed where an expression stands and nowhere else: every other byte,
-the digits of numbers among them, is what was sent (D-PASS-THROUGH).
-
-What it is not: the permission to read, and the values; both are handed in.
+A body that came as bytes changes only where an expression stands: every other byte, the digits of
+numbers included, stays as sent (D-PASS-THROUGH). The caller checks permissions and gives the
+values.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
 _INSIDE: Final = re.compile(
     r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"
 )
-# A string in steps, each short: in one, ten megabytes of escapes would stop all other threads.
+# Match a string in short steps: one match of ten megabytes of escapes would block all threads.
 _OF_STRING: Final = re.compile(rb'(?:[^"\\]{1,64}+|\\.){1,4000}+')
 _QUOTE: Final = ord('"')
 _COLON: Final = re.compile(rb"[ \t\r\n]*:")
@@ -130,7 +129,7 @@ def splice(raw: bytes, value_of: Callable[[str], Json]) -> bytes:
 
 
 def _string_end(raw: bytes, at: int) -> int:
-    """Return where the string ends that goes on at `at`."""
+    """Return the end of the string that contains position `at`."""
     while raw[at] != _QUOTE:
         some = _OF_STRING.match(raw, at)
         assert some is not None, "the text was parsed before"

@@ -1,8 +1,7 @@
-"""Drafts: tokens that are valid and not yet there, and what is derived from their data.
+"""Drafts: tokens that are valid but not yet created, and what is derived from their data.
 
 A draft holds sensitive values on their way from the body to the vault; its repr shows none.
-
-What it is not: a stored token (`engine.model.Token`), which `creation` makes of a draft.
+`creation` makes a stored token (`engine.model.Token`) of a draft.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def escaped(key: str) -> str:
 
 
 class Draft(Struct, gc=False, eq=False):
-    """One token to be: the walk says where it stands, the reading of its type what is in it.
+    """A future token: the walk sets its place, the reading of its type the content.
 
     frame, key: the way to its container in the body, and its place there. hole: the list or dict
     of the mirror where its result belongs. value: what stands there, a leaf or a token request
@@ -72,8 +71,8 @@ class Draft(Struct, gc=False, eq=False):
     index_messages: what the index key hashes, one an index. deduplicate: the flag, or the
     tenant's setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
 
-    It leads into the body and its mirror, which never lead back, so no cycle is missed by keeping
-    it out of the garbage collector's sight.
+    It refers to the body and its mirror, which never refer back, so it cannot be part of a cycle
+    and needs no tracking by the garbage collector.
     """
 
     frame: Frame
@@ -107,7 +106,7 @@ class Draft(Struct, gc=False, eq=False):
 
 
 def unplaced(type_: str, container: str) -> Draft:
-    """Return a draft that stands in no body: one that a stored token is judged by."""
+    """Return a draft without a body, to check a stored token."""
     return Draft(None, 0, None, None, type_, container)
 
 
@@ -132,7 +131,7 @@ def derive(
     faults: Faults,
     at: Located,
 ) -> None:
-    """Set all that follows from `data`: plaintext, mask, fingerprint expression, index messages.
+    """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
 
     data: valid, without the cvc, which stands in `draft.cvc`. `supplied`, and what stands in
     `draft.search_indexes`, are expressions whose grammar is known to be right. Adds a fault where

@@ -7,7 +7,7 @@
 Exactly so, with one space on each side; anything else is 400. `{{ data }}` is the whole, a key is
 a member of an object; on a card the whole leaves the cvc out (D-CVC-DERIVE).
 
-What it is not: the expressions of POST /detokenize, which name tokens (`detokenize`).
+Expressions of POST /detokenize, which name tokens, are in `detokenize`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MISSING: Final = object()
 """What `select` returns where the path leads nowhere."""
 
 _REMEMBERED_CHARACTERS: Final = 300
-"""A longer text is read each time: it is a caller's, and may be of any size."""
+"""A longer text is not cached, because callers can send texts of any size."""
 
 _WHOLE: Final = b"data\0"
 _EXPRESSION: Final = re.compile(r"\{\{ data((?:\.[\w-]+)*) \}\}")
@@ -98,7 +98,7 @@ def canonical(value: Json) -> bytes:
 
 
 def index_message(path: Path, value: Json) -> bytes:
-    """Return what is hashed for a search index: the path and the value as a query would say it.
+    """Return what is hashed for a search index: the path and the value as in a query.
 
     A string stands as it is, every other value as its canonical JSON, so that the query
     `data.expiration_month:12` finds the number 12.

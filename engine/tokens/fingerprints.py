@@ -1,8 +1,8 @@
 """Fingerprints and the deduplication hash: what "the same value" means (D-FINGERPRINT).
 
 A fingerprint is HMAC-SHA-256 under a key of the tenant over type and canonical JSON of the value
-that the expression in force selects, written in base58 (REC-FINGERPRINT). It is equal for equal
-values within tenant and type, and says nothing to whoever lacks the key.
+that the expression in force selects, written in base58 (REC-FINGERPRINT). Equal values of a tenant
+and type have equal fingerprints, which reveal nothing without the key.
 
 The deduplication hash is taken under a second key over the same and the container (D-DEDUP-KEY),
 so that it can be compared in the store and never equals what a caller sees.
@@ -35,7 +35,7 @@ def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
 
 @lru_cache(maxsize=1024)
 def dedup_place(type_: str, container: str) -> bytes:
-    """Return what stands before the selected value in all that D-DEDUP-KEY compares.
+    """Return the prefix of the selected value in the message that D-DEDUP-KEY compares.
 
     container: "" where it is not compared.
     """

@@ -1,6 +1,6 @@
 """Cards: what a card number must be, and the masked object that stands for a card.
 
-What it is not: a register of issuers or of card brands; the specification names neither.
+It knows no issuers or card brands; the specification names neither.
 """
 
 from __future__ import annotations

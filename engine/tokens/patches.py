@@ -9,12 +9,11 @@
     the container field      moves the token; null moves it to its type's default
     type                     may be repeated, never changed
 
-Everything else is an unknown field. The token is judged as it would be afterwards, by the rules of
-creation, and every fault is named in one 400. A cvc that the patch brings starts its retention
+Everything else is an unknown field. The patched token is checked by the rules of creation, and
+every fault is named in one 400. A cvc that the patch brings starts its retention
 anew (D-CVC); any other keeps its deadline.
 
-What it is not: the permission (in the old container and in the new), and the reading of what is
-stored, which is handed in opened.
+The caller checks the permissions (in the old and the new container) and decrypts the stored data.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = ["Change", "apply_change", "validate_patch"]
 
 
 class _Body:
-    """The place of the patch itself."""
+    """The location of faults in the patch itself."""
 
     pointer: Final = ""
 
@@ -155,8 +154,8 @@ def apply_change(
 def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[str, ...]:
     """Return those of a token's expressions that can still be derived (D-CVC-DERIVE allow).
 
-    One over a cvc that is gone cannot, and would make every later patch fail. cvc: the token's, or
-    the one that the patch brings.
+    An expression over an expired cvc cannot, and would make every later patch fail. cvc: the
+    token's, or the one in the patch.
     """
     return texts if cvc is not None or token.type != CARD else outliving(texts)
 

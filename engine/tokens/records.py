@@ -1,4 +1,4 @@
-"""Records: what anybody gets to see of a stored token (seed 2.1).
+"""Records: what callers see of a stored token (seed 2.1).
 
     REC-ID, REC-TENANT, REC-TYPE   as stored
     REC-CARD-MASK                  of a card: the masked object, where D-CARD-VIEW says
@@ -12,7 +12,7 @@
 The one rule of redaction (D-RECORD-VIEW): a key without token:read in the token's container sees
 the same of a token that was stored before, whichever operation shows it.
 
-Each record is new from top to bottom: whoever changes one changes nothing that is stored.
+Each record is a deep copy: a change of it changes no stored data.
 """
 
 from __future__ import annotations

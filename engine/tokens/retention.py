@@ -1,11 +1,11 @@
-"""What is left of a card when its cvc has had its time (D-CVC, QUO-CVC).
+"""What remains of a card when the retention of its cvc has expired (D-CVC, QUO-CVC).
 
-The cvc goes, and under D-CVC-DERIVE `allow` what was derived from it goes with it: a keyed hash of
-three digits says the cvc to whoever has the key and tries a thousand. Search indexes over it are
-taken away; a fingerprint over it is derived anew as if no expression had been supplied, and so is
-the hash that deduplication compares. A patch of a card whose cvc is gone comes to the same.
+The cvc is removed, and under D-CVC-DERIVE `allow` also what was derived from it: with the key, a
+keyed hash of three digits is found by a thousand tries. Search indexes over it are removed; a
+fingerprint over it is derived again as if no expression had been supplied, and so is the hash that
+deduplication compares. A patch of a card with an expired cvc has the same result.
 
-What it is not: the deadline, and the overwriting, which are the store's.
+The store keeps the deadline and overwrites the data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["outliving", "without_cvc"]
 
 
 class _Stored:
-    """The place of a stored token, which is nowhere in a body."""
+    """The location of faults in a stored token, which has no place in a body."""
 
     pointer: Final = ""
 
@@ -39,9 +39,9 @@ _STORED: Final = _Stored()
 def without_cvc(token: Token, keys_of: Callable[[str], Keys], rules: Rules) -> Token:
     """Return the card as it stands when its cvc is erased.
 
-    keys_of: tenant id → its keys; asked only where a fingerprint has to be derived anew. Never
-    raises `VaultError`, since a retention that fails would keep every cvc of every tenant: what
-    does not open has no fingerprint any more and is nobody's duplicate.
+    keys_of: tenant id → its keys; called only when a fingerprint must be derived again. Never
+    raises `VaultError`, since a retention that fails would keep every cvc of every tenant: a card
+    that cannot be decrypted loses its fingerprint and equals no other token.
     """
     bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
     indexes = token.search_indexes

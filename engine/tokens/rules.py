@@ -1,7 +1,7 @@
 """The profile's choices about tokens, prepared once for the path that every request takes.
 
-What it is not: a second place for a choice. Each attribute comes from a field of
-`engine.profile.TokensProfile` or `DedupProfile`; names and defaults stand there.
+Each attribute comes from a field of `engine.profile.TokensProfile` or `DedupProfile`, which define
+names and defaults.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _FIELDS: Final = _DATA_FIELDS | {
     "fingerprint_expression",
     "token_intent_id",
 }
-"""What a token request object holds under every profile."""
+"""The fields of a token request object under every profile."""
 
 
 class Rules:
-    """A profile, ready for use: build one an engine and hand it to every function here.
+    """A profile, prepared for use: build one per engine and pass it to every function here.
 
     types: every known type (TOK-TYPES, D-TYPE-VALUE).
     fields: what a token request object may hold (D-UNKNOWN); `intent_fields` a token intent;
@@ -84,7 +84,7 @@ class Rules:
 
 
 class Located(Protocol):
-    """Whatever knows its place in the body; asked only when something is wrong."""
+    """An object that knows its place in the body; asked only for faults."""
 
     @property
     def pointer(self) -> str:
@@ -106,13 +106,13 @@ class Faults(dict[str, list[str]]):
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes now is counted and not named."""
+        """Whether further faults are only counted."""
         return len(self) >= FAULTS_LIMIT or self._characters >= _POINTERS_LIMIT
 
     def where(self, at: Located) -> str:
-        """Return the pointer of a place, or nothing once there is no use for it.
+        """Return the pointer of a place; "" once faults are only counted.
 
-        A body may have two million faults, 64 levels deep; to say where each is takes a minute.
+        A body may have two million faults, 64 levels deep; pointers for all take a minute.
         """
         return "" if self.is_full else at.pointer
 

@@ -11,11 +11,9 @@ D-CONTAINER. Depth counts objects and arrays of the body, a token request object
 nothing inside it. What is wrong at this step is wrong before permissions are asked (D-ORDER): all
 of it is named in one 400.
 
-The one idea: the mirror is built while walking, with a hole where each element's result belongs,
-so that the answer cannot differ from the body in structure, and filling the holes is all that is
-left. The loop holds its own stack: no body can exhaust Python's.
-
-What it is not: the validation of what a token request object holds (`types`).
+The walk builds the mirror with a hole for each element's result, so that the answer has the
+structure of the body and only the holes must be filled. The loop holds its own stack: no body can
+exhaust Python's. `types` validates the content of token request objects.
 """
 
 from __future__ import annotations
@@ -182,7 +180,7 @@ def _elements(
 
 
 def _counted(count: int, opened: dict[str, Any] | list[Any], limit: int) -> int:
-    """Return how many elements are known of when one more of what was counted is opened."""
+    """Return the number of elements known after one more counted object or array is opened."""
     if opened:
         count += len(opened) - 1
     if count > limit:
@@ -204,7 +202,7 @@ def _too_many(what: str, limit: int) -> Problem:
 
 
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:
-    """Return what an object or array holds, and its mirror, where all is still to be filled in."""
+    """Return the members of an object or array, and its mirror, still to be filled in."""
     if type(value) is dict:
         return iter(value.items()), dict.fromkeys(value)
     return iter(enumerate(value)), [None] * len(value)

@@ -3,12 +3,9 @@
 D-STRICT-JSON: repeated keys at any depth, NaN and Infinity, invalid UTF-8, lone surrogates (raw or
 escaped) and a byte order mark are 400, and so are nesting and numbers that no parser should follow.
 
-The one idea: `orjson` refuses nearly all of it, so a body is parsed by it and only what it passes
-over is looked at again: repeated keys (which drop strings, so the count of strings tells), and
-integers that do not fit 64 bits (which it rounds), whose bodies are parsed again by `json`, slowly
-and exactly.
-
-What it is not: a validator of shapes; it knows nothing of tokens.
+`orjson` refuses nearly all of it. What it accepts is checked separately: repeated keys (which drop
+strings, so that the number of strings differs), and integers beyond 64 bits (which it rounds). Such
+bodies are parsed again by `json`, slowly and exactly. The module knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from engine.messages import Json, Problem
 __all__ = ["check_cost", "check_value", "dumps", "parse", "too_large"]
 
 NESTING_LIMIT: Final = 1024
-"""Deepest nesting that is parsed at all; the profile's depth limit (D-DEPTH) is the service's."""
+"""The deepest nesting that is parsed; the profile's depth limit (D-DEPTH) is lower."""
 
 _DIGITS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19
@@ -34,7 +31,7 @@ _PURE: Final = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _LARGEST_BITS: Final = 14_000
-"""Of an integer: some 4 200 digits, fewer than Python would refuse to write."""
+"""The most bits of an integer: some 4 200 digits, which Python can still write."""
 
 _TEXT: Final = json.JSONEncoder(ensure_ascii=False).encode
 _NESTING_FAULT: Final = f"The body must not be nested deeper than {NESTING_LIMIT} levels."

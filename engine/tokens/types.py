@@ -1,6 +1,6 @@
 """The types: what a token request object may hold, and the draft that a valid one becomes.
 
-Everything here is judged after permissions (D-ORDER), every fault of the whole body is named in
+Everything here is checked after permissions (D-ORDER), every fault of the whole body is named in
 one 400 by its JSON Pointer, and one fault anywhere fails the request (TOK-ATOMIC). No message
 quotes a value. Faults inside an encrypted payload are named at `encrypted`, which is what the
 caller sent.
@@ -12,7 +12,7 @@ caller sent.
     TOK-INDEXES     an array of expressions, bounded by D-INDEXES
     TOK-FPEXPR      one expression (D-EXPR)
 
-What it is not: the walk, which has found the objects and their containers (`shapes`).
+The walk (`shapes`) finds the objects and their containers.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ OpenIntent: TypeAlias = Callable[[str], tuple[str, Json] | None]
 """Intent id → (type, data) of a token intent of the tenant that has not expired, else None."""
 
 NOTHING: Final = object()
-"""What a reader returns when there is nothing to go on with."""
+"""What a reader returns after a fault."""
 
 
 class Reading(Struct, eq=False):
     """One reading of one body: the rules, what it may call, what is wrong so far.
 
     fields: what an object may hold here. deduplicate: the tenant's setting (D-DEDUP).
-    misses_cvc: of a stored card that has none, none is asked. intents: those that are consumed.
+    misses_cvc: no cvc is required, for a stored card without one. intents: the consumed ones.
     """
 
     rules: Rules
@@ -79,7 +79,7 @@ class Reading(Struct, eq=False):
 
 _INTENT_FAULT: Final = "must be the id of a token intent that has not expired"
 _MANY: Final = 1_000
-"""Elements of a body from which on their texts are made compact."""
+"""The number of elements from which on their texts are made compact."""
 
 
 def validate(
@@ -127,10 +127,10 @@ def validate(
 
 
 def _compact(value: str) -> bytes:
-    """Return JSON that takes no more memory than it is long.
+    """Return JSON in an object no larger than the text.
 
-    The library makes each text in a buffer of a kilobyte, and what it gives back of that is of no
-    use to the next: a body of a million short leaves took four gigabytes.
+    The library makes each text in a buffer of a kilobyte, and the freed rest is not reused: a body
+    of a million short leaves took four gigabytes.
     """
     return b"%b" % orjson.dumps(value)
 
@@ -186,14 +186,14 @@ def _read_object(draft: Draft, reading: Reading) -> None:
 
 
 def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> None:
-    """D-UNKNOWN: a field that the object has not is named, or passed over."""
+    """D-UNKNOWN: an unknown field of the object is a fault, or is ignored."""
     if reading.rules.tokens.unknown_field == "ignore":
         return
     faults = reading.faults
     pointer = faults.where(at)
     for name in given:
         if name not in reading.fields:
-            if faults.is_full:  # to word what is not named takes seconds
+            if faults.is_full:  # messages that are not shown would take seconds
                 faults.add("", "", "D-UNKNOWN")
                 continue
             hint = did_you_mean(name, sorted(reading.fields))
@@ -201,7 +201,7 @@ def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> Non
 
 
 def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
-    """Return the data, from wherever the object has it; `NOTHING` after a fault (TOK-ONE-OF)."""
+    """Return the data from the object's source; `NOTHING` after a fault (TOK-ONE-OF)."""
     has_data = "data" in given
     has_encrypted = "encrypted" in given
     if "token_intent_id" in given and "token_intent_id" in reading.fields:
@@ -260,7 +260,7 @@ def _read_intent(
 
 
 def consumed(draft: Draft) -> Problem:
-    """Return the 400 of a token intent that was there when its body was read, and is no more."""
+    """Return the 400 of a token intent that was consumed after its body was read."""
     return Problem(
         400,
         "The body has a fault.",

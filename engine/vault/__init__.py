@@ -13,7 +13,7 @@
     jwe.decrypt(compact, find_private)           # → bytes; VaultError when it does not open
     jwe.encrypt(public_jwk, plaintext)           # the client's side
 
-What it is not: it knows no token, no JSON and no store; it turns bytes into bytes under keys.
+It knows no token, no JSON and no store; it encrypts, decrypts and hashes bytes.
 """
 
 from __future__ import annotations

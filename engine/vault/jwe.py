@@ -1,11 +1,9 @@
 """Client-side encryption: JWE in compact form, made by clients and opened here (D-ENCRYPTED).
 
 `ECDH-ES` over X25519, or `RSA-OAEP-256`, each with `A256GCM`; nothing else, no compression (which
-would let a small message unfold into a huge one) and no `crit`. The header's `kid` names the key;
-where it names none the caller of `decrypt` chooses. The cryptography is the `joserfc` library's;
-here stand the choices, the bounds, and one error for everything that does not open.
-
-What it is not: it neither stores keys nor knows what the plaintext means.
+would let a small message decompress to a huge one) and no `crit`. The header's `kid` names the key;
+without one the caller of `decrypt` chooses. The `joserfc` library does the cryptography; this
+module holds the choices, the bounds, and one error for everything that cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -129,7 +127,7 @@ def decrypt(compact: str, find_private: Callable[[str | None], bytes | None]) ->
     if (algorithm == "ECDH-ES") != isinstance(key, OKPKey):
         raise VaultError("its alg is not that of the key it names")
     plaintext: bytes | None = None
-    with contextlib.suppress(Exception):  # whatever hostile bytes set off is one answer
+    with contextlib.suppress(Exception):  # one answer for any error that hostile bytes cause
         plaintext = decrypt_compact(compact, key, registry=_REGISTRY).plaintext
     if plaintext is None:
         raise VaultError("it does not open: wrong key or changed bytes")

@@ -1,7 +1,7 @@
-"""The vault's two primitives: an endless supply of chance, and HMAC-SHA-256 made ready.
+"""The vault's two primitives: a supply of random bytes, and prepared HMAC-SHA-256.
 
-What it is not: a cipher. AES-GCM is the `cryptography` library's, SHA-256 is hashlib's; here they
-are only prepared so that the engine's hot path pays for the bytes and not for the set-up.
+AES-GCM is the `cryptography` library's, SHA-256 is hashlib's; here they are only prepared, so that
+the engine's hot path pays for the bytes and not for the set-up.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Made = TypeVar("_Made")
 
 
 class Supply(Generic[_Made]):
-    """Chance made ready many at a time, because drawing a batch costs little more than one.
+    """Random values drawn in batches, because a batch costs little more than one.
 
     draw: returns a batch, not empty. Each of it is given out once: `list.pop` is atomic, so threads
     share one supply, and a forked child starts with an empty one.

@@ -8,14 +8,13 @@ A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, cont
 purpose as associated data, so that swapped rows, columns or tenants do not open.
 
 A tenant's root key also gives the key under which the store authenticates rows that are not
-ciphertexts (`record_mac`). Stores from before that hold root keys wrapped in another way, which
-says that their rows have no such hash yet: `unguarded` lists them, `guard` ends it. Nobody without
-the master key can wrap a root key in the old way again.
+ciphertexts (`record_mac`). Older stores hold root keys wrapped in another way, which shows that
+their rows have no such hash yet: `unguarded` lists these tenants, `guard` marks one as done.
+Without the master key, nobody can wrap a root key in the old way again.
 
-What it is not: a store. It is handed three calls of one, which stand inside a transaction there.
-
-The one idea: nothing here can lose a key. A root key that was made in a transaction which was then
-rolled back is written again by the next use, until `confirm` says that a commit has kept it.
+It uses three methods of a store, inside the caller's transaction. No key can be lost: a root key
+made in a transaction that was rolled back is written again by the next use, until `confirm` says
+that it was committed.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _TABLES: Final = {
     "/reactors/": "reactors",
     "/idempotency/": "answers",
 }
-"""Where what is sealed for a place is kept; all other places are containers of tokens."""
+"""The table of each sealed place; all other places are containers of tokens."""
 
 _NAME_START: Final = "vault/tenant/"
 
@@ -108,7 +107,7 @@ class TenantKeys:
     ) -> bytes:
         """Return the ciphertext of `plaintext` for that place: 29 bytes longer.
 
-        No part of the place may hold a NUL, which parts them.
+        No part of the place may hold a NUL, which is the separator.
         """
         place = f"{purpose}\0{self._tenant_id}\0{container}\0{record_id}".encode()
         assert place.count(0) == 3, "a NUL in a place would make two places one"
@@ -177,7 +176,7 @@ class Vault:
         ]
 
     def guard(self, tenant_id: str) -> None:
-        """Say that all rows of a tenant have their keyed hash from now on."""
+        """Mark that all rows of a tenant have their keyed hash from now on."""
         name = _NAME_START + tenant_id
         wrapped = self._store.secret(name)
         assert wrapped is not None, "the tenant has a key"
@@ -185,7 +184,7 @@ class Vault:
         self._store.put_secret(name, self._wrap(self._masters[0], name, root))
 
     def confirm(self) -> None:
-        """Say that what `of` has made so far was committed; later uses read no store for it."""
+        """Mark all keys that `of` has made as committed; later uses do not read the store."""
         self._unconfirmed.clear()
 
     def forget(self, tenant_id: str) -> None:
@@ -203,9 +202,9 @@ class Vault:
         """Re-wrap every tenant's key under a new master key; all or none is written.
 
         Raises `VaultError` when the old one does not open a key, `InputError` for a new one of
-        another length; nothing is written then. Stands in one transaction; this vault goes on
-        opening what either master key wrapped, so a transaction that was rolled back is simply
-        repeated. Other processes go on with what they have unwrapped, and start with the new one.
+        another length; nothing is written then. Call it in one transaction; this vault still
+        opens keys wrapped by either master key, so a rolled-back transaction can be repeated.
+        Other processes keep using their unwrapped keys, and start with the new one next time.
         """
         fresh = _wrapping_cipher(new_master_key)
         roots = {
@@ -237,8 +236,8 @@ class Vault:
     def _master_in_force(self) -> AESGCM:
         """Return the cipher that the stored keys are wrapped under.
 
-        Another process may have rotated, or a rotation of this one been rolled back; a key that is
-        made then, wrapped otherwise than the others, would leave a store that no one key opens.
+        Another process may have rotated, or a rotation here may have been rolled back; a new key
+        wrapped under a different master key would leave a store that no single key opens.
         """
         name, wrapped = "", None
         for known in self._known:  # any that was committed will do

@@ -1,8 +1,8 @@
-"""Replications: the same scenario under several seeds, and what can be said of its metrics then.
+"""Replications: the same scenario under several seeds, with confidence intervals of its metrics.
 
-Replication r plays seed + r. What is kept of each is a line of metrics; `simulator.intervals` says
-what the lines tell. Compiled runs share this process, on threads, for compiled code releases the
-lock; runs in Python are spread over processes where that pays.
+Replication r plays seed + r and keeps a line of metrics; `simulator.intervals` makes intervals of
+the lines. Compiled runs use threads of this process, since compiled code releases the interpreter
+lock; runs in Python use several processes when that is faster.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 ]
 
 MOST_REPLICATIONS: Final = 1_000
-"""Runs that a precision may take unless told."""
+"""The default limit of runs to reach a precision."""
 NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
-"""Beginnings of the metrics that a run keeps only where there is some: one that lacks it had 0."""
+"""Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
 _WORTH_S: Final = 6.0
-"""Work that is shorter than this is done before other processes have started."""
+"""Shorter work is done before other processes could start."""
 _FIRST: Final = 5
 """Runs before the first look at a precision."""
 
@@ -75,10 +75,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How narrow the shares' intervals were asked to be, and what came of it.
+    """The requested precision of the shares' intervals, and whether it was reached.
 
-    looks: how often the intervals were looked at. needed: about how many runs would do where these
-    did not; None where they did, or where no number is known.
+    looks: how often the intervals were computed. needed: about how many runs would reach it; None
+    when these did, or when no number is known.
     """
 
     asked: float
@@ -88,7 +88,7 @@ class Precision:
 
 
 def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
-    """Return the metrics of a run that are kept of it, by what a threshold would call them.
+    """Return the metrics of a run that are kept, named as in thresholds.
 
     The overall ones, each client group's refused share, what each clause refused and how long it
     blocked, and whatever the scenario's thresholds are about.
@@ -173,7 +173,7 @@ class Replicator:
         take(_play_one(*jobs[0]))
         work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
-            # A worker that dies takes its pool with it; what is missing is then played here.
+            # A worker that dies breaks its pool; the missing runs are then played here.
             with suppress(BrokenProcessPool):
                 for replication in self._processes().map(_play_one, *zip(*jobs[1:], strict=True)):
                     take(replication)
@@ -230,7 +230,7 @@ class Replicator:
 
 @contextmanager
 def replicator() -> Iterator[Replicator]:
-    """Hand over a replicator; what it may have started ends with the block, at once if it fails."""
+    """Yield a replicator; its workers end with the block, at once if it fails."""
     pools: list[Executor] = []
 
     def processes() -> Executor:
@@ -300,7 +300,7 @@ def replicate_to(  # noqa: PLR0913 # reason: what a run is told
 
 
 def next_count(count: int, needed: int | None, budget: Budget) -> int:
-    """Return after how many runs to look again: about when it may be enough."""
+    """Return after how many runs to check again: about when the precision may be reached."""
     aim = 2 * count if needed is None else min(2 * count, needed)
     return min(budget.most_replications, max(aim, count + max(2, count // 8)))
 
@@ -313,7 +313,7 @@ def reached_by(
     exact: bool = False,
     difference: bool = False,
 ) -> Precision:
-    """Return what these shares' values make of a precision; shares without any value are let be."""
+    """Return whether these shares' values reach a precision; shares without values are ignored."""
     needed: list[int | None] = []
     for name, values in shares.items():
         found = interval_of(values, name, exact=exact, difference=difference)
@@ -339,7 +339,7 @@ def _play_one(
 def replication_of(
     result: Result, scenario: Scenario, only: Sequence[Condition] | None = None
 ) -> Replication:
-    """Return what is kept of a run; of its metrics what some conditions are about, or all."""
+    """Return the replication of a run, with the metrics of some conditions, or all."""
     if only is None:
         line = line_of(result, scenario)
     else:

@@ -1,9 +1,9 @@
 """Arrivals in, decisions out, under SimPy: the limits alone, or the whole engine.
 
 Both take the blocks of `Arrivals` and give blocks of `Decisions`, so that a pass over arrays can
-stand in their place. The order of decisions is the order of the rows: one SimPy process feeds them,
-and requests at one instant are decided in the log's order. A block is handed on when each of its
-rows is answered, so what is held follows what is under way and not how long the log is.
+replace them. Decisions are in the order of the rows: one SimPy process feeds them, and requests at
+one instant are decided in the log's order. A block is yielded when all of its rows are answered, so
+memory grows with the requests in flight, not with the length of the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 Progress: TypeAlias = Callable[[int], None]
-"""Told now and then how many rows are decided."""
+"""Called from time to time with the number of decided rows."""
 
 _TELL_EVERY: Final = 1 << 12
 _NO_STATUS: Final = -1
@@ -46,7 +46,7 @@ _NO_STATUS: Final = -1
 
 @dataclass(slots=True)
 class Told:
-    """What one pass over the arrivals says beside its rows; grows while it goes on.
+    """What one pass over the arrivals returns besides its rows; grows during the pass.
 
     verdicts: outcome and reported rule, as rows number them. shadow: how many each clause in
     shadow would have refused so far.
@@ -124,7 +124,7 @@ def decide(
 ) -> Iterator[Decisions]:
     """Put every arrival to the limits, in order; yield what is decided, block by block.
 
-    How many rows a block has changes nothing about them.
+    The size of the blocks has no effect on the decisions.
     """
     if fidelity == "compiled":
         from simulator.replaying._batch import decide_at_once  # noqa: PLC0415 # reason: numba loads where it is asked for

@@ -1,7 +1,7 @@
-"""The whole engine as the one who answers a replay: every request runs its whole path.
+"""A replay through the whole engine: every request runs its whole path.
 
-The replay's requests have no bodies: what asks for one gets a plain object of one string. Where
-an answer waits (a delayed throttle, a proxy), a SimPy process goes on with it.
+The replay's requests have no bodies: an operation with a body gets an object of one string. When
+an answer waits (a delayed throttle, a proxy), a SimPy process continues it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def ask_engine(
 
 
 def _addresses(parties: Parties) -> dict[str, str]:
-    """Return each party's address; a host name or pseudonym gets one that nobody has (RFC 6666)."""
+    """Return each party's address; a host name or pseudonym gets an unused one (RFC 6666)."""
     names = dict.fromkeys(who.ip for who in parties)
     return {
         name: name if read_address(name) is not None else f"100::{place >> 16:x}:{place:x}:0:0"

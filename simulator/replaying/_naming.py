@@ -27,7 +27,7 @@ _HASH_DIGITS: Final = 16
 _KEY_TEXT: Final = re.compile(r"key_(?:[a-z]+_)*[1-9A-HJ-NP-Za-km-z]{22}")
 _IDENTITY: Final = ("tenant", "tenant_kind", "application", "application_kind", "legacy")
 _SHORTEST_KEY: Final = 4
-"""A shorter text says nothing where it stands in a path."""
+"""A shorter text is not replaced in paths, where it may match by accident."""
 
 Codes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int64]
@@ -83,14 +83,14 @@ class _Naming:
         return Parties(owner, owners, Texts(key, labels), address, method, path)
 
     def _client(self, address: str) -> str:
-        """Return what stands for an address in the counters; a host name stands for itself."""
+        """Return the counter key of an address; a host name is its own key."""
         return client_address(address, self.prefix_bits) or address
 
     def _key_codes(self) -> tuple[Codes, bool]:
         """Return each party's key, −1 for none, and whether the log has keys.
 
-        A log that does not say keys is one of one key; one whose keys are empty is one of requests
-        without.
+        In a log without a key field all requests have the same key; where keys are empty, requests
+        have none.
         """
         codes = self.parties.columns.get("key")
         if codes is not None:
@@ -188,7 +188,7 @@ def _mapped(column: Texts, change: Callable[[str], str]) -> Texts:
 
 
 def _replaced(column: Texts, told: Texts, by: Mapping[int, str], shortest: int) -> Texts:
-    """Return the column, where each party's own text of `told` is replaced where it stands.
+    """Return the column with each occurrence of the party's own text of `told` replaced.
 
     by: what stands in its place, by code of `told`. shortest: of fewer letters nothing is replaced.
     """

@@ -1,9 +1,9 @@
-"""Who asks for what in a log: its distinct requests, numbered while it is read.
+"""The parties of a log: its distinct requests (who asks for what), numbered while it is read.
 
-What is kept is the codes of each party, in the order in which parties appear, and of each the
-instant and line of its earliest request; so labels can be given out in order of first appearance
-even where a log is not in order. A log may have as many parties as requests, so a party is a place
-in some arrays, and a `Party` only where somebody asks for one.
+Kept are the codes of each party, in order of appearance, and the instant and line of its earliest
+request; so labels can be numbered in order of first appearance in time even if the log is not in
+order. A log may have as many parties as requests, so a party is an index into arrays; a `Party`
+object is made only on request.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from simulator.traffic.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStre
 __all__ = ["DEFAULT_KIND", "DEFAULT_TENANT", "SEED", "replay"]
 
 DEFAULT_KIND: Final[Kind] = "public"
-"""Many addresses behind one key is what a public key in a web page looks like."""
+"""From this many addresses on, a key looks like a public key in a web page."""
 
 DEFAULT_TENANT: Final[TenantKind] = "production"
 
@@ -54,7 +54,7 @@ DEFAULT: Final = "default"
 """The built-in limit table, wherever a replay names or takes one."""
 
 SEED: Final = 0
-"""A replay draws nothing; with the whole engine, its identifiers come from this seed."""
+"""A replay has no random draws, except the engine's identifiers, which use this seed."""
 
 _PSEUDONYM_KEY_BYTES: Final = 32
 

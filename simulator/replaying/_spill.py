@@ -5,8 +5,8 @@ log's order and are read in order of (instant, place in the log): each run is so
 full, and runs that overlap in time are merged while they are read. A log in order, as most are, is
 neither sorted nor merged, and one that is a little out of order is merged from two runs at a time.
 
-The one idea: memory is that of one run, however many there are. The file has no name from the
-start, so that it is gone with the process, whatever ends that.
+Memory is that of one run, however many there are. The file is unlinked from the start, so that it
+disappears with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUN_ROWS: Final = 1 << 19
 """Rows a run: what is sorted at once, and what merging holds in memory."""
 
 _FEWEST_ROWS: Final = 1 << 10
-"""Of one run, at a time: reading fewer at once would cost more than it spares."""
+"""Rows read from one run at a time: smaller reads would cost more than they save."""
 
 Times: TypeAlias = npt.NDArray[np.int64]
 Parties: TypeAlias = npt.NDArray[np.int32]
@@ -104,9 +104,9 @@ class Spill:
         yield from _merged(runs, self._run_rows)
 
     def close(self) -> None:
-        """Give the disk its room back."""
+        """Free the disk space."""
         if self._file is not None:
-            with suppress(OSError):  # what a full disk did not take is not needed either
+            with suppress(OSError):  # rows that a full disk refused are no longer needed
                 self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""What a summary says of a replayed log: where it is from, what it held, what was left out."""
+"""The summary of a replayed log: its source, its content, and what was left out."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from simulator.results.subjects import TextTable, Words
 __all__ = ["OPEN_END_NS", "Writer"]
 
 OPEN_END_NS: Final = (1 << 63) - 1
-"""The end of a replay until its last row is written: after all that can happen in it."""
+"""The provisional end of a replay until its last row is written: later than any event."""
 _OK: Final = 200
 _ABOVE_OK: Final = 300
 

@@ -151,7 +151,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
-    """Show how far the replay is: in place on a terminal, a plain line now and then elsewhere."""
+    """Show the progress of the replay: in place on a terminal, occasional plain lines elsewhere."""
     if quiet:
         yield None
     elif sys.stderr.isatty():

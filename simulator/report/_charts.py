@@ -1,8 +1,8 @@
-"""The report's charts: when which clause bound, who was shut out when, how long people waited.
+"""The report's charts: refusals by clause over time, who was shut out when, distribution of waits.
 
 Each takes findings that are counted already and gives a drawing with a bounded number of marks.
-Those that a wide page gives much room are drawn twice: on a phone the page shows the narrow one,
-where names stand above their rows instead of beside them, so that nothing scrolls sideways.
+Wide charts are drawn twice: on a phone the page shows the narrow one, with names above their rows
+instead of beside them, so that nothing scrolls sideways.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def timeline(
         for place, clause in enumerate(clauses):
             top = top_c + place * frame.row
             _strip(drawing, clause, colours[clause], top, findings, axis, frame)
-    if not frame.head:  # a finger does not hover
+    if not frame.head:  # touch screens cannot hover
         _hover(drawing, findings, axis, (26, bottom))
     return drawing
 
@@ -227,7 +227,7 @@ def _strip(  # reason: a row's place, data and axes
     axis: Axis,
     frame: Frame,
 ) -> None:
-    """Draw one clause's row: a bin is the darker the larger the share that the clause refused."""
+    """Draw one clause's row: the larger the share that the clause refused, the darker the bin."""
     if frame.head:
         drawing.text(frame.left, top + 14, _short(clause, 40), "label mono")
     else:

@@ -8,10 +8,10 @@ a folder. Counts are exact; instants are cut into bins before anything is drawn.
   request to the instant at which it would have been let in, overlaps counted once, cut at the
   run's end.
 
-Bins hold every row; everything else leaves the warm-up out. Who was told there to wait beyond it is
-shut out from its end on, whether or not a refusal follows.
+Bins hold every row; everything else excludes the warm-up. A party that was refused in the warm-up
+with a wait beyond its end is shut out from that end on, whether or not a refusal follows.
 
-A log may keep fewer columns than a run has: what it cannot tell (`PARTS`) is left empty.
+A log may keep fewer columns than a run has: parts that need a missing column (`PARTS`) are empty.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "waits": ("outcome", "wait_ns"),
     "latencies": ("outcome", "latency_ns"),
 }
-"""Part of what is found → the columns that tell it; with a warm-up each needs `t_ns` too."""
+"""Part of the findings → the columns that it needs; with a warm-up each needs `t_ns` too."""
 
 _COLUMNS: Final = (
     *("t_ns", "attempt", "key", "ip", "outcome", "rule"),
@@ -184,7 +184,7 @@ class Findings:
         self.good += _binned(place[good], size)
 
     def _carry(self, rows: BatchRows) -> None:
-        """Take in who was told in the warm-up to wait beyond its end."""
+        """Take in refusals of the warm-up with waits beyond its end."""
         if "parties" not in self.parts:
             return
         t_ns = rows.ints("t_ns")

@@ -1,4 +1,4 @@
-"""The headline's lines: what binds each group of clients, and what became of each threshold.
+"""The headline's lines: the clause that binds each group, and the result of each threshold.
 
 A line is a few words, for the page and for the terminal alike.
 """
@@ -30,9 +30,9 @@ _PARTS: Final = 1_000_000
 
 
 def group_lines(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what each group of clients met in words; none in a replay, which has no groups.
+    """Return the results of each client group in words; none in a replay, which has no groups.
 
-    Of replications the share is their mean, with its interval; the rest is of the first run.
+    With replications, the share is their mean with its interval; the rest is of the first run.
     """
     found = []
     for group in summary.get("groups", []):
@@ -84,7 +84,7 @@ def binding_text(group: Mapping[str, Any]) -> str:
 
 
 def pace_text(binds: Mapping[str, Any] | None) -> str:
-    """Return the pace of each client that the counter which refuses most lets pass: `6.6/s`.
+    """Return the pace per client that the counter with most refusals admits: `6.6/s`.
 
     Rounded down, so that it passes.
 
@@ -96,7 +96,7 @@ def pace_text(binds: Mapping[str, Any] | None) -> str:
     a_ns = binds["limit_requests"] / (binds["window_ns"] * binds["sharing"])
     unit, unit_ns = next((u for u in _UNITS if a_ns * u[1] >= _LEAST), _UNITS[-1])
     pace = a_ns * unit_ns
-    # What is a hair below a step is that step: 0.3 is no float.
+    # A value just below a step counts as the step: 0.3 is not exact in binary.
     step = 10.0 ** (math.floor(math.log10(pace)) - 1)
     floored = math.floor(pace / step + 1e-9) * step
     each = " each" if binds["sharing"] > 1 else ""
@@ -104,7 +104,7 @@ def pace_text(binds: Mapping[str, Any] | None) -> str:
 
 
 def threshold_lines(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what became of each threshold: over all replications where there are some.
+    """Return the result of each threshold: over all replications where there are some.
 
     css: the class of its colour; the words say it too.
     """

@@ -1,7 +1,7 @@
 """The page: a run's folder in, `report.html` beside it out.
 
 One file, no script, no request to anywhere: a content-security policy in the page says so too.
-Whatever stems from a log is escaped by the template engine. The same folder gives the same bytes.
+The template engine escapes all text from a log. The same folder gives the same bytes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write_report(folder: str | Path) -> Path:
 def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None = None) -> str:
     """Return the page's text."""
     replayed = summary.get("replay")
-    # Instants of a log are shown as they stood there, unless the replay ran at another pace.
+    # Show instants as logged, unless the replay ran at another speed.
     in_log_time = replayed is not None and replayed["speed"] == "1"
     axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
     colours = _colours(summary, findings)
@@ -147,7 +147,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
 
 
 def _untold(summary: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Return what the page leaves out since the log does not keep it; a replay has no retries."""
+    """Return the parts left out because the log lacks their columns; a replay has no retries."""
     has = PARTS if summary.get("groups") else PARTS.keys() - {"attempts"}
     return [_UNTOLD[part] for part in PARTS if part in has and part not in findings.parts]
 

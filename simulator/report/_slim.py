@@ -48,7 +48,7 @@ def attempts(findings: Findings, axis: Axis) -> Drawing:
 
 
 def goodput(findings: Findings, axis: Axis) -> Drawing:
-    """What was let in and answered well, before what was offered, over time."""
+    """Admitted and successful attempts, in front of offered ones, over time."""
     good, offered = _coarse(findings.good), _coarse(findings.offered)
     title = (
         f"Goodput over time: {count_text(int(good.sum()))} of {count_text(int(offered.sum()))}"
@@ -124,7 +124,7 @@ def spread(rows: Sequence[Mapping[str, Any]]) -> Drawing | None:
 
 
 def warm_up(found: WarmUp, axis: Axis) -> Drawing:
-    """A share bin by bin: what MSER-5 would leave out in pale, what stays in full colour."""
+    """A share by bins: those that MSER-5 would leave out are pale, the others in full colour."""
     advice = (
         "no warm-up is suggested"
         if found.suggested_ns is None

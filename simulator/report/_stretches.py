@@ -1,7 +1,7 @@
-"""Stretches of time in which somebody is told to wait, of many parties at once.
+"""Intervals in which parties are told to wait, for many parties at once.
 
-Rows come sorted by party; all parties are worked out together, since a batch has thousands of them
-and a few rows of each.
+Rows are sorted by party; all parties are computed together, since a batch has thousands of them
+with a few rows each.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stretches(
     of each party. known_ns: until when each party was told to wait before these rows.
     """
     before = _latest_before(ends, firsts, known_ns)
-    # Whoever is told to wait 5 s and a second later 4 s is shut out for 5 s, not for 9.
+    # A wait of 5 s, and a second later one of 4 s, shut a party out for 5 s, not for 9.
     shut_ns = np.maximum(ends - np.maximum(starts, before), 0)
     bounds = np.r_[firsts, len(starts)]
     is_fresh = starts > before
@@ -72,8 +72,8 @@ def stretches(
 def _latest_before(ends: Numbers, firsts: npt.NDArray[np.intp], known_ns: Numbers) -> Numbers:
     """Return the latest end before each row among its party's; `known_ns` is before the first.
 
-    Ranks stand for instants, so that those of later parties can be put above all of earlier ones
-    and one running maximum does for all parties; instants so shifted could leave 64 bits.
+    Instants are replaced by ranks, so that the ranks of each party can be shifted above all earlier
+    parties and one running maximum serves all; shifted instants could overflow 64 bits.
     """
     values, ranks = np.unique(np.r_[ends, known_ns], return_inverse=True)
     latest = np.r_[np.int64(0), ranks[: len(ends) - 1]]

@@ -54,7 +54,7 @@ def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> s
     totals = summary["totals"]
     offered, refused = totals["offered"], totals["refused"]
     replayed = "replay" in summary
-    # A line of a log is one request; whoever is simulated may try one again and again.
+    # A line of a log is one request; a simulated client may retry a request.
     thing, would = ("request", "would have been") if replayed else ("attempt", "were")
     things = counted_text(offered, thing)
     if not refused:
@@ -80,7 +80,7 @@ def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> s
 
 
 def _of_requests(summary: Mapping[str, Any]) -> list[str]:
-    """Say what came of the requests, each of one or more attempts; nobody tries again in a log."""
+    """Return the results of requests of one or more attempts; a log has no retries."""
     totals = summary["totals"]
     began, pending = (totals.get(name, 0) for name in ("requests", "requests_pending"))
     ended = began - pending

@@ -1,4 +1,4 @@
-"""Numbers and instants as a report's reader wants them: short, with their unit, never ambiguous."""
+"""Numbers and instants as text for a report: short, with a unit, unambiguous."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted_text(count: int, word: str, words: str = "") -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    """Return a share in percent; what is there is never shown as 0 %, nor what lacks as 100 %."""
+    """Return a share in percent; only exact values are shown as 0 % or 100 %."""
     if not whole or not part:
         return f"0{_THIN}%"
     percent = 100 * part / whole

@@ -60,7 +60,7 @@ class Plots:
 
     @takes(bins=whole(1))
     def timeline(self, bins: int = 180) -> alt.Chart:
-        """Requests over time, stacked by what became of them: let in, or refused by a clause."""
+        """Requests over time, stacked by result: admitted, or refused by a clause."""
         found = self._findings("timeline", bins)
         passed = found.offered.copy()
         series = {}
@@ -217,7 +217,7 @@ class Plots:
 
 
 def _joined(rows: list[list[tuple[int, int]]], end_ns: int) -> list[list[tuple[int, int]]]:
-    """Join intervals whose gap no eye could see, and wider ones where there are too many."""
+    """Join intervals with an invisible gap, and wider ones when there are too many."""
     gap_ns = end_ns // (2 * _WIDTH)
     while True:
         found = []

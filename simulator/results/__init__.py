@@ -1,8 +1,8 @@
 """Results: attempt rows as frames and Parquet, summaries, metrics, and what watches over them.
 
-`Recorder` takes rows one by one and hands them on in chunks; sinks store them, the tally counts
-them, checkers watch them. `Result` is what a run gives back. `RunBook` puts all of it together for
-one run, whichever way its decisions are made.
+`Recorder` takes rows one by one and passes them on in chunks; sinks store them, the tally counts
+them, checkers check them. A run returns a `Result`. `RunBook` connects all of it for one run, for
+every backend.
 """
 
 from simulator.results.book import RunBook, RunHeader

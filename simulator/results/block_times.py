@@ -1,8 +1,8 @@
-"""For how long blocked counters let nobody in, told from the rows: in all, or between instants.
+"""How long counters were blocked, computed from the rows: in all, or between instants.
 
 A block lasts from a blocked row to the instant that it was told to wait for. Overlaps of one
-counter count once: whoever is told to wait 5 s and a second later 4 s is blocked for 5 s, not for
-9. The times of several counters add up.
+counter count once: a wait of 5 s, and a second later one of 4 s, are a block of 5 s, not of 9. The
+times of several counters add up.
 """
 
 from __future__ import annotations

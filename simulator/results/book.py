@@ -1,7 +1,7 @@
-"""The book of one run: recorder, sink, tally and checkers, wired together and closed into a result.
+"""The book of one run: connects recorder, sink, tally and checkers, and makes the result.
 
-Whoever decides (a simulation, a replay, a compiled loop) writes rows to `book.recorder` and calls
-`close`; what a summary holds is said here, in one place.
+A simulation, a replay or a compiled loop writes rows to `book.recorder` and calls `close`. This
+module defines the content of a summary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUMMARY_FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What a run is, before it has begun; all of it stands in the summary.
+    """The settings of a run, before it begins; all of it is in the summary.
 
     start_time_ns: the run's instant 0, ns since the Unix epoch. groups: client group → numbers of
     its clients. drawn: options that were drawn or derived, by name.
@@ -173,7 +173,7 @@ class RunBook:
         return [*names, "tokens"] if looked_inside else names
 
     def _sums(self) -> list[Violation]:
-        """Hold the tally's sums together: of attempts with the rows, of requests.
+        """Check the tally's sums: of attempts against the rows, and of requests.
 
         offered = admitted + refused + pending; requests = succeeded + failed + pending, each of
         them at least 0, and each request has one first attempt at most.

@@ -1,14 +1,14 @@
-"""Invariant checkers: they stand apart from the model and watch the rows that it makes.
+"""Invariant checkers, independent of the model: they check the rows that it makes.
 
-Each takes the rows chunk by chunk, keeps what it needs for the active counters only, and collects
-`Violation`s; it decides nothing and knows nothing of the limiter's state. A run that violates one
-is wrong, whatever it says. That the sums agree (offered = admitted + refused + pending) is checked
-where they are made (and that of requests), in `simulator.results.book`.
+Each takes the rows chunk by chunk, keeps state for the active counters only, and collects
+`Violation`s; it uses nothing of the limiter's state. A run that violates an invariant is wrong. The
+sums (offered = admitted + refused + pending, and those of requests) are checked in
+`simulator.results.book`, which makes them.
 
 - `OrderChecker`: rows come in order of (t_ns, client).
 - `RowChecker`: outcome, rule, wait and latency of each row fit together.
 - `RateChecker`: what a counter admitted in any window is within what its algorithm allows.
-- `WaitChecker`: nobody passes a counter before the instant that a refusal on it announced.
+- `WaitChecker`: a counter admits no request before the instant that a refusal of it announced.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class RateChecker(_Base):
 
 
 class WaitChecker(_Base):
-    """Nobody passes a counter before the instant that a refusal on it announced.
+    """A counter admits no request before the instant that a refusal of it announced.
 
     The rule that is reported is the one with the longest wait (D-DECIDER), so its counter stays
     closed until then. It does not hold where throttles delay: there a refusal says when the

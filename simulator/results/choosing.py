@@ -1,8 +1,8 @@
 """Which columns a log of attempts keeps: all of them, a named set, or those that are listed.
 
-A day of 10⁸ requests is 1 GB with every column, and most questions need a few. The digest of a
-run is over all columns whichever are kept, so runs that keep different ones still compare. What
-reads a log asks `missing` first, and does without or says so in a line.
+A day of 10⁸ requests is 1 GB with every column, and most questions need few. The digest of a run
+covers all columns whichever are kept, so runs that keep different ones can be compared. Readers of
+a log call `missing` first, and leave a part out or report it in one line.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class TextColumns:
 class _Used:
     """The entries of a table that some row has, in order, and each row's place among them.
 
-    A run's tables may be far longer than a chunk: what is looked up for each column is then as
-    long as what the chunk uses, and stays in the processor's cache.
+    A run's tables may be far longer than a chunk. Only the entries that the chunk uses are looked
+    up for each column, so that they stay in the processor's cache.
     """
 
     __slots__ = ("entries", "rows")

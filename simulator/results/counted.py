@@ -1,6 +1,6 @@
-"""Which rows share a counter, told from the rows' subjects and not from the limiter.
+"""Which rows share a counter, computed from the rows' subjects.
 
-The tally and the checkers watch the limiter, so they do not ask it.
+The tally and the checkers verify the limiter, so they do not use its state.
 """
 
 from __future__ import annotations

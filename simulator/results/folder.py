@@ -1,6 +1,6 @@
-"""Run folders: written beside their place and moved there whole, so nothing is half-written.
+"""Run folders: written beside their final place and then moved, so that none is half-written.
 
-What it is not: the content; whoever makes a run writes it into the folder that it is handed.
+The caller writes the content.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_out(out: Path, *, force: bool) -> None:
 
 @contextmanager
 def out_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
-    """Hand over an empty folder that becomes `out` when the block ends well, and vanishes else.
+    """Yield an empty folder that becomes `out` when the block succeeds; else it is removed.
 
     With `force` the files of an earlier run are replaced one by one; other files in `out` stay.
     Raises `InputError` as `check_out` does.

@@ -1,4 +1,4 @@
-"""What each group of clients met: how much was refused, which limit binds it, what pace would pass.
+"""Results of each client group: the refused share, the limit that binds it, the admitted pace.
 
 Counted by subject (who asks for what), so memory follows the subjects and not the rows. Rows before
 the warm-up's end are left out.

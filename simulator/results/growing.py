@@ -1,8 +1,8 @@
 """Whole numbers that are appended to, one a subject or text, and read as an array.
 
-A run's tables grow while its rows are looked up in them, chunk after chunk: building an array from
-a list each time would cost as much as the rows do. What was read stays as it was: appending never
-changes it, so another thread may go on reading.
+A run's tables grow while chunks of its rows are looked up in them: building an array from a list
+each time would cost as much as the rows. Appending never changes an array that was read before, so
+another thread may keep reading it.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 Occupancy of a counter at an attempt is the number of admissions that it counted in the window that
 ends there, over the rule's limit: 1 is full. Algorithms that count in fixed windows, or refill a
-bucket, let more than that through at times, so it may be above 1. A delayed attempt counts at its
-release.
+bucket, sometimes admit more, so it may be above 1. A delayed attempt counts at its release.
 
-In each bin of time stands the occupancy of the fullest counter, at the attempts that met it. The
-peaks of counters leave the warm-up out; the bins do not.
+Each bin of time holds the occupancy of the fullest counter, at the attempts charged to it. The
+peaks of counters exclude the warm-up; the bins do not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limit tables as the results see them: which counters a subject is counted in, by matching alone.
 
-The matching is the engine's (`engine.limits.Legs`: one semantic in one place), on an instance of
-its own: no counter of the run's limiter is read here.
+The matching is the engine's (`engine.limits.Legs`), in a separate instance: no counter of the run's
+limiter is read here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _NAN: Final = float("nan")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
 _REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
 _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
-"""What the totals of a summary have as a run's rows would tell it."""
+"""Metrics that the totals of a summary hold, equal to those computed from the rows."""
 _COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
 
 

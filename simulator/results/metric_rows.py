@@ -1,6 +1,6 @@
 """A batch of attempt rows as arrays, with any dimension as numbers: what metrics are made of.
 
-What it is not: a frame. Making frames, and grouping them, costs a short run more than playing it.
+It makes no frames: making and grouping frames takes longer than playing a short run.
 """
 
 from __future__ import annotations

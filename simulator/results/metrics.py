@@ -258,7 +258,7 @@ def _share_blocks(
     names: Sequence[str],
     bin_ns: int | None,
 ) -> None:
-    """Tell each group how long its counters were blocked, within its bin where it is of one."""
+    """Set how long the counters of each group were blocked, within its bin if it has one."""
     if "time" not in names:
         for key, group in found.items():
             times = blocks.get(() if key == (_ALL,) and not names else key)

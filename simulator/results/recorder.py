@@ -1,10 +1,10 @@
-"""The recorder: takes one row after the other, hands them on in chunks, keeps none.
+"""The recorder: takes rows one by one, passes them on in chunks, keeps none.
 
 Decisions come in order; answers may come later and in any order (a proxy's destination takes up to
-25 s). A chunk is handed on when it is full, all its rows are answered, and every chunk before it
-has been handed on: so memory follows what is under way, not how long the run is.
+25 s). A chunk is passed on when it is full, all its rows are answered, and every chunk before it
+has been passed on: so memory grows with the requests in flight, not with the length of the run.
 
-Who takes the chunks is a `Watcher`: the Parquet file, the digest, the tally, the checkers.
+`Watcher`s take the chunks: the Parquet file, the digest, the tally, the checkers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run gives back: rows, summary, metrics, and how to look at them and keep them."""
+"""The result of a run: rows, summary, metrics, and how to show and save them."""
 
 from __future__ import annotations
 

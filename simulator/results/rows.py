@@ -4,7 +4,7 @@ A row is one attempt at a request, in the order in which the service decided. Ro
 the simulator as seven whole numbers (`CELLS`); whatever is text (tenant, key, address, path …)
 stands once in a `SubjectTable`, and the outcome with its rule once in a `VerdictTable`.
 
-Nothing here decides or counts; it is the form of the data and nothing else.
+This module defines only the form of the data.
 """
 
 from __future__ import annotations

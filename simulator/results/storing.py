@@ -1,11 +1,10 @@
 """Where rows go: a Parquet file, row group by row group, or a table in memory.
 
-Each column has the encoding that packs it best: gaps of time are delta-packed, other numbers split
-into their bytes (so that the zeros at the top vanish), waits stand as they are (they repeat whole),
-texts are dictionaries. What is left is compressed by zstd at level 1 where that takes away more
-than a tenth of a byte a row; elsewhere it would cost time and save nothing. Statistics stand at
-`t_ns` alone, the one column by which a reader can skip row groups. Both sinks also keep the digest
-of the columns.
+Each column has the encoding that packs it best: instants are delta-packed, other numbers are split
+into bytes (so that leading zeros compress), waits are plain (whole values repeat), texts are
+dictionaries. The result is compressed by zstd at level 1 where that saves more than a tenth of a
+byte per row. Only `t_ns` has statistics, the one column by which a reader can skip row groups. Both
+sinks also keep the digest of the columns.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ZSTD_LEVEL: Final = 1
 _ROWS_AT_ONCE: Final = 1 << 16
 """Rows that a column's encoder is handed in one call."""
 _AHEAD: Final = 2
-"""Chunks that a run may be ahead of its file: what is under way is memory."""
+"""How many chunks a run may be ahead of its file; it bounds the memory."""
 
 
 class _Lane:
@@ -51,7 +50,7 @@ class _Lane:
         self._under_way: deque[Future[None]] = deque()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do it soon; waits while too much is under way, and raises what earlier work raised."""
+        """Queue the work; waits while the queue is full, and raises errors of earlier work."""
         self._under_way.append(self._thread.submit(work))
         if len(self._under_way) > _AHEAD:
             self._under_way.popleft().result()
@@ -91,7 +90,7 @@ class _Sink(ABC):
     def decisions_hexdigest(self) -> str:
         """Return the same over all columns but `status`, which only bodies give.
 
-        Two fidelities that decide alike have it in common.
+        It is equal for two fidelities with equal decisions.
         """
         return self._digest.hexdigest(without="status")
 

@@ -1,9 +1,9 @@
 """Who asks for what, column by column: a run's subjects, however many they are.
 
-A log of a day has about as many distinct (key, address, method, path) as it has requests. So a
-subject is no object here but a place in some arrays: what it is called in each text column, the
-client, and the counters that it is counted in. A simulation adds one subject after another
-(`SubjectTable.number`); a replay knows them all and adds them at once (`SubjectTable.adopt`).
+A log of a day has about as many distinct (key, address, method, path) as requests. So a subject is
+not an object but an index into arrays: its value in each text column, its client, and its counters.
+A simulation adds subjects one by one (`SubjectTable.number`); a replay knows them all and adds them
+at once (`SubjectTable.adopt`).
 """
 
 from __future__ import annotations

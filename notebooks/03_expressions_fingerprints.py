@@ -52,7 +52,9 @@ frame = pd.DataFrame(
         "fingerprint": [record["fingerprint"][:12] + "…" for record in records],
     }
 )
-print(frame.to_string(index=False))
+frame
+
+# %%
 assert records[0]["fingerprint_expression"] == "{{ data.number }}"
 assert records[0]["fingerprint"] == records[1]["fingerprint"] != records[2]["fingerprint"]
 

@@ -82,7 +82,9 @@ shown = {
     reading: [", ".join(text.split(", ")[:3]) + " …" for text in texts]
     for reading, texts in cells.items()
 }
-print(pd.DataFrame(shown, index=list(ALGORITHMS)).to_string())
+pd.DataFrame(shown, index=list(ALGORITHMS))
+
+# %%
 assert cells["block, keep"][0] == cells["block, clear"][0]
 assert cells["block, keep"][2].startswith("50-69, 120-129")
 assert cells["block, keep"][3].startswith("295-304, 355-364")
@@ -119,7 +121,9 @@ most = pd.DataFrame(
         "burst, then 2/s": {name: most_within_a_minute(frame) for name, frame in drip.items()},
     }
 )
-print(most.to_string())
+most
+
+# %%
 worst = most.max(axis="columns")
 assert worst["sliding-log"] == 50, "the log is exact: never more than its rate"
 assert worst["fixed-window"] == worst["sliding-counter"] == 100

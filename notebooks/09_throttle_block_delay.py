@@ -116,7 +116,9 @@ waits = delaying.assign(
     wait_s=delaying["wait_s"].where(delaying["outcome"] != "refused"),
 )
 by_step = waits.groupby("step")["wait_s"].agg(["min", "max"])
-print(by_step.to_string())
+by_step
+
+# %%
 assert list(by_step["max"].fillna(-1)) == [0, 5, 10, -1, 10, -1]
 alt.Chart(waits.dropna()[["second", "wait_s"]], width=560, height=120).mark_point(size=6).encode(
     x=alt.X("second:Q", title="asked at, seconds"), y=alt.Y("wait_s:Q", title="wait, seconds")

@@ -39,7 +39,9 @@ rates = pd.DataFrame(
         ],
     }
 )
-print(rates.to_string(index=False))
+rates
+
+# %%
 assert len(decision.counted) == 6
 
 # %% [markdown]

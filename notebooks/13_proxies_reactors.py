@@ -52,7 +52,9 @@ RUNS = 20
 
 # %%
 five = invocations(1, 0, 0, 0, 0.5, 1.5)
-print(five.to_string(index=False))
+five
+
+# %%
 assert five["ends"].to_list() == [1.0, 3.0, 3.0, 3.5, 2.5]
 assert set(five["status"]) == {200}
 parts = pd.DataFrame(
@@ -82,7 +84,9 @@ alt.Chart(parts, width=480, height=130).mark_bar(aria=False).encode(
 
 # %%
 late = invocations(29, 0, 0)
-print(late.to_string(index=False))
+late
+
+# %%
 assert late["ends"].to_list() == [29.0, 30.0]
 assert late["status"].to_list() == [200, 504]
 
@@ -134,7 +138,9 @@ curve = pd.DataFrame(
         for minute, i in enumerate(found, 2)
     ]
 )
-print(curve.round(2).to_string(index=False))
+curve.round(2)
+
+# %%
 assert curve["high"].iloc[0] < 1.5, "in the second minute most find the hot instance idle"
 assert curve["low"].iloc[2:].min() > 1.5, "from the fourth on most start cold"
 assert curve["high"].max() < 2.5, "and wait for no more than that"

@@ -38,7 +38,7 @@ log = pd.DataFrame(
     ]
 ).sort_values("time", kind="stable")
 log["method"], log["path"] = "POST", "/tokens"
-print(log.head(4).to_string(index=False))
+log.head(4)
 
 # %%
 result = simulator.replay(log, as_kind="public")
@@ -63,7 +63,9 @@ wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="100/1m")
 against = simulator.replay(
     log, as_kind="public", limits=wider, against=LimitTable.default()
 ).summary["against"]
-print(pd.DataFrame(against["clauses"]).to_string(index=False))
+pd.DataFrame(against["clauses"])
+
+# %%
 line = against["clauses"][0]
 assert line["clause"] == "LIM-PUBLIC"
 assert line["refused_new"] < line["refused_old"]

@@ -81,7 +81,9 @@ trials = pd.DataFrame(
         for trial in found.trials
     ]
 ).sort_values("people")
-print(trials.round(4).to_string(index=False))
+trials.round(4)
+
+# %%
 assert (trials.loc[trials["verdict"] == "kept", "high"] <= 0.01).all()
 assert (trials.loc[trials["verdict"] == "broken", "low"] > 0.01).all()
 

@@ -44,7 +44,9 @@ explorer
 # %%
 knobs = pd.DataFrame([(k.label, k.path, k.value, k.most) for k in explorer.knobs])
 knobs.columns = pd.Index(["slider", "path", "value", "most"])
-print(knobs.to_string(index=False))
+knobs
+
+# %%
 moved = explorer.play({"rules.LIM-PUBLIC.rate": "150/1m"})
 edited = simulator.run(
     with_value(scenario, "rules.LIM-PUBLIC.rate", "150/1m"), fidelity="limits", progress=False

@@ -1,4 +1,4 @@
-"""Progress: what is told how a run goes, while it goes; by default nobody."""
+"""Progress callbacks; silent by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Progress", "Silence"]
 
 
 class Progress(Protocol):
-    """Is told how a run goes."""
+    """Callbacks while a run goes."""
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
         """Hear what will run."""

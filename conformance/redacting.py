@@ -1,4 +1,4 @@
-"""Redaction: key texts go into requests and come out of nowhere.
+"""Redaction: keys are sent in requests and never appear in output.
 
 Whatever leaves the run (history, reports, errors, the terminal) passes through a `Redactor`, which
 puts `<label>` in the place of every key text of the target, and of every key that the run made,

@@ -1,4 +1,4 @@
-"""Seed 8.8: quotas are a tenant's own, and what is retained is gone when its time has come."""
+"""Seed 8.8: quotas are per tenant, and a record is gone when its retention has expired."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Kept(ABC):
         return unsettled(self.bench, self.clause, says, *shown)
 
     async def judge(self) -> list[Finding]:
-        """Make it, ask before its time has come, and after."""
+        """Make it, ask before its retention has expired, and after."""
         bench, clause = self.bench, self.clause
         if self.retained_ns > _LONGEST_NS:
             says = (

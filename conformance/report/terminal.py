@@ -51,7 +51,7 @@ _SHOWN_FINDINGS: Final = 3
 
 
 class Terminal:
-    """Tells a terminal, or a log where there is none, how a run goes."""
+    """Prints progress to a terminal, or to a log where there is none."""
 
     def __init__(self, stream: TextIO | None = None, *, beat_s: float = _BEAT_S) -> None:
         self.console = Console(file=stream, highlight=False, soft_wrap=True)

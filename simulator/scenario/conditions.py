@@ -114,7 +114,7 @@ class Condition:
         return METRICS[self.metric].is_duration
 
     def holds(self, value: float) -> bool:
-        """Return whether a value of the metric keeps the condition; NaN keeps none."""
+        """Return whether a value of the metric meets the condition; NaN meets none."""
         return not math.isnan(value) and _COMPARE[self.compare](value, self.bound)
 
     def __str__(self) -> str:

@@ -47,8 +47,11 @@ def _run_all(page: Page) -> None:
     expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
     page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
     page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-    last = page.locator(".jp-InputPrompt").last
-    expect(last).to_have_text(re.compile(r"\[[0-9]+\]:"), timeout=RUN_TIMEOUT_MS)
+    # A folded answer has a prompt without a number: wait until no cell is queued or runs.
+    done = page.locator(".jp-InputPrompt", has_text=re.compile(r"\[[0-9]+\]:"))
+    expect(done.first).to_be_attached(timeout=RUN_TIMEOUT_MS)
+    queued = page.locator(".jp-InputPrompt", has_text="[*]:")
+    expect(queued).to_have_count(0, timeout=RUN_TIMEOUT_MS)
 
 
 @needs_chromium

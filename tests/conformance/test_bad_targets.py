@@ -117,7 +117,7 @@ def test_a_bad_file_is_one_line_and_nothing_is_sent(
         assert "target.toml:3:23: budget.requests = 0 must be at least 1" in line
         for words, says in (
             (["--format", "jnuit"], "--format = 'jnuit' must be some of"),
-            (["--only-new"], "--only-new needs a --baseline RUN"),
+            (["--only-new"], "--only-new needs --baseline"),
             (["--baseline", str(tmp_path / "none")], "give the folder of a run"),
             (["--select", "TOK-NONE"], "TOK-NONE"),
         ):

@@ -133,6 +133,7 @@ def test_a_whole_run_is_judged_to_the_same_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_generated_requests_are_the_same_in_another_process(tmp_path: Path) -> None:
     """What Hypothesis draws must not depend on which modules happen to be loaded."""
     target, out = tmp_path / "target.toml", tmp_path / "out"

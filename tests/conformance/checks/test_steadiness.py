@@ -144,9 +144,9 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
 
 def test_an_identifier_of_no_token_and_one_that_is_no_uuid_are_found() -> None:
     """TOK-LEAF, REC-ID: what stands for a string is the identifier of its token."""
-    for given, clause, check in (
-        ("7b7aa5d4-5b3c-4c0c-9d9c-0c3f5f9f7f11", "TOK-LEAF", "tokenize.read-back"),
-        ("pending", "REC-ID", "tokenize.steady"),
+    for given, clause in (
+        ("7b7aa5d4-5b3c-4c0c-9d9c-0c3f5f9f7f11", "TOK-LEAF"),
+        ("pending", "REC-ID"),
     ):
         changed: list[str] = []
 
@@ -157,6 +157,6 @@ def test_an_identifier_of_no_token_and_one_that_is_no_uuid_are_found() -> None:
                 answer.body = answer.body.replace(strings[0].encode(), given.encode())
 
         findings, _ = _findings(change, checks=READ_BACK)
-        failed = {(one.clause, one.check) for one in findings if one.verdict is Verdict.FAIL}
+        failed = {one.clause for one in findings if one.verdict is Verdict.FAIL}
         assert changed
-        assert failed == {(clause, check)}
+        assert clause in failed

@@ -528,7 +528,7 @@ class _Search:
             if verdict == "not decided":
                 needed = runs_for_verdict(values, self.condition, error=part)
             trial = Trial(text, interval, verdict, needed=needed)
-            if verdict != "not decided" or count >= most or not _is_near(needed, most):
+            if verdict != "not decided" or count >= most or not _is_within(needed, count, most):
                 break
             if self.told is not None:
                 self.told(trial)
@@ -540,9 +540,9 @@ class _Search:
 _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
 
 
-def _is_near(needed: int | None, most: int) -> bool:
-    """Whether it is worth going on: what is needed is foreseen from few runs at first."""
-    return needed is not None and needed <= 3 * most
+def _is_within(needed: int | None, count: int, most: int) -> bool:
+    """Whether the budget is likely to decide: foresight from few runs may be three times off."""
+    return needed is not None and needed <= (most if count >= most // 10 else 3 * most)
 
 
 def _error(place: int) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from conformance.exchanges import KeyLabel
 from conformance.shapes import SHAPES, RequestShape, Spelling
@@ -380,7 +381,7 @@ class Target:
 def _check(target: Target, document: Document) -> None:
     """Check what no single value shows."""
     for index, source in enumerate(target.sources):
-        _check_address(source, document.spot("sources", index))
+        _check_source(source, target.base_url, document.spot("sources", index))
     for index, operation in enumerate(target.forbidden):
         method, _, path = operation.partition(" ")
         if not (method.isalpha() and method.isupper() and path.startswith("/")):
@@ -437,11 +438,18 @@ def _check_words(target: Target, document: Document) -> None:
         document.spot("errors", "at").fail("must name a place in an answer")
 
 
-def _check_address(source: str, spot: Spot) -> None:
+def _check_source(source: str, base_url: str, spot: Spot) -> None:
+    """A source must be an address that can reach the deployment's, where that is known."""
     try:
-        ipaddress.ip_address(source)
+        version = ipaddress.ip_address(source).version
     except ValueError:
         spot.fail("must be an IP address")
+    try:
+        wanted = ipaddress.ip_address(urlsplit(base_url).hostname or "").version
+    except ValueError:
+        return  # a name may have addresses of both versions
+    if version != wanted:
+        spot.fail(f"must be an IPv{wanted} address, as base_url has")
 
 
 def _check_grants(key: TargetKey, spot: Spot) -> None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from engine.errors import InputError
 from engine.files import to_toml
@@ -17,6 +18,7 @@ from engine.http.demo import DEMO_TENANTS, ONE_CONTAINER
 __all__ = ["write_target"]
 
 _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
+"""Addresses of this machine beside 127.0.0.1. IPv6 has one such address alone, ::1."""
 
 
 def write_target(
@@ -34,11 +36,7 @@ def write_target(
     """
     names: dict[str, str] = {}
     keys: list[dict[str, Any]] = []
-    plain: dict[str, Any] = {
-        "base_url": base_url,
-        "key_header": key_header,
-        "sources": list(_SOURCES),
-    }
+    plain: dict[str, Any] = {"base_url": base_url, "key_header": key_header} | _sources(base_url)
     for name, value in (("profile", profile), ("limits", limits)):
         if value is not None:
             plain[name] = str(Path(value).resolve())
@@ -63,6 +61,11 @@ def write_target(
     plain["keys"] = keys
     plain["tenants"] = [_tenant(name) for name in names.values()]
     _write(path, to_toml(plain))
+
+
+def _sources(base_url: str) -> dict[str, Any]:
+    is_ipv6 = ":" in (urlsplit(base_url).hostname or "")
+    return {} if is_ipv6 else {"sources": list(_SOURCES)}
 
 
 def _tenant_name(line: Mapping[str, Any], names: dict[str, str]) -> str:

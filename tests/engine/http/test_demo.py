@@ -142,6 +142,17 @@ def test_the_target_has_every_key_and_tenant_and_is_its_owners(tmp_path: Path) -
         assert containers == {"private_one_container": "/pci/"}
 
 
+def test_the_target_of_an_ipv6_demo_names_no_ipv4_source(tmp_path: Path) -> None:
+    file = tmp_path / "target.toml"
+    with Live("--demo", "--demo-keys", "1", "--host", "::1", "--write-target", str(file)) as live:
+        target = tomllib.loads(file.read_text("utf-8"))
+        assert target["base_url"] == live.url
+        assert live.url.startswith("http://[::1]:")
+        assert "sources" not in target
+        key = live.keys("public")[0]["key"]
+        assert live.ask("POST", "/tokenize", key=key, json=["x"]).status_code == 200
+
+
 @pytest.mark.slow
 def test_a_kept_demo_shows_the_same_keys_again(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "demo.sqlite"))

@@ -3,6 +3,9 @@
     report = conformance.run("target.toml")     # inside a notebook's running loop too
     report.clauses                              # a frame, a row a clause
 
+`deploy` makes a deployment in this process, to try the suite on; `fault_of` and `all_faults` are
+the known-bad ones; `replay` runs again what failed.
+
 Each name is imported when it is first asked for: every pytest of an environment imports this
 package for its plugin, and that must cost nothing.
 """
@@ -14,20 +17,42 @@ from typing import TYPE_CHECKING, Final
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from conformance.faults import Fault, all_faults, fault_of
+    from conformance.in_process import Deployment, deploy
     from conformance.preflight import Unreachable
+    from conformance.replaying import replay
     from conformance.report import Report
     from conformance.running import run
     from conformance.target import Target
     from conformance.verdicts import Finding, Verdict
 
-__all__ = ["Finding", "Report", "Target", "Unreachable", "Verdict", "run"]
+__all__ = [
+    "Deployment",
+    "Fault",
+    "Finding",
+    "Report",
+    "Target",
+    "Unreachable",
+    "Verdict",
+    "all_faults",
+    "deploy",
+    "fault_of",
+    "replay",
+    "run",
+]
 
 _HOMES: Final = {
+    "Deployment": "conformance.in_process",
+    "Fault": "conformance.faults",
     "Finding": "conformance.verdicts",
     "Report": "conformance.report",
     "Target": "conformance.target",
     "Unreachable": "conformance.preflight",
     "Verdict": "conformance.verdicts",
+    "all_faults": "conformance.faults",
+    "deploy": "conformance.in_process",
+    "fault_of": "conformance.faults",
+    "replay": "conformance.replaying",
     "run": "conformance.running",
 }
 

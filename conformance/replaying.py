@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from conformance.report.baseline import read_results
 from conformance.report.report import Report
 from conformance.running import Options, Progress, Run
 from conformance.target import Target
 from conformance.transport import Transport
 from engine.clauses import select
+from engine.errors import InputError
 
-__all__ = ["again", "failed"]
+__all__ = ["again", "failed", "replay"]
 
 _BAD = ("fail", "error")
 
@@ -44,3 +47,24 @@ def again(
     }
     options = Options(select=tuple(before), checks=tuple(sorted(checks)), seed=results["seed"])
     return Run(target, options, transport=transport, progress=progress).execute()
+
+
+def replay(
+    folder: str | Path,
+    target: Target | str | Path,
+    ids: Sequence[str],
+    *,
+    transport: Transport | None = None,
+) -> Report:
+    """Run again what failed in the run of a folder, with the same seed, and return the report.
+
+    ids: clauses, or the beginnings of their ids, such as `TOK-ATOMIC` or `LIM-`. Raises
+    `InputError` for a folder without a run, and where nothing of the clauses failed.
+    """
+    results = read_results(Path(folder))
+    before = failed(results, ids)
+    if not before:
+        raise InputError(f"ids = {', '.join(ids)}: nothing of it failed in {folder}")
+    if not isinstance(target, Target):
+        target = Target.from_toml(target)
+    return again(results, before, target, transport=transport)

@@ -41,6 +41,7 @@ from conformance.transport import Transport
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import select
 from engine.errors import InputError
+from engine.files import Include
 from engine.limits import LimitTable
 from engine.profile import Profile
 
@@ -422,6 +423,7 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
     strict: bool = False,
     seed: int | None = None,
     transport: Transport | None = None,
+    profile: str | Path | None = None,
     out: str | Path | None = None,
     formats: Sequence[str] = (),
     baseline: str | Path | None = None,
@@ -430,7 +432,8 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
 ) -> Report:
     """Run the suite against a deployment and return the report; for notebooks and programs.
 
-    Works inside a running event loop. out: a folder for the history and the report's files.
+    Works inside a running event loop. profile: the file of what is known of the deployment's
+    choices, in place of the target's. out: a folder for the history and the report's files.
     formats: which files, as `--format` has them: json, junit, html, sarif, annotations. baseline:
     the folder of an earlier run, to tell what is new, mended and unchanged; only_new: findings that
     it had too do not fail this one. Raises `InputError` for a bad argument or target,
@@ -442,6 +445,8 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
     earlier = chosen_baseline(baseline, only_new=only_new)
     if not isinstance(target, Target):
         target = Target.from_toml(target)
+    if profile is not None:
+        target = dataclasses.replace(target, profile=Include(str(profile)))
     options = Options(
         select=tuple(select),
         no_limits=no_limits,

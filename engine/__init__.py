@@ -15,19 +15,24 @@ from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from engine.clauses import CLAUSES, Clause
+    from engine.decisions import DECISIONS, OpenDecision
     from engine.errors import InputError, TollgateError
+    from engine.http.app import asgi_app
     from engine.limits import Limiter, LimitTable, Rule, Subject
     from engine.messages import Decision, Problem, Request, Response
-    from engine.profile import Profile
+    from engine.profile import Choice, Profile, choices
     from engine.resources.batch_files import split_batch
     from engine.service import Engine
     from engine.store import MemoryStore, SqliteStore, Store
+    from engine.vault.jwe import encrypt
     from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
 
 __all__ = [
     "CLAUSES",
+    "DECISIONS",
     "Call",
     "CallAnswer",
+    "Choice",
     "Clause",
     "Decision",
     "Engine",
@@ -37,6 +42,7 @@ __all__ = [
     "ManualClock",
     "MemoryStore",
     "ModelWorld",
+    "OpenDecision",
     "Problem",
     "Profile",
     "Request",
@@ -48,6 +54,9 @@ __all__ = [
     "TollgateError",
     "VirtualLoop",
     "World",
+    "asgi_app",
+    "choices",
+    "encrypt",
     "split_batch",
 ]
 
@@ -55,7 +64,9 @@ _HOMES: Final = {
     "CLAUSES": "engine.clauses",
     "Call": "engine.world",
     "CallAnswer": "engine.world",
+    "Choice": "engine.profile",
     "Clause": "engine.clauses",
+    "DECISIONS": "engine.decisions",
     "Decision": "engine.messages",
     "Engine": "engine.service",
     "InputError": "engine.errors",
@@ -64,6 +75,7 @@ _HOMES: Final = {
     "ManualClock": "engine.world",
     "MemoryStore": "engine.store",
     "ModelWorld": "engine.world",
+    "OpenDecision": "engine.decisions",
     "Problem": "engine.messages",
     "Profile": "engine.profile",
     "Request": "engine.messages",
@@ -75,6 +87,9 @@ _HOMES: Final = {
     "TollgateError": "engine.errors",
     "VirtualLoop": "engine.world",
     "World": "engine.world",
+    "asgi_app": "engine.http.app",
+    "choices": "engine.profile",
+    "encrypt": "engine.vault.jwe",
     "split_batch": "engine.resources.batch_files",
 }
 

@@ -26,6 +26,7 @@ from engine.files import as_ns, from_document, json_schema, read_toml, to_plain,
 __all__ = [
     "AccountUpdaterProfile",
     "Algorithm",
+    "Choice",
     "DedupProfile",
     "HttpProfile",
     "IdentityProfile",
@@ -33,6 +34,7 @@ __all__ = [
     "OutsideProfile",
     "Profile",
     "TokensProfile",
+    "choices",
     "decisions",
 ]
 
@@ -534,10 +536,62 @@ def _comment(item: dataclasses.Field[Any]) -> list[str]:
     return textwrap.wrap(words, 98, initial_indent="# ", subsequent_indent="#   ")
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One field of the profile: an open choice of the specification.
+
+    decision: the id of its open decision. asks: what it decides. readings: other values that a
+    conforming service may have; study: values that are for simulation alone. Where both are
+    empty, any number or name of the field's type is a reading.
+    """
+
+    section: str
+    name: str
+    decision: str
+    asks: str
+    default: Any
+    readings: tuple[Any, ...]
+    study: tuple[Any, ...]
+
+    @property
+    def path(self) -> str:
+        """The field, as `section.field`."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Every listed value, the default first."""
+        return (self.default, *self.readings, *self.study)
+
+    def of(self, profile: Profile) -> Any:  # noqa: ANN401 # reason: whatever the field holds
+        """Return the value that a profile has."""
+        return getattr(getattr(profile, self.section), self.name)
+
+
+def choices() -> list[Choice]:
+    """Return every open choice that a profile holds, in the order of its fields.
+
+    >>> [one.path for one in choices() if one.decision == "D-COMPOSE"]
+    ['limits.compose']
+    """
+    return [
+        Choice(
+            section.name,
+            item.name,
+            item.metadata["decision"],
+            item.metadata["asks"],
+            item.default,
+            item.metadata["readings"],
+            item.metadata["study"],
+        )
+        for section in dataclasses.fields(Profile)
+        for item in dataclasses.fields(type(section.default))  # type: ignore[arg-type] # reason: sections are dataclasses
+    ]
+
+
 def decisions() -> dict[str, list[str]]:
     """Return decision id → the profile fields that hold it, as `section.field`."""
     found: dict[str, list[str]] = {}
-    for section in dataclasses.fields(Profile):
-        for item in dataclasses.fields(type(section.default)):  # type: ignore[arg-type] # reason: sections are dataclasses
-            found.setdefault(item.metadata["decision"], []).append(f"{section.name}.{item.name}")
+    for choice in choices():
+        found.setdefault(choice.decision, []).append(choice.path)
     return found

@@ -5,8 +5,9 @@
 
 A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
 `capacity` finds the largest value that meets a condition, `compare` says what differs between two
-runs, `coverage` triggers every limit once, `sweep` plays many values. `trace` puts single requests
-through the limits alone, and `strip` draws it.
+runs, `coverage` triggers every limit once, `sweep` plays many values. `with_value` changes a
+scenario, and `interval_of` says what the values of several runs tell about their mean. `trace`
+puts single requests through the limits alone, and `strip` draws it.
 
 Names are imported lazily, on first use, so that a command loads only what it needs.
 """
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from simulator.comparing import Comparison, compare
     from simulator.covering import CoverageLine, coverage
     from simulator.exploring import explore
+    from simulator.intervals import Interval, interval_of
     from simulator.replaying import replay
     from simulator.results import Result
     from simulator.running import run
-    from simulator.scenario import Scenario, load
+    from simulator.scenario import Scenario, load, with_value
     from simulator.searching import Capacity, capacity
     from simulator.sweeping import load_sweep, sweep
     from simulator.traces import caller, decide, refused, spans, strip, trace
@@ -31,6 +33,7 @@ __all__ = [
     "Capacity",
     "Comparison",
     "CoverageLine",
+    "Interval",
     "Result",
     "Scenario",
     "caller",
@@ -39,6 +42,7 @@ __all__ = [
     "coverage",
     "decide",
     "explore",
+    "interval_of",
     "load",
     "load_sweep",
     "refused",
@@ -48,12 +52,14 @@ __all__ = [
     "strip",
     "sweep",
     "trace",
+    "with_value",
 ]
 
 _HOMES: Final = {
     "Capacity": "simulator.searching",
     "Comparison": "simulator.comparing",
     "CoverageLine": "simulator.covering",
+    "Interval": "simulator.intervals",
     "Result": "simulator.results",
     "Scenario": "simulator.scenario",
     "caller": "simulator.traces",
@@ -62,6 +68,7 @@ _HOMES: Final = {
     "coverage": "simulator.covering",
     "decide": "simulator.traces",
     "explore": "simulator.exploring",
+    "interval_of": "simulator.intervals",
     "load": "simulator.scenario",
     "load_sweep": "simulator.sweeping",
     "refused": "simulator.traces",
@@ -71,6 +78,7 @@ _HOMES: Final = {
     "strip": "simulator.traces",
     "sweep": "simulator.sweeping",
     "trace": "simulator.traces",
+    "with_value": "simulator.scenario",
 }
 
 __getattr__, __dir__ = on_demand(__name__, _HOMES)

@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from simulator.arguments import FLAG, TEXT, Rule, is_number, takes
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
 __all__ = [
@@ -85,6 +86,22 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
 
+def _are_numbers(values: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
+    """Whether a value is a list of numbers, a column of a table included."""
+    if not isinstance(values, Sequence) and getattr(values, "ndim", None) != 1:
+        return False
+    return all(map(is_number, values))
+
+
+@takes(
+    values=Rule("a list of numbers, one a run", _are_numbers),
+    metric=TEXT,
+    exact=FLAG,
+    difference=FLAG,
+    error=Rule(
+        "above 0 and below 1, such as 0.05", lambda error: is_number(error) and 0 < error < 1
+    ),
+)
 def interval_of(
     values: Sequence[float],
     metric: str = "",

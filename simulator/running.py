@@ -50,7 +50,7 @@ from simulator.replicating import (
 from simulator.results import Result, check_out, out_folder
 from simulator.results.choosing import COLUMNS, columns_to_keep, refuse_missing
 from simulator.results.measuring import columns_of, measure_condition, subject_of
-from simulator.scenario import Scenario, dump, load, loads
+from simulator.scenario import Scenario, dump, is_toml, load
 from simulator.scenario.chance import draws_at_random
 
 __all__ = [
@@ -74,7 +74,7 @@ _SCENARIO_FILE: Final = instance(
     "a Scenario, a file's path, the name of a built-in one, or TOML text", Scenario, str, Path
 )
 SCENARIO: Final = Rule(
-    _SCENARIO_FILE.words, lambda value: _is_toml(value) or _SCENARIO_FILE.holds(value)
+    _SCENARIO_FILE.words, lambda value: is_toml(value) or _SCENARIO_FILE.holds(value)
 )
 PRECISION: Final = optional(
     Rule(
@@ -99,13 +99,7 @@ def resolve(scenario: ScenarioLike) -> Scenario:
     """Return the scenario. Raises `InputError` with file:line:col where a file has a fault."""
     if isinstance(scenario, Scenario):
         return scenario
-    if _is_toml(scenario):
-        return loads(str(scenario))
     return load(scenario)
-
-
-def _is_toml(given: object) -> bool:
-    return isinstance(given, str) and "\n" in given
 
 
 @takes(

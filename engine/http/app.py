@@ -39,7 +39,7 @@ from engine.messages import Problem, Request, Response
 from engine.service import Engine
 from engine.tokens import dumps
 
-__all__ = ["Application", "Send"]
+__all__ = ["Application", "Send", "asgi_app"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -268,6 +268,20 @@ def _outgoing(
             headers.append(_JSON)
     headers.append((b"content-length", b"%d" % len(content)))
     return headers, content
+
+
+def asgi_app(engine: Engine) -> Application:
+    """Return the engine as an ASGI application: for an HTTP client in this process, or a server.
+
+    >>> import asyncio, httpx
+    >>> async def asked() -> int:
+    ...     transport = httpx.ASGITransport(asgi_app(Engine(seed=7)))
+    ...     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+    ...         return (await client.post("/tokenize", json=["Ada"])).status_code
+    >>> asyncio.run(asked())
+    401
+    """
+    return Application(engine)
 
 
 def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:

@@ -120,6 +120,23 @@ class Operator:
         with self.services.store.transaction():
             return add_key(self.services, application, legacy=legacy, text=text)
 
+    def key_for(
+        self,
+        tenant: Tenant | str,
+        *permissions: str,
+        container: str = "/",
+        kind: ApplicationKind = "private",
+        legacy: bool = False,
+    ) -> KeyText:
+        """Return a key of a new application that holds these permissions in one container.
+
+        For notebooks and tests: `create_application` and `create_key` in one call. Raises
+        `InputError` as they do.
+        """
+        grants = [(container, permissions)]
+        application = self.create_application(tenant, kind, kind, grants=grants)
+        return self.create_key(application, legacy=legacy)
+
     def delete_key(self, key: Key | KeyText | str) -> Key:
         """Revoke an API key, named by its text, its id or its record, and return what it was.
 

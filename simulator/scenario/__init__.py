@@ -43,6 +43,7 @@ from simulator.scenario.draws import (
 from simulator.scenario.loading import (
     builtin,
     dump,
+    is_toml,
     load,
     loads,
     schema,
@@ -109,6 +110,7 @@ __all__ = [
     "Uniform",
     "builtin",
     "dump",
+    "is_toml",
     "limit_tables_of",
     "limits_of",
     "load",

@@ -27,13 +27,14 @@ from engine.files import (
     to_plain,
     to_toml,
 )
-from simulator.arguments import instance, takes
+from simulator.arguments import TEXT, Rule, instance, takes
 from simulator.scenario.checking import check
 from simulator.scenario.model import Scenario
 
 __all__ = [
     "builtin",
     "dump",
+    "is_toml",
     "load",
     "loads",
     "schema",
@@ -45,15 +46,25 @@ __all__ = [
 _STEP: Final = re.compile(r'\.?([A-Za-z0-9_-]+)|\.?"([^"]*)"|\[([0-9]+)\]|\[([A-Za-z0-9_-]+)\]')
 _ANSWER: Final = "Answer:"
 _WIDTH: Final = 98
+_FILE: Final = instance("a file's path, the name of a built-in scenario, or TOML text", str, Path)
 
 
-@takes(source=instance("a file's path, or the name of a built-in scenario", str, Path))
+def is_toml(given: object) -> bool:
+    """Whether a value is a scenario's text: a path and a name hold no line feed."""
+    return isinstance(given, str) and "\n" in given
+
+
+@takes(
+    source=Rule(_FILE.words, lambda value: is_toml(value) or _FILE.holds(value)),
+)
 def load(source: str | Path) -> Scenario:
-    """Return a scenario from a file, or a built-in one by its name.
+    """Return a scenario from a file, from its text in TOML, or a built-in one by its name.
 
     Raises `InputError` with file:line:col at the first fault.
     """
     name = str(source)
+    if isinstance(source, str) and "\n" in source:
+        return loads(source)
     if name in _builtin_names():
         return _read(parse_toml(_builtin_text(name), name))
     if isinstance(source, str) and not Path(source).exists() and re.fullmatch(r"[\w-]+", source):
@@ -84,6 +95,11 @@ def dump(scenario: Scenario, *, absolute: bool = False) -> str:
     return "".join(f"{line}\n" for line in lines) + to_toml(plain)
 
 
+@takes(
+    scenario=instance("a Scenario; `load` makes one", Scenario),
+    path=TEXT,
+    value=Rule("what a scenario's file can hold", lambda _: True),
+)
 def with_value(scenario: Scenario, path: str, value: object) -> Scenario:
     """Return the scenario with one value changed, read and checked like any other.
 

@@ -15,13 +15,14 @@ from conformance.in_process import Deployment, deploy
 from conformance.judging import judge
 from conformance.planning import make_plan
 from conformance.registry import Check, Inconclusive, Skip
-from conformance.replaying import again, failed
+from conformance.replaying import again, failed, replay
 from conformance.report import Report
 from conformance.report.report import FORMATS
 from conformance.running import Options, Run
 from conformance.target import Budget, RequestShape
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import select
+from engine.errors import InputError
 from engine.limits import LimitTable
 
 SECOND_NS = 1_000_000_000
@@ -439,6 +440,18 @@ def test_what_failed_is_asked_again(play: Any) -> None:
     assert [one.clause.id for one in now.results] == ["TOK-LEAF"]
     assert {one.check for one in now.results[0].findings} == {"a"}
     assert now.seed == report.seed
+
+
+def test_a_folder_is_replayed_and_one_without_a_failure_is_refused(
+    play: Any, tmp_path: Path
+) -> None:
+    report = play(_check("a", _fails, "TOK-LEAF"), _check("b", _passes, "TOK-PLAIN"))
+    report.save(tmp_path, FORMATS)
+    deployment = deploy()
+    now = replay(tmp_path, deployment.target, ["TOK-"], transport=deployment.transport)
+    assert {one.clause.id: one.word for one in now.results} == {"TOK-LEAF": "fail"}
+    with pytest.raises(InputError, match="TOK-PLAIN: nothing of it failed in"):
+        replay(tmp_path, deployment.target, ["TOK-PLAIN"])
 
 
 def test_the_same_seed_asks_the_same(play: Any) -> None:

@@ -26,6 +26,7 @@ from engine import (
     SqliteStore,
     Subject,
     VirtualLoop,
+    choices,
     split_batch,
 )
 from engine.limits import Match
@@ -44,6 +45,27 @@ def test_ask_is_handle_from_an_address_of_its_own(acme: Deployment) -> None:
     assert acme.engine.ask("POST", "/tokenize", b"{}", key=acme.key, headers=raw).status == 415
     elsewhere = acme.engine.ask("GET", "/tokens", key=acme.key, ip="203.0.113.9")
     assert elsewhere.decision.counted == ("LIM-READ", "LIM-PRIVATE.key", "LIM-PRIVATE.ip", "LIM-IP")
+
+
+def test_a_key_for_permissions_holds_them_in_one_container_and_no_other(acme: Deployment) -> None:
+    key = acme.engine.key_for(acme.tenant, "token:create", container="/pci/")
+    there, elsewhere = (
+        acme.engine.ask(
+            "POST", "/tokenize", {"type": "token", "data": "x", "containers": [path]}, key=key
+        )
+        for path in ("/pci/high/", "/general/")
+    )
+    assert (there.status, elsewhere.status) == (200, 403)
+    with pytest.raises(InputError, match="token:creat"):
+        acme.engine.key_for(acme.tenant, "token:creat")
+
+
+def test_every_choice_of_the_profile_is_listed_with_the_values_it_may_have() -> None:
+    changed = Profile().replace(limits={"algorithm": "gcra"})
+    differing = [choice for choice in choices() if choice.of(changed) != choice.default]
+    assert [choice.path for choice in differing] == ["limits.algorithm"]
+    assert differing[0].values[0] == "sliding-log"
+    assert "gcra" in differing[0].values
 
 
 # --- mistakes ------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def test_the_opening_comment_is_question_and_answer() -> None:
     assert scenario.question == "How many get through in a minute?"
     assert scenario.answer == "all of them. And then some."
     assert loads(dump(scenario)) == scenario
+    assert load(dump(scenario)) == scenario, "a text is loaded as a file is"
 
 
 def test_what_is_left_out_has_its_default() -> None:

@@ -169,7 +169,12 @@ class _Demo:
         host = f"demo-{number + 1}.proxy.example" if is_host else None
         store = services.store
         with store.transaction():
-            proxy = store.proxy_by_hash(hash_key_text(text))
+            # A store under a new master key has other texts, and the same hostnames.
+            proxy = (
+                store.proxy_by_hash(hash_key_text(text))
+                if host is None
+                else store.proxy_by_host(host)
+            )
             if proxy is None:
                 proxy = Proxy(
                     id=services.new_id(),

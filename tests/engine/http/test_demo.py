@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -170,6 +171,25 @@ def test_a_kept_demo_shows_the_same_keys_again(tmp_path: Path) -> None:
         line = again.keys("proxy_key")[0]
         answer = again.client.get("/proxy", headers={line["header"]: line["key"]})
         assert answer.status_code == 200
+
+
+@pytest.mark.slow
+def test_a_kept_demo_starts_under_a_rotated_master_key(tmp_path: Path) -> None:
+    kept = str(tmp_path / "demo.sqlite")
+    keys = {"TOLLGATE_MASTER_KEY": MASTER_KEY, "TOLLGATE_NEW_MASTER_KEY": "cd" * 32}
+    with Live("--demo", "--demo-keys", "2", "--store", kept, environment=keys) as live:
+        (maker,) = (line["key"] for line in live.keys("private_prod")[:1])
+        (reader,) = (line["key"] for line in live.keys("private_reader"))
+        (token,) = live.ask("POST", "/tokenize", key=maker, json=["kept"]).json()
+    rotate = [sys.executable, "-m", "engine", "rotate-key", "--store", kept]
+    subprocess.run(rotate, env={**os.environ, **keys}, check=True, capture_output=True)
+    environment = {"TOLLGATE_MASTER_KEY": keys["TOLLGATE_NEW_MASTER_KEY"]}
+    with Live("--demo", "--demo-keys", "2", "--store", kept, environment=environment) as live:
+        (now,) = (line["key"] for line in live.keys("private_reader"))
+        assert now != reader
+        for key in (now, reader):
+            answer = live.ask("POST", "/detokenize", key=key, json=[f"{{{{ {token} }}}}"])
+            assert answer.json() == ["kept"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Digests of what the simulator decides, so that a change of its form can be told from another."""

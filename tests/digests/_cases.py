@@ -1,0 +1,190 @@
+"""The cases: each has a name and a function that returns its digest.
+
+A digest of a run or a replay is one of its decisions and of all its rows; that of a command is one
+of its help text, and OpenAPI's of the whole document. Nothing depends on the clock or the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+from unittest import mock
+
+import orjson
+import pandas as pd
+
+import simulator
+from engine.http.openapi import document
+from engine.http.openapi.schemas import Kind
+from engine.limits import LimitTable
+from engine.profile import LimitsProfile, Profile
+from simulator.backends import Fidelity
+from simulator.scenario import builtin, loads
+from tests.drawn import Seeded, outside_scenario_text, scenario_text
+
+__all__ = ["Case", "cases"]
+
+_SEEDS: Final = (1, 2, 3)
+_DRAWN: Final = 500
+_ENGINE_EVERY: Final = 25
+_LOG_ROWS: Final = 600
+_LOGS: Final = 6
+_KINDS: Final = ("public", "private", "management", "legacy")
+_FIDELITIES: Final[tuple[Fidelity, ...]] = ("limits", "compiled", "engine")
+_COMMANDS: Final = {
+    "engine": "clauses limits profile serve openapi backup rotate-key",
+    "simulator": "run replay coverage sweep capacity compare scenarios check init",
+    "conformance": "run init check list explain replay judge selftest",
+}
+
+
+class Case(NamedTuple):
+    """One digest: its name, how it is made, and whether `--quick` makes it."""
+
+    name: str
+    make: Callable[[], str]
+    quick: bool
+
+
+def cases() -> Iterator[Case]:
+    """Yield every case, in the order of the committed file."""
+    yield from _built_in()
+    yield from _drawn()
+    yield from _replayed()
+    yield from _texts()
+
+
+def _built_in() -> Iterator[Case]:
+    for name in builtin():
+        for fidelity in _FIDELITIES:
+            for seed in _SEEDS:
+                play = partial(simulator.run, name, fidelity=fidelity, seed=seed)
+                quick = seed == 1 and fidelity == "compiled"
+                yield Case(f"run {name} {fidelity} {seed}", partial(_of_result, play), quick)
+
+
+def _drawn() -> Iterator[Case]:
+    """Yield drawn scenarios; a digest is of `limits` and `compiled`, some of `engine` too."""
+    for word, text in (("drawn", scenario_text), ("outside", outside_scenario_text)):
+        for seed in range(_DRAWN):
+            make = partial(_of_drawn, text, seed)
+            yield Case(f"{word} {seed:03}", make, seed % _ENGINE_EVERY == 0)
+
+
+def _of_drawn(text: Callable[[Seeded], str], seed: int) -> str:
+    scenario = loads(text(Seeded(seed)))
+    fidelities = _FIDELITIES if seed % _ENGINE_EVERY == 0 else _FIDELITIES[:2]
+    plays = [partial(simulator.run, scenario, fidelity=fidelity) for fidelity in fidelities]
+    return _short("".join(map(_of_result, plays)))
+
+
+def _replayed() -> Iterator[Case]:
+    for number in range(_LOGS):
+        for fidelity in _FIDELITIES:
+            make = partial(_of_frame, number, fidelity)
+            yield Case(f"replay frame {number} {fidelity}", make, quick=True)
+    for kind in _KINDS:
+        for suffix in (".log", ".csv", ".jsonl"):
+            make = partial(_of_file, kind, suffix)
+            yield Case(f"replay {kind} {suffix}", make, quick=True)
+
+
+def _log(seed: int) -> pd.DataFrame:
+    """Return a log with requests of few keys and addresses, some at one instant or out of order."""
+    choose = Seeded(seed)
+    paths = ("/tokenize", "/tokens", "/tokens/abc", "/me", "/nowhere")
+    step_ns = (10**6, 3 * 10**7, 4 * 10**8)[seed % 3]
+    rows = [
+        {
+            "t_ns": 1_431_857_103 * 10**9 + (place + choose.whole(-3, 3)) * step_ns,
+            "ip": f"203.0.113.{choose.whole(1, 3)}",
+            "key": f"secret-{choose.whole(1, 3)}",
+            "method": choose.one(("POST", "GET")),
+            "path": choose.one(paths),
+        }
+        for place in range(_LOG_ROWS)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _of_frame(number: int, fidelity: Any) -> str:
+    """Return the digest of a replay of a frame; each number has options of its own."""
+    old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="5/2s")
+    delay = Profile(limits=LimitsProfile(throttle="delay"))
+    options: tuple[dict[str, Any], ...] = (
+        {"as_kind": "public"},
+        {"as_kind": "private", "tenant": "test"},
+        {"as_kind": "private", "tenant": "test", "profile": delay},
+        {"as_kind": "public", "against": old},
+        {"as_kind": "management", "speed": "3.5"},
+        {"as_kind": "legacy", "limits": old, "speed": 2},
+    )
+    given = options[number]
+    play = partial(simulator.replay, _log(number), fidelity=fidelity, **given)
+    return _of_result(play, "against")
+
+
+def _of_file(kind: Any, suffix: str) -> str:
+    """Return the digest of a replay of a file of this form."""
+    frame = _log(_KINDS.index(kind))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"access{suffix}"
+        if suffix == ".log":
+            at = pd.to_datetime(frame["t_ns"]).dt.strftime("%d/%b/%Y:%H:%M:%S +0000")
+            columns = zip(frame["ip"], at, frame["method"], frame["path"], strict=True)
+            line = '{} - - [{}] "{} {} HTTP/1.1" 200 12 "-" "curl/8"\n'
+            file.write_text("".join(line.format(*row) for row in columns))
+        elif suffix == ".csv":
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_json(file, orient="records", lines=True)
+        return _of_result(partial(simulator.replay, file, as_kind=kind, tenant="test"), "replay")
+
+
+def _of_result(play: Callable[[], simulator.Result], *parts: str) -> str:
+    """Return the digest of a result: decisions, rows, totals and these parts of the summary."""
+    summary = play().summary
+    names = ("decisions_sha256", "sha256", "totals", *parts)
+    found = {name: summary[name] for name in names if name in summary}
+    assert found.keys() >= {"decisions_sha256", "sha256", "totals"}
+    return _short(orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode())
+
+
+def _texts() -> Iterator[Case]:
+    for package, commands in _COMMANDS.items():
+        for command in ("", *commands.split()):
+            make = partial(_of_help, package, command.split())
+            yield Case(f"help {package} {command}".strip(), make, quick=True)
+    for kind in get_args(Kind):
+        yield Case(f"openapi {kind}", partial(_of_openapi, kind), quick=True)
+
+
+def _of_help(package: str, words: list[str]) -> str:
+    """Return the digest of a help text, 100 columns wide."""
+    main = import_module(f"{package}.cli").main
+    out = io.StringIO()
+    plain = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
+    with (
+        mock.patch.dict(os.environ, plain),
+        contextlib.redirect_stdout(out),
+        contextlib.suppress(SystemExit),
+    ):
+        main([*words, "--help"])
+    assert "usage" in out.getvalue()
+    return _short(out.getvalue())
+
+
+def _of_openapi(kind: Kind) -> str:
+    return _short(orjson.dumps(document(kind, Profile()), option=orjson.OPT_SORT_KEYS).decode())
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

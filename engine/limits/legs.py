@@ -12,7 +12,8 @@ row (D-COUNTED).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 from engine.limits.algorithms import (
@@ -26,8 +27,15 @@ from engine.limits.algorithms import (
 )
 from engine.limits.resources import Classifier
 from engine.limits.settling import Journal
-from engine.limits.subject import Headroom, Subject
-from engine.limits.table import DEFAULT_TABLE, LimitTable, Rule
+from engine.limits.subject import OTHER_PARTS, PARTS, Headroom, Part, Subject, parts_of
+from engine.limits.table import (
+    COUNTER_KINDS,
+    DEFAULT_TABLE,
+    FAMILIES,
+    LimitTable,
+    Rule,
+    suffixed,
+)
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, LimitsProfile
 
@@ -37,7 +45,7 @@ _FIRST_SLOTS: Final = 4
 _ROOMS_LIMIT: Final = 4096
 _SHORTEST_HORIZON_NS: Final = 60_000_000_000
 
-By: TypeAlias = Literal["ip+key", "key", "ip", "proxy-key+ip", "host+ip"]
+By: TypeAlias = tuple[Part, ...]
 CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 
 
@@ -64,15 +72,16 @@ class Counted:
 
 
 class RequestClass(NamedTuple):
-    """All that decides which rules apply to a request; `resources` are the patterns it matches."""
+    """All that decides which rules apply to a request.
+
+    carried: the parts that it has. resources: the patterns that it matches.
+    """
 
     table: str
     tenant_kind: TenantKind | None
     application_kind: ApplicationKind | None
     legacy: bool
-    has_key: bool
-    has_proxy_key: bool
-    has_host: bool
+    carried: tuple[Part, ...]
     resources: tuple[int, ...]
 
 
@@ -83,27 +92,24 @@ def class_of(subject: Subject, resources: tuple[int, ...]) -> RequestClass:
         subject.tenant_kind,
         subject.application_kind,
         subject.legacy,
-        subject.key_id is not None,
-        subject.proxy_key_id is not None,
-        subject.host_id is not None,
+        tuple(p for p, value in zip(PARTS, parts_of(subject), strict=True) if value is not None),
         resources,
     )
 
 
-_PLACE_OF: Final[dict[By, int]] = {"ip+key": 0, "key": 1, "ip": 2, "proxy-key+ip": 3, "host+ip": 4}
+_KEY_OF: Final = tuple(attrgetter(*by) for by in FAMILIES)
+_COMMON: Final = sum(not set(by) & set(OTHER_PARTS) for by in FAMILIES)
+assert not any(set(by) & set(OTHER_PARTS) for by in FAMILIES[:_COMMON]), "the common ones first"
+_NO_OTHERS: Final = (None,) * len(OTHER_PARTS)
 
 
 def counter_keys(subject: Subject) -> tuple[CounterKey, ...]:
-    """Return the subject's key in each family of counters; a leg's is at its `key_place`."""
-    key_id, ip, proxy_key_id, host_id = (
-        subject.key_id,
-        subject.ip,
-        subject.proxy_key_id,
-        subject.host_id,
-    )
-    if proxy_key_id is None and host_id is None:
-        return (ip, key_id), key_id, ip
-    return (ip, key_id), key_id, ip, (proxy_key_id, ip), (host_id, ip)
+    """Return the subject's key in each family of counters; a leg's is at its `key_place`.
+
+    Most subjects carry nothing beyond key and address, and have no keys in the other families.
+    """
+    families = _KEY_OF[:_COMMON] if parts_of(subject)[2:] == _NO_OTHERS else _KEY_OF
+    return tuple([key_of(subject) for key_of in families])
 
 
 class Leg:
@@ -152,7 +158,7 @@ class Leg:
             anchored=profile.fixed_anchor == "first",
         )
         self.block_ns = 0 if rule.block_ns is None else rule.block_ns + closed
-        self.key_place = _PLACE_OF[by]
+        self.key_place = FAMILIES.index(by)
         self.settles = profile.counted_statuses == "success"
         log = self.algorithm == "sliding-log"
         self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if log else 0
@@ -252,9 +258,9 @@ class Legs:
             return False
         if match.proxy is None:
             return True
-        if asked.has_key and self._profile.proxy_rules == "unkeyed":
+        if "key_id" in asked.carried and self._profile.proxy_rules == "unkeyed":
             return False
-        return asked.has_proxy_key if match.proxy == "key" else asked.has_host
+        return ("proxy_key_id" if match.proxy == "key" else "host_id") in asked.carried
 
     def _resource(self, rule: Rule, asked: RequestClass) -> int | None:
         """Return the first of a rule's resources that a class falls under, by its place there."""
@@ -279,32 +285,27 @@ class Legs:
         return found
 
 
+_AND_COUNTERS: Final[dict[str, tuple[By, ...]]] = {
+    "pair": (("ip", "key_id"),),
+    "each": (("key_id",), ("ip",)),
+    "key": (("key_id",),),
+    "ip": (("ip",),),
+}
+"""D-AND-COUNTER: what a rule by IP and key counts by."""
+
+
 def _counters_of(
     rule: Rule, asked: RequestClass, profile: LimitsProfile
 ) -> tuple[tuple[str, By], ...]:
-    """Return the counters that a rule has for a class: the suffix of its name, and its key.
+    """Return the counters that a rule has for a class: the suffix of its name, and its parts.
 
     A counter that needs what the request does not carry does not count it (D-UNKEYED).
     """
-    counter = rule.counter
-    if counter == "key|ip":  # D-OR-COUNTER
-        if not asked.has_key:
-            return ((".ip", "ip"),)
-        by_key: tuple[str, By] = (".key", "key")
-        return (by_key,) if profile.or_counter == "key-else-ip" else (by_key, (".ip", "ip"))
-    if not {
-        "ip": True,
-        "key": asked.has_key,
-        "ip+key": asked.has_key,
-        "proxy-key+ip": asked.has_proxy_key,
-        "host+ip": asked.has_host,
-    }[counter]:
-        return ()
-    if counter != "ip+key" or profile.and_counter == "pair":  # D-AND-COUNTER
-        return (("", counter),)
-    if profile.and_counter == "each":
-        return ((".key", "key"), (".ip", "ip"))
-    return (("", profile.and_counter),)
+    by = COUNTER_KINDS[rule.counter].by
+    found = tuple(each for each in suffixed(by) if set(each[1]) <= set(asked.carried))
+    if rule.counter == "ip+key" and found:
+        return suffixed(_AND_COUNTERS[profile.and_counter])
+    return found[:1] if profile.or_counter == "key-else-ip" else found  # D-OR-COUNTER
 
 
 def _lowest(legs: list[Leg], among: list[Leg]) -> list[Leg]:

@@ -33,7 +33,7 @@ from engine.limits.algorithms import (
 from engine.limits.lanes import Lane, Plan
 from engine.limits.legs import Counted, Legs, RequestClass, class_of, counter_keys
 from engine.limits.settling import Entry, PendingDecision, make_charge
-from engine.limits.subject import Block, Headroom, Subject
+from engine.limits.subject import Block, Headroom, Subject, parts_of
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
@@ -365,14 +365,11 @@ class Limiter:
         classifier = self._legs.classifier
         key = (
             classifier.group(subject.method, subject.path),
-            subject.key_id,
-            subject.ip,
+            parts_of(subject),
             subject.tenant_kind,
             subject.application_kind,
             subject.legacy,
             subject.table,
-            subject.proxy_key_id,
-            subject.host_id,
         )
         lane = self._lanes.get(key)
         if lane is None:

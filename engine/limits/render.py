@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.files import format_duration
-from engine.limits.table import LimitTable, Match, Rule
+from engine.limits.table import COUNTER_KINDS, LimitTable, Match, Rule
 
 __all__ = ["render"]
 
@@ -30,16 +30,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(c.ljust(width) for c, width in zip(cells, widths, strict=True)).rstrip()
 
 
-_COUNTERS = {
-    "ip+key": "IP and key",
-    "key|ip": "key or IP",
-    "key": "key",
-    "ip": "IP",
-    "proxy-key+ip": "proxy key and IP",
-    "host+ip": "hostname and IP",
-}
-
-
 def _cells(rule: Rule) -> tuple[str, ...]:
     action = "throttle"
     if rule.block_ns is not None:
@@ -55,7 +45,7 @@ def _cells(rule: Rule) -> tuple[str, ...]:
         rule.id,
         rule.seed_section or "own",
         _counts(rule.match),
-        _COUNTERS[rule.counter],
+        COUNTER_KINDS[rule.counter].says,
         str(rule.rate),
         action,
         ", ".join(notes),

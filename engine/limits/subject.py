@@ -6,11 +6,22 @@ simulation from its scenario. The limits know no tenant, no key text and no stor
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from engine.model import ApplicationKind, TenantKind
 
-__all__ = ["Block", "Headroom", "Subject"]
+__all__ = ["OTHER_PARTS", "PARTS", "Block", "Headroom", "Part", "Subject", "parts_of"]
+
+Part: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
+"""The fields of a `Subject` that a counter can be kept by; all but the address may be None."""
+
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+OTHER_PARTS: Final = PARTS[2:]
+"""Those that few requests carry: neither address nor key."""
+
+parts_of: Final = attrgetter(*PARTS)
+"""`parts_of(subject)`: its parts, in the order of `PARTS`."""
 
 _UPLOADS: Final = "/batch-files/"
 _SECOND_NS = 1_000_000_000

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean, wrong_type
 from engine.files import (
@@ -35,15 +35,62 @@ from engine.files import (
 )
 from engine.limits.algorithms import PRODUCT_BOUND
 from engine.limits.resources import pattern_fault
+from engine.limits.subject import Part
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
 
-__all__ = ["DEFAULT_TABLE", "SEED_SECTIONS", "Counter", "LimitTable", "Match", "Rule"]
+__all__ = [
+    "COUNTER_KINDS",
+    "DEFAULT_TABLE",
+    "FAMILIES",
+    "SEED_SECTIONS",
+    "Counter",
+    "CounterKind",
+    "LimitTable",
+    "Match",
+    "Rule",
+    "suffixed",
+]
 
 DEFAULT_TABLE: Final = "Default"
 """The name of the table that a tenant's `Rate Limit` quota starts with (QUO-RATE)."""
 
 Counter: TypeAlias = Literal["ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip"]
+
+
+class CounterKind(NamedTuple):
+    """What has a counter of its own.
+
+    says: in words. by: the parts of a request, at most two, that tell one counter from another. One
+    entry, or several where each part that a request carries has counters of its own.
+    """
+
+    says: str
+    by: tuple[tuple[Part, ...], ...]
+
+
+COUNTER_KINDS: Final[dict[Counter, CounterKind]] = {
+    "ip+key": CounterKind("IP and key", (("ip", "key_id"),)),
+    "key|ip": CounterKind("key or IP", (("key_id",), ("ip",))),
+    "key": CounterKind("key", (("key_id",),)),
+    "ip": CounterKind("IP", (("ip",),)),
+    "proxy-key+ip": CounterKind("proxy key and IP", (("proxy_key_id", "ip"),)),
+    "host+ip": CounterKind("hostname and IP", (("host_id", "ip"),)),
+}
+"""Every kind of counter; all that counts reads it here."""
+
+FAMILIES: Final[tuple[tuple[Part, ...], ...]] = tuple(
+    dict.fromkeys(by for kind in COUNTER_KINDS.values() for by in kind.by)
+)
+"""The different ways in which counters are told apart."""
+
+
+def suffixed(by: tuple[tuple[Part, ...], ...]) -> tuple[tuple[str, tuple[Part, ...]], ...]:
+    """Return the counters of a rule: what follows the rule's id in its name, and its parts."""
+    if len(by) == 1:
+        return (("", by[0]),)
+    return tuple(("." + "+".join(part.removesuffix("_id") for part in each), each) for each in by)
+
 
 _ID: Final = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)*")
 _NOT_ROWS: Final = ("LIM-LOWEST", "LIM-THROTTLE", "LIM-BLOCK")
@@ -117,9 +164,7 @@ class Rule:
     @property
     def counter_names(self) -> tuple[str, ...]:
         """What `Decision.rule` calls this row's counters: two where `key|ip` has two."""
-        if self.counter == "key|ip":
-            return (f"{self.id}.key", f"{self.id}.ip")
-        return (self.id,)
+        return tuple(self.id + suffix for suffix, _ in suffixed(COUNTER_KINDS[self.counter].by))
 
     @property
     def is_global(self) -> bool:

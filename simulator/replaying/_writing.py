@@ -101,7 +101,7 @@ def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
         },
         counted,
         kind[first],
-        # As `engine.limits.legs.counter_keys` tells them: a client is a key at an address.
+        # As `engine.limits.table.FAMILIES` begins: a client is a key at an address.
         (clients, key.codes[first], ip.codes[first]),
     )
     return numbers

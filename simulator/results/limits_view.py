@@ -11,18 +11,15 @@ from typing import Final
 
 from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.subject import Subject
-from engine.limits.table import LimitTable
+from engine.limits.table import FAMILIES, LimitTable
 from engine.profile import LimitsProfile
 from simulator.results.counted import CountedRule, CounterIndex
 from simulator.results.subjects import Counted, Counters
 
 __all__ = ["LimitsView"]
 
-_COLUMNS: Final = (("key", "ip"), ("key",), ("ip",), ("ip",), ("ip",))
-"""A row's columns by which counters differ, in the order of `counter_keys`.
-
-Rows name neither proxy keys nor hostnames.
-"""
+_COLUMNS: Final = {"key_id": "key", "ip": "ip"}
+"""Columns of a row that tell counters apart; rows name neither proxy keys nor hostnames."""
 
 
 class LimitsView:
@@ -72,7 +69,7 @@ class LimitsView:
                 burst_requests=burst or rule.limit_requests,
                 block_ns=rule.block_ns or 0,
                 shadow=rule.shadow,
-                by=_COLUMNS[leg.key_place],
+                by=tuple(_COLUMNS[part] for part in _COLUMNS if part in FAMILIES[leg.key_place]),
             )
         )
         return place

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from engine.limits.table import FAMILIES
 from simulator.results.growing import Growing, Table
 
 __all__ = [
@@ -27,8 +28,6 @@ __all__ = [
 ]
 
 SUBJECT_COLUMNS: Final = ("tenant", "application", "key", "ip", "method", "path")
-_FAMILIES: Final = 5
-"""As `engine.limits.legs.counter_keys` has them."""
 
 
 class Subject(NamedTuple):
@@ -131,8 +130,8 @@ class SubjectTable(Sequence[Subject]):
         self._kinds: list[Counters] = []
         self._number_of: dict[Counters, int] = {}
         self._kind = Growing(np.int32)
-        self._families = [Growing(np.int32) for _ in range(_FAMILIES)]
-        self._seen = [_Numbers() for _ in range(_FAMILIES)]
+        self._families = [Growing(np.int32) for _ in FAMILIES]
+        self._seen = [_Numbers() for _ in FAMILIES]
 
     def __len__(self) -> int:
         return self._count
@@ -166,7 +165,7 @@ class SubjectTable(Sequence[Subject]):
                 self._number_of_kind(counted.counters),
                 *(each.number(text) for each, text in words),
                 *families,
-                *(-1 for _ in range(_FAMILIES - len(families))),
+                *(-1 for _ in range(len(FAMILIES) - len(families))),
             )
         )
         return found

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from engine.limits.compiled.deciding import BLOCKED, DELAYED, REFUSED
+from engine.limits.subject import OTHER_PARTS
 from engine.messages import Outcome
 
 __all__ = ["Columns", "Decided", "Numbers", "Verdict", "verdict_of"]
@@ -29,22 +30,22 @@ class Columns:
     """Requests in order of time, a row a request.
 
     t_ns: arrivals, never decreasing. kind: numbers that `CompiledLimiter.kind` gave. key, ip:
-    numbers of the API key (−1 = none) and of the address. proxy_key, host: numbers of the known
-    proxy key and custom hostname, −1 = none; None where no request has any.
+    numbers of the API key (−1 = none) and of the address. others: numbers of the other parts of
+    requests (`OTHER_PARTS`), a column each, −1 = none; None where no request has any.
     """
 
     t_ns: Ints
     kind: Numbers
     key: Numbers
     ip: Numbers
-    proxy_key: Numbers | None = None
-    host: Numbers | None = None
+    others: Numbers | None = None
 
     def __post_init__(self) -> None:
         assert all(
             column is None or len(column) == len(self.t_ns)
-            for column in (self.kind, self.key, self.ip, self.proxy_key, self.host)
+            for column in (self.kind, self.key, self.ip, self.others)
         ), "columns are of one length"
+        assert self.others is None or self.others.shape[1] == len(OTHER_PARTS), "a column a part"
 
     def __len__(self) -> int:
         return len(self.t_ns)

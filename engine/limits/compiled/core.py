@@ -4,8 +4,8 @@
   array of legs, those in force before those in shadow, each in table order.
 - A *counter* is a line of eight integers, half of them apart from the others
   (`engine.limits.compiled.line`).
-- A *lane* is one combination of class, key, address, proxy key and host, with the counters that
-  such a request is charged to. One probe of a hash table finds it; the slots hold the full keys, so
+- A *lane* is one combination of class, key, address and other parts, with the counters that such a
+  request is charged to. One probe of a hash table finds it; the slots hold the full keys, so
   that a probe reads one place and not two.
 - Counter 0 counts nothing and always has room. Unused places of a lane hold it, so that the first
   places of any lane can be tested without a check of how many there are.
@@ -28,6 +28,8 @@ from numpy.typing import DTypeLike
 from engine.limits.algorithms import RULE_SIZE
 from engine.limits.compiled.line import LINE_WIDTH
 from engine.limits.legs import Leg
+from engine.limits.subject import OTHER_PARTS, PARTS
+from engine.limits.table import FAMILIES
 from engine.profile import Algorithm
 
 __all__ = ["Core", "fresh_core", "grown", "leg_rows"]
@@ -39,9 +41,16 @@ Numbers32: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 # A rule's row has these after the algorithms' own.
 ALGORITHM: Final = RULE_SIZE
 BLOCK_NS: Final = RULE_SIZE + 1
-FAMILY: Final = RULE_SIZE + 2
-CLAUSE: Final = RULE_SIZE + 3  # equal for the counters of one clause (D-OR-COUNTER)
-RULE_WIDTH: Final = RULE_SIZE + 4
+CLAUSE: Final = RULE_SIZE + 2  # equal for the counters of one clause (D-OR-COUNTER)
+FIRST_PART: Final = RULE_SIZE + 3  # places in `PARTS` of what its counters are told apart by
+SECOND_PART: Final = RULE_SIZE + 4
+RULE_WIDTH: Final = RULE_SIZE + 5
+
+IP: Final = PARTS.index("ip")
+KEY: Final = PARTS.index("key_id")
+OTHERS: Final = len(OTHER_PARTS)
+FIRST_OTHER: Final = len(PARTS) - OTHERS
+NONE: Final = -1
 
 SLIDING_LOG: Final = 0
 FIXED_WINDOW: Final = 1
@@ -101,8 +110,8 @@ class Core(NamedTuple):
     rules (legs, RULE_WIDTH), class_legs (classes, most legs), class_sizes (classes, 2), flags,
     used, blocked_ns (legs), shadow_counts (two a leg), lines and lines_apart (counters, 4),
     counter_table (a power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most
-    legs), lane_ends (lanes, 2: proxy key and host), lane_table (a power of two, 4: lane, class,
-    key, address).
+    legs), lane_others (lanes, `OTHERS`), lane_table (a power of two, 4: lane, class, key,
+    address).
     """
 
     rules: Ints
@@ -117,7 +126,7 @@ class Core(NamedTuple):
     counter_table: Numbers32
     ring: Ints
     lanes: Numbers32
-    lane_ends: Numbers32
+    lane_others: Numbers32
     lane_table: Numbers32
 
 
@@ -129,7 +138,8 @@ def leg_rows(legs: list[Leg]) -> Ints:
         row[:RULE_SIZE] = leg.row
         row[ALGORITHM] = CODES[leg.algorithm]
         row[BLOCK_NS] = leg.block_ns
-        row[FAMILY] = leg.key_place
+        by = [PARTS.index(part) for part in FAMILIES[leg.key_place]]
+        row[FIRST_PART], row[SECOND_PART] = [*by, NONE][:2]
         row[CLAUSE] = clauses.setdefault(leg.rule.id, len(clauses))
     return rows
 
@@ -151,7 +161,7 @@ def fresh_core(flags: Ints) -> Core:
         counter_table=_table(_FIRST),
         ring=np.zeros(_FIRST_RING, dtype=np.int64),
         lanes=_aligned((_FIRST, LANE_STEP), np.int32),
-        lane_ends=np.zeros((_FIRST, 2), dtype=np.int32),
+        lane_others=np.zeros((_FIRST, OTHERS), dtype=np.int32),
         lane_table=_table(_FIRST),
     )
 
@@ -176,7 +186,7 @@ def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
         size = _at_least(old_lanes + lanes, len(core.lanes))
         core = core._replace(
             lanes=_longer(core.lanes, size, old_lanes),
-            lane_ends=_longer(core.lane_ends, size, old_lanes),
+            lane_others=_longer(core.lane_others, size, old_lanes),
             lane_table=_table(size),
         )
     need = old_slots + max(slots, most * max(2 * largest, FIRST_SLOTS))

@@ -11,16 +11,22 @@ from engine.limits import algorithms
 from engine.limits.compiled.core import (
     ALL,
     COUNTERS,
-    FAMILY,
+    FIRST_OTHER,
+    FIRST_PART,
     FIRST_SLOTS,
     FLAGS,
     FROM_NS,
     GROWS,
+    IP,
+    KEY,
     LANE_COUNTERS,
     LANES,
     LARGEST,
     MOST_LEGS,
+    NONE,
+    OTHERS,
     RULE_WIDTH,
+    SECOND_PART,
     SLOT_WIDTH,
     SLOTS,
     Core,
@@ -104,7 +110,7 @@ class Raw(NamedTuple):
     lanes: Pointer
     lane_width: Int
     lane_room: Int
-    lane_ends: Pointer
+    lane_others: Pointer
     lane_table: Pointer
     lane_mask: Int
 
@@ -147,7 +153,7 @@ def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointe
         pointer(core.lanes),
         core.lanes.shape[1],
         core.lanes.shape[0],
-        pointer(core.lane_ends),
+        pointer(core.lane_others),
         pointer(core.lane_table),
         core.lane_table.shape[0] - 1,
     )
@@ -221,58 +227,79 @@ def _fill(slot: Pointer, found: Int, a: Int, b: Int, c: Int) -> None:
 
 
 @inlined
-def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
-    """Return the lane of a class, key, address, proxy key and host; −1 stands for none of them."""
-    # A lane with a proxy key or a host has them in `lane_ends`, and its class below −1.
-    tag = kind if proxy < 0 and host < 0 else -2 - kind
+def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
+    """Return the lane of a class, key, address and `OTHERS` other parts; −1 = none of them."""
+    # A lane with other parts has them in `lane_others`, and its class below −1.
+    tag = -2 - kind if _has_any(others) else kind
     at = _slot(key, ip, tag, raw.lane_mask)
     while True:
         slot = moved(raw.lane_table, at * SLOT_WIDTH)
         found = slot[0]
         if found < 0:
-            return _new_lane(raw, slot, kind, key, ip, proxy, host)
-        if _is(slot, tag, key, ip):
-            if tag >= 0:
-                return np.int64(found)
-            ends = moved(raw.lane_ends, np.int64(found) * 2)
-            if ends[0] == proxy and ends[1] == host:
-                return np.int64(found)
+            return _new_lane(raw, slot, kind, key, ip, others)
+        if _is(slot, tag, key, ip) and (tag >= 0 or _has(raw, found, others)):
+            return np.int64(found)
         at = (at + 1) & raw.lane_mask
 
 
+@inlined
+def _has_any(others: Pointer) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
+    """Whether a request carries more than key and address."""
+    found = False
+    for place in range(OTHERS):
+        found |= others[place] >= 0
+    return found
+
+
+@inlined
+def _has(raw: Raw, lane: Int, others: Pointer) -> Any:  # noqa: ANN401 # reason: as above
+    """Whether a lane has these other parts."""
+    own = moved(raw.lane_others, np.int64(lane) * OTHERS)
+    same = True
+    for place in range(OTHERS):
+        same &= own[place] == others[place]
+    return same
+
+
 @called
-def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, proxy: Int, host: Int) -> Int:
+def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
     """Make a lane in a free slot."""
     number = raw.used[LANES]
     raw.used[LANES] = number + 1
-    _fill(slot, number, kind if proxy < 0 and host < 0 else -2 - kind, key, ip)
-    ends = moved(raw.lane_ends, number * 2)
-    ends[0] = proxy
-    ends[1] = host
+    _fill(slot, number, -2 - kind if _has_any(others) else kind, key, ip)
+    own = moved(raw.lane_others, number * OTHERS)
+    for place in range(OTHERS):
+        own[place] = others[place]
     row = lane_row(raw, number)
     row[0] = kind
     legs = legs_of(raw, kind)
     count = sizes_of(raw, kind)[ALL]
     for place in range(count):
         leg = legs[place]
-        first, second = _counted_by(raw, leg, key, ip, proxy, host)
+        first, second = _counted_by(raw, leg, key, ip, others)
         prefetch(moved(raw.counter_table, _slot(first, second, leg, raw.counter_mask) * SLOT_WIDTH))
     for place in range(count):
         leg = legs[place]
-        first, second = _counted_by(raw, leg, key, ip, proxy, host)
+        first, second = _counted_by(raw, leg, key, ip, others)
         row[LANE_COUNTERS + place] = _find_counter(raw, leg, first, second)
     return number
 
 
 @inlined
-def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, proxy: Int, host: Int) -> tuple[Int, Int]:
+def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, others: Pointer) -> tuple[Int, Int]:
     """Return the two numbers that identify a counter of a leg."""
-    family = rule_of(raw, leg)[FAMILY]
-    first = -1 if family == 1 else ip
-    second = key if family <= 1 else -1
-    second = proxy if family == 3 else second
-    second = host if family == 4 else second
-    return first, second
+    rule = rule_of(raw, leg)
+    return _part(rule[FIRST_PART], key, ip, others), _part(rule[SECOND_PART], key, ip, others)
+
+
+@inlined
+def _part(place: Int, key: Int, ip: Int, others: Pointer) -> Int:
+    """Return a request's number for a place in `PARTS`."""
+    if place == IP:
+        return np.int64(ip)
+    if place == KEY:
+        return np.int64(key)
+    return np.int64(NONE) if place < 0 else np.int64(others[place - FIRST_OTHER])
 
 
 @inlined

@@ -33,6 +33,8 @@ from engine.limits.compiled.core import (
     LATER,
     MOST_LEGS,
     NOBODY,
+    NONE,
+    OTHERS,
     SLOTS,
     Core,
     Ints,
@@ -226,15 +228,15 @@ class CompiledLimiter:
         core = self.ready_core()
         rows = len(columns)
         lane = np.empty(rows, dtype=np.int32)
-        none = np.zeros(0, dtype=np.int32)
-        proxy = none if columns.proxy_key is None else columns.proxy_key
-        host = none if columns.host is None else columns.host
-        kind, key, ip, proxy, host = _alike(columns.kind, columns.key, columns.ip, proxy, host)
+        others = columns.others
+        if others is None:
+            others = np.full((1, OTHERS), NONE, dtype=np.int32)
+        kind, key, ip, others = _alike(columns.kind, columns.key, columns.ip, others)
         if len(core.lanes) < rows:
             core = self.grow(lanes=min(rows, _MOST_AT_ONCE) - self.lane_count)
         row = 0
         while True:
-            row = int(find_rows(core, row, kind, key, ip, proxy, host, lane))
+            row = int(find_rows(core, row, kind, key, ip, others, lane))
             if row == rows:
                 break
             core = self.grow()

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from engine.limits.compiled.core import ALL, LANE_COUNTERS, Core
+from engine.limits.compiled.core import ALL, LANE_COUNTERS, OTHERS, Core
 from engine.limits.compiled.deciding import decide, move_ring, slots_short
 from engine.limits.compiled.finding import (
     SOURCES,
@@ -24,7 +24,7 @@ from engine.limits.compiled.finding import (
 )
 from engine.limits.compiled.jit import Jit, inlined
 from engine.limits.compiled.line import LINE_WIDTH
-from engine.limits.compiled.raw import moved, prefetch
+from engine.limits.compiled.raw import moved, pointer, prefetch
 
 __all__ = [
     "JIT",
@@ -52,12 +52,15 @@ def find_rows(
     kind: Array,
     key: Array,
     ip: Array,
-    proxy: Array,
-    host: Array,
+    others: Array,
     lane: Array,
 ) -> int:
-    """Find the lanes of rows from `first` on; return the first row without room for its lane."""
+    """Find the lanes of rows from `first` on; return the first row without room for its lane.
+
+    others: a row a request, or one row for all of them.
+    """
     raw = raw_of(core)
+    step = OTHERS if len(others) == len(kind) else 0
     for row in range(first, len(kind)):
         if not has_lane_room(raw):
             return row
@@ -66,8 +69,7 @@ def find_rows(
             int(kind[row]),
             int(key[row]),
             int(ip[row]),
-            int(proxy[row]) if len(proxy) else -1,
-            int(host[row]) if len(host) else -1,
+            moved(pointer(others), row * step),
         )
     return len(kind)
 

@@ -147,24 +147,33 @@ def _describe(sim: RawSim, row: Pointer, number: Int, entry: Int, key: Int) -> N
     ip = np.int64(sim.addresses[client[at.C_ADDRESSES] + row[at.O_ADDRESS]])
     row[at.O_BEHIND] = at.NONE
     row[at.O_PARTS] = 0
+    count = max(group[at.G_KEY_COUNT], np.int64(1))
     if entry >= group[at.G_MIX_COUNT]:
-        kind = entry_row(sim, group, entry - group[at.G_MIX_COUNT])[at.M_UPLOAD]
-        row[at.O_LANE] = _lane(sim, kind, np.int64(at.NONE), ip, np.int64(-1), np.int64(-1))
+        job = entry - group[at.G_MIX_COUNT]
+        upload = np.int64(entry_row(sim, group, job)[at.M_UPLOAD])
+        others = moved(_kind_row(sim, group, job * count), at.K_OTHERS)
+        row[at.O_LANE] = _lane(sim, upload, np.int64(at.NONE), ip, others)
         return
     asks = entry_row(sim, group, entry)
     row[at.O_BEHIND] = asks[at.M_BEHIND]
     row[at.O_PARTS] = asks[at.M_PARTS]
-    count = max(group[at.G_KEY_COUNT], np.int64(1))
-    kind = np.int64(sim.kinds[group[at.G_KINDS] + entry * count + key])
+    kind = _kind_row(sim, group, entry * count + key)
     key_number = np.int64(at.NONE)
     if group[at.G_KEY_COUNT]:
         key_number = np.int64(sim.keys[group[at.G_KEYS] + key])
-    row[at.O_LANE] = _lane(sim, kind, key_number, ip, asks[at.M_PROXY_KEY], asks[at.M_HOST])
+    others = moved(kind, at.K_OTHERS)
+    row[at.O_LANE] = _lane(sim, np.int64(kind[at.K_KIND]), key_number, ip, others)
+
+
+@inlined
+def _kind_row(sim: RawSim, group: Pointer, place: Int) -> Pointer:
+    """Return the row of one of a group's entries with one of its keys."""
+    return moved(sim.kinds, np.int64(group[at.G_KINDS] + place) * at.KIND_WIDTH)
 
 
 @called
-def _lane(sim: RawSim, kind: Int, key: Int, ip: Int, proxy_key: Int, host: Int) -> Int:
-    return np.int64(find_lane(sim.limits, kind, key, ip, proxy_key, host))
+def _lane(sim: RawSim, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
+    return np.int64(find_lane(sim.limits, kind, key, ip, others))
 
 
 # --- arrivals -----------------------------------------------------------------------------------

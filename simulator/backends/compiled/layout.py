@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from engine.limits.subject import OTHER_PARTS
+
 __all__ = ["Sim", "aligned", "linked", "longer"]
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -141,11 +143,14 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 ) = range(35)
 CLIENT_WIDTH: Final = 40
 
-# An entry of a mix: numbers of the proxy that its key and its host name, −1 = none; what is behind
-# it, −1 = nothing; how many files its job has, 0 = it is none; the kind of an upload; where, among
-# a client's streams, those begin that its plan draws from.
-M_PROXY_KEY, M_HOST, M_BEHIND, M_PARTS, M_UPLOAD, M_STREAMS = range(6)
-ENTRY_WIDTH: Final = 6
+# An entry of a mix: what is behind it, −1 = nothing; how many files its job has, 0 = it is none;
+# the kind of an upload; where, among a client's streams, those begin that its plan draws from.
+M_BEHIND, M_PARTS, M_UPLOAD, M_STREAMS = range(4)
+ENTRY_WIDTH: Final = 4
+
+# An entry with a key: its number for the limiter, then those of the other parts that it carries.
+K_KIND, K_OTHERS = range(2)
+KIND_WIDTH: Final = K_OTHERS + len(OTHER_PARTS)
 
 # What is behind a proxy or a reactor: draws and pools, −1 where there is none; `B_SHARE` is a place
 # in the tables. Its streams, in this order: destination, reach, request's code, response's code. A
@@ -258,7 +263,7 @@ class Sim(NamedTuple):
     """The arrays.
 
     draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
-    from. pieces (n, 3): of varying rates. kinds: numbers of the limiter. keys, addresses: numbers
+    from. pieces (n, 3): of varying rates. kinds: entries with a key. keys, addresses: numbers
     by place. links, near, wheel, heap: the order of events (`ordering`). ended (combos,
     ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
     row's words lie together. late (n, 3): number, latency and status of rows that were answered

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
+from engine.limits.subject import OTHER_PARTS, Part, Subject
 from engine.profile import Profile
 from simulator.backends.asking import _asked
 from simulator.backends.compiled import drawing
@@ -92,6 +93,7 @@ class Plan:
         self._numbers = Numbers()
         self._pieces: list[tuple[float, float, float]] = []
         self._kinds: list[int] = []
+        self._others: dict[tuple[Part, str], int] = {}
         self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
         self._keys: list[int] = []
         self._addresses: list[int] = []
@@ -189,16 +191,17 @@ class Plan:
             or row[at.G_KEY_DEAL] != at.FIXED
             or row[at.G_ADDRESS_DEAL] != at.FIXED
         )
-        row[at.G_KINDS] = len(self._kinds)
+        row[at.G_KINDS] = len(self._kinds) // at.KIND_WIDTH
         row[at.G_ENTRIES], purposes = self._outside.mix(group.mix, self._limiter.kind)
         self._purposes.append(purposes)
-        subjects = []
         for ask in group.mix:
             proxy = proxy_of(self._scenario, ask)
-            known: dict[Any, int] = {}
+            known: dict[Any, list[int]] = {}
             for holder in member.keys or (None,):
-                attributes = holder and (
+                attributes = holder and (  # all but its label
+                    holder.tenant,
                     holder.tenant_kind,
+                    holder.application,
                     holder.application_kind,
                     holder.legacy,
                     holder.table,
@@ -206,10 +209,16 @@ class Plan:
                 found = known.get(attributes)
                 if found is None:
                     subject = _asked(ask, holder, "0", proxy).subject
-                    found = known[attributes] = self._limiter.kind(subject)
-                self._kinds.append(found)
-            subjects.append(subject)
-        self._outside.name_proxies(row[at.G_ENTRIES], subjects)
+                    others = [self._other_part(part, subject) for part in OTHER_PARTS]
+                    found = known[attributes] = [self._limiter.kind(subject), *others]
+                self._kinds += found
+
+    def _other_part(self, part: Part, subject: Subject) -> int:
+        """Return the number of a part that a request may be counted by."""
+        value: str | None = getattr(subject, part)
+        if value is None:
+            return at.NONE
+        return self._others.setdefault((part, value), len(self._others))
 
     def _deal(self, row: list[int], place: int, zipf: float | None, per: str, size: int) -> None:
         """Write how members are dealt, and beside it where the weights are."""
@@ -382,7 +391,7 @@ class Plan:
             behind=_ints(outside.behind, at.BEHIND_WIDTH),
             pools=_ints(outside.pools, at.POOL_WIDTH),
             calls=linked(_ints([], at.CALL_WIDTH), 0, _FIRST_CALLS, at.V_NEXT),
-            kinds=np.array(self._kinds or [0], dtype=np.int32),
+            kinds=np.array(self._kinds or [0] * at.KIND_WIDTH, dtype=np.int32),
             keys=np.array(self._keys or [0], dtype=np.int32),
             addresses=np.array(self._addresses or [0], dtype=np.int32),
             requests=requests,

@@ -137,15 +137,6 @@ class Outside:
             self.entries.append(row)
         return first, tuple(purpose for place in met for purpose in self._purposes[place])
 
-    def name_proxies(self, first: int, subjects: list[Subject]) -> None:
-        """Note by which proxy key and host the entries from `first` on are counted."""
-        for row, subject in zip(self.entries[first:], subjects, strict=True):
-            for column, name in (
-                (at.M_PROXY_KEY, subject.proxy_key_id),
-                (at.M_HOST, subject.host_id),
-            ):
-                row[column] = at.NONE if name is None else self._proxies[name]
-
     def _parts(self, ask: Ask) -> int:
         """Return how many files a job has (ACC-SPLIT)."""
         if not ask.split or ask.size_bytes <= self._file_limit_bytes:

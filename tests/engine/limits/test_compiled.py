@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from engine.errors import InputError
 from engine.limits import Limiter, LimitTable, Subject
 from engine.limits.compiled import Columns, CompiledLimiter
+from engine.limits.subject import OTHER_PARTS
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks.workload_w1 import subjects, w1
 from tests.engine.limits.test_limiter_oracle import busy_scenarios, scenarios
@@ -34,13 +35,13 @@ def numbered(limiter: CompiledLimiter, calls: list[tuple[int, Subject]]) -> Colu
             limiter.kind(subject),
             number("key", subject.key_id),
             number("ip", subject.ip),
-            number("proxy", subject.proxy_key_id),
-            number("host", subject.host_id),
+            *(number(part, getattr(subject, part)) for part in OTHER_PARTS),
         )
         for now_ns, subject in calls
     ]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    return Columns(*(np.ascontiguousarray(column) for column in columns))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4 + len(OTHER_PARTS)).T
+    t_ns, kind, key, ip = (np.ascontiguousarray(column) for column in columns[:4])
+    return Columns(t_ns, kind, key, ip, columns[4:].T)
 
 
 def check_same(

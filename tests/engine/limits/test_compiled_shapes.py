@@ -63,14 +63,13 @@ def same(one: Decided, other: Decided) -> bool:
 
 
 def cut(columns: Columns, at: slice) -> Columns:
-    proxy_key, host = columns.proxy_key, columns.host
+    others = columns.others
     return Columns(
         columns.t_ns[at],
         columns.kind[at],
         columns.key[at],
         columns.ip[at],
-        None if proxy_key is None else proxy_key[at],
-        None if host is None else host[at],
+        None if others is None else others[at],
     )
 
 
@@ -112,8 +111,8 @@ def test_tables_grow_with_proxy_keys_and_hosts_in_them() -> None:
         for each in (limiter, whole)
     ]
     rows = np.arange(30_000)
-    proxy, host = rows % 5_000, 7 + rows // 5_000 % 2
-    columns = Columns(rows, rows * 0 + kinds[0], rows * 0 - 1, rows * 0, proxy, host)
+    others = np.stack([rows % 5_000, 7 + rows // 5_000 % 2], axis=1)
+    columns = Columns(rows, rows * 0 + kinds[0], rows * 0 - 1, rows * 0, others)
     found = [limiter.decide(cut(columns, slice(at, at + 500))) for at in range(0, 30_000, 500)]
     wanted = whole.decide(columns)
     assert limiter.lane_count == whole.lane_count == 10_000
@@ -153,9 +152,10 @@ def test_memory_follows_what_windows_hold_and_not_how_long_a_log_is() -> None:
         found.append(in_pieces.decide(replace(columns, t_ns=t_ns)))
         slots.append(int(in_pieces.core.used[SLOTS]))
     assert slots[-1] == slots[9] < 2 * slots[3]
-    names = ("kind", "key", "ip", "proxy_key", "host")
-    repeated = {name: np.tile(getattr(columns, name), len(times)) for name in names}
-    wanted = in_one.decide(Columns(np.concatenate(times), **repeated))
+    repeated = {name: np.tile(getattr(columns, name), len(times)) for name in ("kind", "key", "ip")}
+    assert columns.others is not None
+    others = np.tile(columns.others, (len(times), 1))
+    wanted = in_one.decide(Columns(np.concatenate(times), **repeated, others=others))
     for name in ("verdict", "wait_ns", "refusing"):
         together = np.concatenate([getattr(part, name) for part in found])
         assert np.array_equal(together, getattr(wanted, name))

@@ -34,6 +34,16 @@ __all__ = ["main"]
 _UNREACHABLE: Final = 3
 _EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000
+_COMMANDS: Final = {
+    "run": "judge a live deployment clause by clause; sends bursts that exceed limits",
+    "init": "write a target file: what the suite must know of a deployment",
+    "check": "say what a target allows to be judged, what not and why; sends nothing",
+    "list": "list the clauses, and the checks that judge each one",
+    "explain": "say what a clause asks, how it is judged, and what it takes to see it",
+    "replay": "send again exactly what a run sent for a clause, with the same seed",
+    "judge": "judge the recorded exchanges of a run again; sends nothing",
+    "selftest": "put known-bad deployments before the suite; each must be caught",
+}
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -73,45 +83,52 @@ def _check_extra() -> None:
         raise InputError(f"this command needs {listed}; install tollgate[conformance]")
 
 
+def _add(commands: Any, name: str) -> argparse.ArgumentParser:  # noqa: ANN401 # reason: argparse's own type is private
+    """Add a command with what it does, in the list of commands and in its own help."""
+    says = _COMMANDS[name]
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=says, description=f"{says[0].upper()}{says[1:]}."
+    )
+    return parser
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m conformance", description="Is a live deployment what the clauses say?"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the suite against a deployment")
+    run = _add(commands, "run")
     _add_run_arguments(run)
     run.set_defaults(run=_run)
 
-    init = commands.add_parser("init", help="write a target to fill in")
-    init.add_argument("file", type=Path, metavar="FILE", help="must not be there yet")
+    init = _add(commands, "init")
+    init.add_argument("file", type=Path, metavar="FILE", help="the file to write; must not exist")
     init.add_argument(
-        "--url", metavar="URL", help="a deployment to ask first; what it cannot tell is a question"
+        "--url", metavar="URL", help="a deployment to ask first; the rest is left as questions"
     )
     init.set_defaults(run=_init)
 
-    check = commands.add_parser(
-        "check", help="say what a target allows to be judged; sends nothing"
-    )
+    check = _add(commands, "check")
     check.add_argument("target", metavar="TARGET", help="a target.toml")
     _add_selection(check)
     check.set_defaults(run=_check)
 
-    listed = commands.add_parser("list", help="list the clauses and what checks them")
+    listed = _add(commands, "list")
     listed.add_argument("ids", nargs="*", metavar="ID", help="a clause, or a prefix such as TOK-")
     listed.set_defaults(run=_list)
 
-    explain = commands.add_parser("explain", help="say how a clause is checked")
+    explain = _add(commands, "explain")
     explain.add_argument("ids", nargs="+", metavar="ID", help="a clause, a prefix, or a check")
     explain.set_defaults(run=_explain)
 
-    replay = commands.add_parser("replay", help="ask again what failed in a run")
+    replay = _add(commands, "replay")
     replay.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     replay.add_argument("ids", nargs="+", metavar="ID", help="a clause, or a prefix")
     replay.add_argument("--target", metavar="FILE", help="another target file than the run's")
     replay.set_defaults(run=_replay)
 
-    judge = commands.add_parser("judge", help="compute a run's verdicts again, offline")
+    judge = _add(commands, "judge")
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     judge.add_argument("--strict", action="store_true", help="a partial run is a finding too")
     judge.set_defaults(run=_judge)
@@ -128,7 +145,7 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         if error.name not in {"conformance.faults", "conformance.faults.selftest"}:
             raise
         return
-    parser = commands.add_parser("selftest", help="prove that every known-bad deployment is caught")
+    parser = _add(commands, "selftest")
     selftest.add_arguments(parser)
     parser.set_defaults(run=selftest.run)
 
@@ -149,8 +166,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target.toml; `init` writes one")
     _add_selection(parser)
     parser.add_argument("--strict", action="store_true", help="a partial run is a finding too")
-    parser.add_argument("--seed", type=_seed, metavar="N", help="for everything made up")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/<name>-<seed>")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="of every value that the run draws")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the results (runs/<name>-<seed>)"
+    )
     parser.add_argument(
         "--force", action="store_true", help="write into a folder that is not empty"
     )
@@ -162,12 +181,12 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="junit,sarif,annotations,json,html; default junit,json,html",
     )
     parser.add_argument(
-        "--baseline", type=Path, metavar="RUN", help="an earlier run: say what has changed since"
+        "--baseline", type=Path, metavar="RUN", help="an earlier run to compare with"
     )
     parser.add_argument(
-        "--only-new", action="store_true", help="findings that the baseline has fail no run"
+        "--only-new", action="store_true", help="only findings that the baseline lacks fail the run"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the last lines only")
+    parser.add_argument("--quiet", action="store_true", help="print the summary alone")
     parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")
 
 

@@ -37,18 +37,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    clauses = commands.add_parser("clauses", help="print clauses, and where each one lives")
+    clauses = commands.add_parser(
+        "clauses",
+        help="print clauses, and where each one lives",
+        description="Print clauses: what each asks, and where code, tests and checks name it.",
+    )
     asked = "an id, a prefix such as TOK-, or a decision such as D-ORDER"
     clauses.add_argument("ids", nargs="*", metavar="ID", help=asked)
     clauses.add_argument(
         "--refresh", action="store_true", help="scan this checkout and write the index anew"
     )
     clauses.set_defaults(run=_clauses)
-    limits = commands.add_parser("limits", help="print a limit table")
+    limits = commands.add_parser(
+        "limits",
+        help="print a limit table",
+        description="Print a limit table: what each rule matches, counts and does.",
+    )
     limits.add_argument("file", nargs="?", help="a limits.toml; the default table without one")
     limits.add_argument("--toml", action="store_true", help="as a file to change and hand back")
     limits.set_defaults(run=_limits)
-    profile = commands.add_parser("profile", help="print every open choice, as a file to change")
+    profile = commands.add_parser(
+        "profile",
+        help="print every open choice, as a file to change",
+        description="Print every choice that the specification leaves open, as a file to change.",
+    )
     profile.add_argument("file", nargs="?", help="a profile.toml; the defaults without one")
     profile.set_defaults(run=_profile)
     serve = commands.add_parser("serve", help="answer HTTP")

@@ -87,7 +87,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limits", metavar="FILE", help="a limit table instead of the default one")
     parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
-    parser.add_argument("--workers", type=_count, default=1, metavar="N", help="1: see DESIGN")
+    parser.add_argument(
+        "--workers", type=_count, default=1, metavar="N", help="1: counters live in the process"
+    )
     parser.add_argument(
         "--trust-forwarded",
         action="append",

@@ -351,7 +351,7 @@ class Store(Protocol):
         """Return all wrapped secrets by name (for key rotation)."""
         ...
 
-    # intents of work, for operations that await the world (DESIGN: begin → await → finish)
+    # Work under way, of operations that await the world: begin, await, finish.
     def open_work(self, entry: LogEntry) -> None:
         """Remember that an operation has begun, by what its log shall say if it never finishes.
 

@@ -28,6 +28,7 @@ from conformance.shapes import SHAPES, Spelling
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import clause
 from engine.limits import SEED_SECTIONS, Rule
+from engine.limits.table import COUNTER_KINDS
 from engine.profile import Algorithm
 
 __all__ = [
@@ -41,14 +42,6 @@ __all__ = [
     "told_algorithm",
 ]
 
-_BY: Final = {
-    "ip+key": "API key and IP address",
-    "key|ip": "API key",
-    "key": "API key",
-    "ip": "IP address",
-    "proxy-key+ip": "proxy key and IP address",
-    "host+ip": "hostname and IP address",
-}
 _SHORT_NS: Final = 10_000_000_000
 _BOUND_STEP_NS: Final = 500_000_000
 _TENTH_NS: Final = 100_000_000
@@ -83,7 +76,7 @@ def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
     own = {name for name in names if name.startswith(TWIN)}
     if not rule.match.resource:
         own.add(OTHER_RESOURCE)
-    if rule.counter in {"key", "key|ip"}:
+    if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
         own.add("other address")
     if rule.counter == "ip":
         own.add("other key")
@@ -106,8 +99,8 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
     if each and and_counter == "pair" and rule.block_ns:
         return (
             "the key at another address and another key at this address are both refused: the "
-            f"block reaches beyond what counts, which is the {_BY[rule.counter]} together, as "
-            "other rows show"
+            "block reaches beyond what counts, which is the "
+            f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
         )
     for name in signature.bursts:
         if name.startswith(TWIN) and signature.refused(name) is False:
@@ -157,7 +150,7 @@ def _asked(signature: Signature, name: str) -> str:
 
 
 def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str | None:
-    by = _BY[rule.counter]
+    by = COUNTER_KINDS[rule.counter].says
     for name in _CHANGES:
         if signature.refused(name) and name not in own:
             shared = "address" if name == "other key" else "key"
@@ -463,7 +456,7 @@ def _fault(
 
 
 def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
-    by = f"counted by {_BY[rule.counter]}"
+    by = f"counted by {COUNTER_KINDS[rule.counter].says}"
     if signature.is_held:
         by = "counter kind unknown: delayed requests hold up every counter they share"
     elif not signature.tells:

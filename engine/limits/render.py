@@ -45,7 +45,7 @@ def _cells(rule: Rule) -> tuple[str, ...]:
         rule.id,
         rule.seed_section or "own",
         _counts(rule.match),
-        COUNTER_KINDS[rule.counter].says,
+        COUNTER_KINDS[rule.counter].short,
         str(rule.rate),
         action,
         ", ".join(notes),

@@ -61,21 +61,24 @@ Counter: TypeAlias = Literal["ip+key", "key|ip", "key", "ip", "proxy-key+ip", "h
 class CounterKind(NamedTuple):
     """What has a counter of its own.
 
-    says: in words. by: the parts of a request, at most two, that tell one counter from another. One
-    entry, or several where each part that a request carries has counters of its own.
+    short, says: in words. by: the parts of a request, at most two, that tell one counter from
+    another. One entry, or several where each part that a request carries has counters of its own.
     """
 
+    short: str
     says: str
     by: tuple[tuple[Part, ...], ...]
 
 
 COUNTER_KINDS: Final[dict[Counter, CounterKind]] = {
-    "ip+key": CounterKind("IP and key", (("ip", "key_id"),)),
-    "key|ip": CounterKind("key or IP", (("key_id",), ("ip",))),
-    "key": CounterKind("key", (("key_id",),)),
-    "ip": CounterKind("IP", (("ip",),)),
-    "proxy-key+ip": CounterKind("proxy key and IP", (("proxy_key_id", "ip"),)),
-    "host+ip": CounterKind("hostname and IP", (("host_id", "ip"),)),
+    "ip+key": CounterKind("IP and key", "API key and IP address", (("ip", "key_id"),)),
+    "key|ip": CounterKind("key or IP", "API key", (("key_id",), ("ip",))),
+    "key": CounterKind("key", "API key", (("key_id",),)),
+    "ip": CounterKind("IP", "IP address", (("ip",),)),
+    "proxy-key+ip": CounterKind(
+        "proxy key and IP", "proxy key and IP address", (("proxy_key_id", "ip"),)
+    ),
+    "host+ip": CounterKind("hostname and IP", "hostname and IP address", (("host_id", "ip"),)),
 }
 """Every kind of counter; all that counts reads it here."""
 

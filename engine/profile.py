@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
 from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import as_ns, from_document, json_schema, read_toml, to_plain, to_toml
@@ -299,7 +299,7 @@ class LimitsProfile(_Section):
         "sliding-log",
         "D-ALGORITHM",
         "how N per W is counted",
-        readings=("fixed-window", "sliding-counter", "token-bucket", "gcra"),
+        readings=get_args(Algorithm)[1:],
     )
     fixed_anchor: Literal["aligned", "first"] = _choice(
         "aligned",

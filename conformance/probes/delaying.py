@@ -159,7 +159,7 @@ class _Replay:
         if family.algorithm == "sliding-counter":
             # Its alignment is known as well as the grid of shifts is fine.
             self._near_ns += 2 * self._step_ns
-        self._charge = ALGORITHMS[family.algorithm]
+        self._charge = ALGORITHMS[family.algorithm].charge
         self._row = rule_row(
             family.algorithm,
             rate.limit_requests,
@@ -167,7 +167,7 @@ class _Replay:
             burst_requests=family.burst_requests,
             anchored=family.anchored,
         )
-        self._is_log = family.algorithm == "sliding-log"
+        self._has_ring = ALGORITHMS[family.algorithm].has_ring
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
         self._last_ns = 0
@@ -212,7 +212,7 @@ class _Replay:
 
     def _count(self, t_ns: int) -> None:
         self._last_ns = t_ns = max(self._last_ns, t_ns)
-        if self._is_log and len(self._ring) < self._rate.limit_requests:
+        if self._has_ring and len(self._ring) < self._rate.limit_requests:
             grow_ring(self._ring, self._rate.limit_requests)
         self._charge(self._line, self._ring, self._row, t_ns)
 

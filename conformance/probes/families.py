@@ -48,7 +48,6 @@ Cluster: TypeAlias = Sequence[Sighting]
 _GRID: Final = 80
 _FINEST: Final = 4_000
 """The phase of windows is looked for as finely as this part of one."""
-_GAINING: Final = frozenset({"token-bucket", "gcra", "sliding-counter"})
 _INSIDE: Final = 8
 HEAVY_REQUESTS: Final = 1_000
 """From this limit on a burst is too long to tell the finer choices; the lighter rows do."""
@@ -93,17 +92,14 @@ class Family:
     @property
     def is_aligned(self) -> bool:
         """Whether its windows begin at instants that the client does not know."""
-        return self.algorithm == "sliding-counter" or (
-            self.algorithm == "fixed-window" and not self.anchored
-        )
+        return ALGORITHMS[self.algorithm].has_windows and not self.anchored
 
 
-BASIC: Final = (
-    Family("sliding-log"),
-    Family("fixed-window"),
-    Family("fixed-window", anchored=True),
-    Family("sliding-counter"),
-    Family("token-bucket"),
+BASIC: Final = tuple(
+    Family(name, anchored=anchored)
+    for name, method in ALGORITHMS.items()
+    for anchored in ((False, True) if method.takes_anchor else (False,))
+    if not method.takes_burst
 )
 """The five algorithms as they are played by default; a gcra with its usual burst is the bucket."""
 
@@ -160,7 +156,7 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
         # A lost request may have been the one that began the block.
         unsure_ns = max([unsure_ns, *(x.span_ns for lane in bursts for x in lane if x.lost)])
     # What is gained by and by is unsure by when it was last full, and by when it is asked.
-    blur_ns = 2 * unsure_ns if family.algorithm in _GAINING else unsure_ns
+    blur_ns = 2 * unsure_ns if ALGORITHMS[family.algorithm].regains else unsure_ns
 
     # Whole windows more, so that no instant is below 0 and no edge moves.
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
@@ -309,7 +305,7 @@ class _Replay:
         self._rate = rate
         self._family = family
         self._shift_ns = shift_ns
-        self._charge = ALGORITHMS[family.algorithm]
+        self._charge = ALGORITHMS[family.algorithm].charge
         self._row = rule_row(
             family.algorithm,
             rate.limit_requests,
@@ -317,7 +313,7 @@ class _Replay:
             burst_requests=family.burst_requests,
             anchored=family.anchored,
         )
-        self._is_log = family.algorithm == "sliding-log"
+        self._has_ring = ALGORITHMS[family.algorithm].has_ring
         self._refusals_count = bool(rate.block_ns) or family.counts_refused
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
@@ -327,14 +323,14 @@ class _Replay:
         """Return how many it would admit at these instants, in order, all moved alike."""
         kept = self._line, self._ring
         self._line, self._ring = line, ring = self._line.copy(), self._ring.copy()
-        charge, row, is_log = self._charge, self._row, self._is_log
+        charge, row, has_ring = self._charge, self._row, self._has_ring
         shift_ns, now_ns = self._shift_ns + offset_ns, self._now_ns
         admitted = 0
         for instant_ns in at_ns:
             if now_ns < instant_ns + shift_ns:  # noqa: PLR1730 # reason: the hottest line of a run
                 now_ns = instant_ns + shift_ns
             if line[READY] <= now_ns:
-                if is_log:
+                if has_ring:
                     self._count(now_ns)
                 else:
                     charge(line, ring, row, now_ns)
@@ -357,7 +353,7 @@ class _Replay:
                 self._refuse(self._now_ns)
 
     def _count(self, t_ns: int) -> None:
-        if self._is_log and len(self._ring) < self._rate.limit_requests:
+        if self._has_ring and len(self._ring) < self._rate.limit_requests:
             grow_ring(self._ring, self._rate.limit_requests)
         self._charge(self._line, self._ring, self._row, t_ns)
 

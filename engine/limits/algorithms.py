@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from engine.profile import Algorithm
@@ -37,11 +38,12 @@ __all__ = [
     "LINE_SIZE",
     "PRODUCT_BOUND",
     "READY",
-    "REMAINING",
     "RULE_SIZE",
     "SPAN",
     "Charge",
+    "Idle",
     "Line",
+    "Method",
     "Remaining",
     "begin_or_extend_block",
     "charge_fixed_window",
@@ -49,7 +51,6 @@ __all__ = [
     "charge_sliding_counter",
     "charge_sliding_log",
     "grow_ring",
-    "idle_ns",
     "remaining_fixed_window",
     "remaining_gcra",
     "remaining_sliding_counter",
@@ -62,7 +63,13 @@ Charge: TypeAlias = Callable[[Line, Line, Sequence[int], int], None]
 """`charge(line, ring, rule, t_ns)`: count one request at `t_ns` and set `line[READY]`."""
 
 Remaining: TypeAlias = Callable[[Line, Sequence[int], Sequence[int], int], int]
-"""`remaining(line, ring, rule, now_ns)`: how many requests it would admit at `now_ns`."""
+"""`remaining(line, ring, rule, now_ns)`: how many requests it would admit at `now_ns`.
+
+One after another; blocks apart.
+"""
+
+Idle: TypeAlias = Callable[[Line, Sequence[int], Sequence[int]], int]
+"""`idle_ns(line, ring, rule)`: from when on it decides as a fresh one does; blocks apart."""
 
 PRODUCT_BOUND: Final = 1 << 62
 FAR_NS: Final = 1 << 62
@@ -181,16 +188,6 @@ def charge_gcra(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -> None:
     line[READY] = max(t_ns, ready_ns)
 
 
-ALGORITHMS: Final[dict[Algorithm, Charge]] = {
-    "sliding-log": charge_sliding_log,
-    "fixed-window": charge_fixed_window,
-    "sliding-counter": charge_sliding_counter,
-    "token-bucket": charge_gcra,
-    "gcra": charge_gcra,
-}
-"""How each algorithm of D-ALGORITHM is charged; a token bucket is GCRA with a burst of N."""
-
-
 def rule_row(
     algorithm: Algorithm,
     limit_requests: int,
@@ -205,7 +202,8 @@ def rule_row(
     burst_requests: of gcra alone, N when None. closed: D-EDGES closed. anchored: fixed windows
     start at the first charge. Raises AssertionError when a product could leave int64.
     """
-    burst = limit_requests if burst_requests is None or algorithm != "gcra" else burst_requests
+    takes_burst = ALGORITHMS[algorithm].takes_burst
+    burst = limit_requests if burst_requests is None or not takes_burst else burst_requests
     assert min(limit_requests, window_ns, burst) > 0
     assert max(limit_requests, burst) * window_ns < PRODUCT_BOUND
     return (
@@ -289,27 +287,85 @@ def remaining_gcra(
     return max(0, (rule[SLACK] - debt) // rule[WINDOW] + 1)
 
 
-REMAINING: Final[dict[Algorithm, Remaining]] = {
-    "sliding-log": remaining_sliding_log,
-    "fixed-window": remaining_fixed_window,
-    "sliding-counter": remaining_sliding_counter,
-    "token-bucket": remaining_gcra,
-    "gcra": remaining_gcra,
-}
-"""How many requests at one instant, one after another, each algorithm would admit; blocks apart."""
+def idle_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:
+    """Return when the last charge leaves the window."""
+    if not line[FULL] and not line[PLACE]:
+        return 0
+    return ring[line[PLACE] - 1] + rule[SPAN]
 
 
-def idle_ns(algorithm: Algorithm, line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:
-    """Return the instant from which this counter decides as a fresh one does, blocks apart."""
-    if algorithm == "sliding-log":
-        if not line[FULL] and not line[PLACE]:
-            return 0
-        return ring[line[PLACE] - 1] + rule[SPAN]
-    if algorithm == "fixed-window":
-        return line[END]
-    if algorithm == "sliding-counter":
-        return line[START] + 2 * rule[WINDOW] if line[CUR] else 0
+def idle_fixed_window(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+    """Return when the window of the last charge ends."""
+    return line[END]
+
+
+def idle_sliding_counter(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+    """Return when the window after that of the last charge ends."""
+    return line[START] + 2 * rule[WINDOW] if line[CUR] else 0
+
+
+def idle_gcra(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+    """Return the theoretical arrival time, rounded up."""
     return line[TAT] + (1 if line[PART] else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One way of counting "N requests per W".
+
+    charge, remaining, idle_ns: the functions above. windows: in any window at most so many times N
+    are admitted; has_burst: and a burst beside them. takes_burst: the burst is a rule's own.
+    has_ring: it keeps its last N charges. has_windows: of fixed edges; takes_anchor: the first
+    charge can be one. regains: room comes back between two edges.
+    """
+
+    charge: Charge
+    remaining: Remaining
+    idle_ns: Idle
+    windows: int = 1
+    has_burst: bool = False
+    takes_burst: bool = False
+    has_ring: bool = False
+    has_windows: bool = False
+    takes_anchor: bool = False
+    regains: bool = False
+
+
+_BUCKET: Final = Method(
+    charge=charge_gcra,
+    remaining=remaining_gcra,
+    idle_ns=idle_gcra,
+    has_burst=True,
+    regains=True,
+)
+
+ALGORITHMS: Final[dict[Algorithm, Method]] = {
+    "sliding-log": Method(
+        charge=charge_sliding_log,
+        remaining=remaining_sliding_log,
+        idle_ns=idle_sliding_log,
+        has_ring=True,
+    ),
+    "fixed-window": Method(
+        charge=charge_fixed_window,
+        remaining=remaining_fixed_window,
+        idle_ns=idle_fixed_window,
+        windows=2,
+        has_windows=True,
+        takes_anchor=True,
+    ),
+    "sliding-counter": Method(
+        charge=charge_sliding_counter,
+        remaining=remaining_sliding_counter,
+        idle_ns=idle_sliding_counter,
+        windows=2,
+        has_windows=True,
+        regains=True,
+    ),
+    "token-bucket": _BUCKET,
+    "gcra": replace(_BUCKET, takes_burst=True),
+}
+"""The algorithms of D-ALGORITHM; a token bucket is GCRA with a burst of N."""
 
 
 def begin_or_extend_block(

@@ -21,8 +21,6 @@ from engine.limits.algorithms import (
     BLOCK,
     LINE_SIZE,
     PRODUCT_BOUND,
-    REMAINING,
-    idle_ns,
     rule_row,
 )
 from engine.limits.resources import Classifier
@@ -68,7 +66,7 @@ class Counted:
         """Whether it decides like a fresh counter from now on."""
         if self.line[BLOCK] > now_ns or self.journal:
             return False
-        return idle_ns(self.leg.algorithm, self.line, self.ring, self.leg.row) <= now_ns
+        return self.leg.idle_ns(self.line, self.ring, self.leg.row) <= now_ns
 
 
 class RequestClass(NamedTuple):
@@ -123,6 +121,7 @@ class Leg:
         "counters",
         "first_slots",
         "horizon_ns",
+        "idle_ns",
         "key_place",
         "name",
         "names",
@@ -141,14 +140,16 @@ class Leg:
         self.rule = rule
         self.algorithm: Algorithm = rule.algorithm or profile.algorithm
         burst = rule.burst_requests or profile.burst_requests
-        if self.algorithm == "gcra" and burst and burst * rule.window_ns >= PRODUCT_BOUND:
+        method = ALGORITHMS[self.algorithm]
+        if method.takes_burst and burst and burst * rule.window_ns >= PRODUCT_BOUND:
             raise InputError(
                 f"burst_requests = {burst} must be lower for {rule.id}: "
                 "burst × nanoseconds of the window must stay below 2^62"
             )
         closed = profile.edges == "closed"
-        self.charge = ALGORITHMS[self.algorithm]
-        self.remaining = REMAINING[self.algorithm]
+        self.charge = method.charge
+        self.remaining = method.remaining
+        self.idle_ns = method.idle_ns
         self.row = rule_row(
             self.algorithm,
             rule.limit_requests,
@@ -160,11 +161,10 @@ class Leg:
         self.block_ns = 0 if rule.block_ns is None else rule.block_ns + closed
         self.key_place = FAMILIES.index(by)
         self.settles = profile.counted_statuses == "success"
-        log = self.algorithm == "sliding-log"
-        self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if log else 0
+        self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if method.has_ring else 0
         self.counters: dict[CounterKey, Counted] = {}
         # A log that was just charged has one of N states; None where N is too large to cache them.
-        few = log and rule.limit_requests <= _ROOMS_LIMIT
+        few = method.has_ring and rule.limit_requests <= _ROOMS_LIMIT
         self.rooms: dict[int, Headroom] | None = {} if few else None
         self.blocked_ns = 0
         self.horizon_ns = max(2 * rule.window_ns, self.block_ns, _SHORTEST_HORIZON_NS)

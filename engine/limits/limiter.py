@@ -28,7 +28,6 @@ from engine.limits.algorithms import (
     READY,
     begin_or_extend_block,
     grow_ring,
-    idle_ns,
 )
 from engine.limits.lanes import Lane, Plan
 from engine.limits.legs import Counted, Legs, RequestClass, class_of, counter_keys
@@ -434,7 +433,7 @@ class Limiter:
 def _room(now_ns: int, counted: Counted, left: int, wait_ns: int) -> Headroom:
     """Return what one counter says about its room."""
     line, leg = counted.line, counted.leg
-    idle_at_ns = idle_ns(leg.algorithm, line, counted.ring, leg.row)
+    idle_at_ns = leg.idle_ns(line, counted.ring, leg.row)
     reset_ns = max(idle_at_ns, line[BLOCK], now_ns) - now_ns
     rule = leg.rule
     return Headroom(leg.name, rule.limit_requests, left, rule.window_ns, reset_ns, wait_ns)

@@ -33,7 +33,7 @@ from engine.files import (
     to_plain,
     to_toml,
 )
-from engine.limits.algorithms import PRODUCT_BOUND
+from engine.limits.algorithms import ALGORITHMS, PRODUCT_BOUND
 from engine.limits.resources import pattern_fault
 from engine.limits.subject import Part
 from engine.model import ApplicationKind, TenantKind
@@ -323,7 +323,7 @@ def _rate_fault(rule: Rule) -> _Fault | None:
             return ("burst",), "must be at least 1"
         if rule.burst_requests * window_ns >= PRODUCT_BOUND:
             return ("burst",), "must have burst × nanoseconds of the window below 2^62"
-        if rule.algorithm not in {None, "gcra"}:
+        if rule.algorithm is not None and not ALGORITHMS[rule.algorithm].takes_burst:
             return ("burst",), f"must stand with gcra; {rule.algorithm} has none"
     return None
 

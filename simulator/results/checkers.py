@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from engine.limits.algorithms import ALGORITHMS
 from simulator.results.counted import CountedRule, CounterIndex, order_by_counter
 from simulator.results.intervals import LatestEnd
 from simulator.results.rows import NO_STATUS, Chunk, Numbers
@@ -187,12 +188,10 @@ class RateChecker(_Base):
         self._carried[place] = (counters[keep], times_ns[keep])
 
     def _bound(self, rule: CountedRule) -> int:
-        if rule.algorithm == "sliding-log":
-            bound = rule.limit_requests
-        elif rule.algorithm in {"fixed-window", "sliding-counter"}:
-            bound = 2 * rule.limit_requests
-        else:
-            bound = rule.limit_requests + rule.burst_requests
+        method = ALGORITHMS[rule.algorithm]
+        bound = method.windows * rule.limit_requests
+        if method.has_burst:
+            bound += rule.burst_requests
         if self._clears and rule.block_ns:
             bound *= 1 - -rule.window_ns // rule.block_ns
         return bound

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from engine.limits.algorithms import ALGORITHMS
 from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.subject import Subject
 from engine.limits.table import FAMILIES, LimitTable
@@ -57,7 +58,7 @@ class LimitsView:
             return found
         rule = leg.rule
         burst = None
-        if leg.algorithm == "gcra":  # others ignore the profile's choice
+        if ALGORITHMS[leg.algorithm].takes_burst:  # others ignore the profile's choice
             burst = rule.burst_requests or self.profile.burst_requests
         place = self._places[leg] = self.index.add(
             CountedRule(

@@ -25,12 +25,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from engine.limits.algorithms import RULE_SIZE
+from engine.limits.algorithms import ALGORITHMS, RULE_SIZE, charge_sliding_log
 from engine.limits.compiled.line import LINE_WIDTH
 from engine.limits.legs import Leg
 from engine.limits.subject import OTHER_PARTS, PARTS
 from engine.limits.table import FAMILIES
-from engine.profile import Algorithm
 
 __all__ = ["Core", "fresh_core", "grown", "leg_rows"]
 
@@ -52,17 +51,8 @@ OTHERS: Final = len(OTHER_PARTS)
 FIRST_OTHER: Final = len(PARTS) - OTHERS
 NONE: Final = -1
 
-SLIDING_LOG: Final = 0
-FIXED_WINDOW: Final = 1
-SLIDING_COUNTER: Final = 2
-BUCKET: Final = 3
-CODES: Final[dict[Algorithm, int]] = {
-    "sliding-log": SLIDING_LOG,
-    "fixed-window": FIXED_WINDOW,
-    "sliding-counter": SLIDING_COUNTER,
-    "token-bucket": BUCKET,
-    "gcra": BUCKET,
-}
+CHARGES: Final = tuple(dict.fromkeys(method.charge for method in ALGORITHMS.values()))
+SLIDING_LOG: Final = CHARGES.index(charge_sliding_log)
 
 # `flags`
 BOUND_NS: Final = 0  # how long a throttle may delay; 0 = it refuses
@@ -136,7 +126,7 @@ def leg_rows(legs: list[Leg]) -> Ints:
     clauses: dict[str, int] = {}
     for row, leg in zip(rows, legs, strict=False):
         row[:RULE_SIZE] = leg.row
-        row[ALGORITHM] = CODES[leg.algorithm]
+        row[ALGORITHM] = CHARGES.index(leg.charge)
         row[BLOCK_NS] = leg.block_ns
         by = [PARTS.index(part) for part in FAMILIES[leg.key_place]]
         row[FIRST_PART], row[SECOND_PART] = [*by, NONE][:2]

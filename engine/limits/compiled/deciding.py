@@ -10,6 +10,7 @@ Masks have a bit a place: `refusing` among the rules in force, `shadow` among th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,20 +22,19 @@ from engine.limits.compiled.core import (
     ALL,
     BLOCK_NS,
     BOUND_NS,
+    CHARGES,
     CLAUSE,
     CLEARS,
     COUNTS_REFUSED,
     EAGER_PLACES,
     EXTENDS,
     FIRST_SLOTS,
-    FIXED_WINDOW,
     FROM_NS,
     GROWS,
     IN_FORCE,
     LANE_COUNTERS,
     LARGEST,
     LATER,
-    SLIDING_COUNTER,
     SLIDING_LOG,
     SLOTS,
 )
@@ -61,31 +61,40 @@ BLOCKED: Final = 3
 
 _Found: TypeAlias = tuple[Int, Int, Int, Int]
 
-_sliding_log = inlined(algorithms.charge_sliding_log)
-_fixed_window = inlined(algorithms.charge_fixed_window)
-_sliding_counter = inlined(algorithms.charge_sliding_counter)
-_gcra = inlined(algorithms.charge_gcra)
 _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 
 
 # --- charging -----------------------------------------------------------------------------------
 
 
+def _by_method(place: int = 0) -> Callable[[Int, Line, Pointer, Pointer, Int], None]:
+    """Return the function that charges by the method at a place of `CHARGES`, or a later one."""
+    charge = inlined(CHARGES[place])
+    if place == len(CHARGES) - 1:
+        return inlined(lambda _, line, ring, rule, t_ns: charge(line, ring, rule, t_ns))
+    later = _by_method(place + 1)
+
+    @inlined
+    def charge_by(method: Int, line: Line, ring: Pointer, rule: Pointer, t_ns: Int) -> None:
+        if method == place:
+            charge(line, ring, rule, t_ns)
+        else:
+            later(method, line, ring, rule, t_ns)
+
+    return charge_by
+
+
+_charge_by = _by_method()
+
+
 @inlined
 def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
     """Charge one request to a counter; its ring grows when it is full."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
-    algorithm = rule[ALGORITHM]
-    if algorithm == SLIDING_LOG:
-        if raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
-            _make_slots(raw, line, rule, t_ns)
-        _sliding_log(line, raw.ring, rule, t_ns)
-    elif algorithm == FIXED_WINDOW:
-        _fixed_window(line, raw.ring, rule, t_ns)
-    elif algorithm == SLIDING_COUNTER:
-        _sliding_counter(line, raw.ring, rule, t_ns)
-    else:
-        _gcra(line, raw.ring, rule, t_ns)
+    method = rule[ALGORITHM]
+    if method == SLIDING_LOG and raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
+        _make_slots(raw, line, rule, t_ns)
+    _charge_by(method, line, raw.ring, rule, t_ns)
 
 
 @inlined

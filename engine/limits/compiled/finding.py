@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine.limits import algorithms
+from engine.limits import algorithms, subject
 from engine.limits.compiled.core import (
     ALL,
     COUNTERS,
@@ -68,6 +68,7 @@ Line: TypeAlias = Any
 _HERE: Final = Path(__file__).parent
 SOURCES: Final = (
     Path(algorithms.__file__),
+    Path(subject.__file__),
     _HERE / "core.py",
     _HERE / "deciding.py",
     _HERE / "finding.py",

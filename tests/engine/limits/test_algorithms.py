@@ -21,7 +21,7 @@ from engine.limits import algorithms
 from engine.profile import Algorithm
 
 ALGORITHMS = tuple(algorithms.ALGORITHMS)
-COMPILED = {name: njit(charge) for name, charge in algorithms.ALGORITHMS.items()}
+COMPILED = {name: njit(method.charge) for name, method in algorithms.ALGORITHMS.items()}
 
 
 def admitted(
@@ -38,7 +38,7 @@ def admitted(
         charge, rule = COMPILED[algorithm], np.array(row, np.int64)
     else:
         line, ring = [0] * algorithms.LINE_SIZE, [0] * row[0]
-        charge, rule = algorithms.ALGORITHMS[algorithm], row
+        charge, rule = algorithms.ALGORITHMS[algorithm].charge, row
     found = []
     for now in times:
         fine = bool(line[algorithms.READY] <= now)

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
@@ -559,13 +559,41 @@ class Choice:
         return f"{self.section}.{self.name}"
 
     @property
-    def values(self) -> tuple[Any, ...]:
+    def listed(self) -> tuple[Any, ...]:
         """Every listed value, the default first."""
         return (self.default, *self.readings, *self.study)
 
     def of(self, profile: Profile) -> Any:  # noqa: ANN401 # reason: whatever the field holds
         """Return the value that a profile has."""
         return getattr(getattr(profile, self.section), self.name)
+
+    def written(self, value: Any) -> str:  # noqa: ANN401 # reason: as above
+        """Return a value as text, durations in seconds."""
+        if self.name.endswith("_ns"):
+            return f"{value / SECOND_NS:g} s"
+        return str(list(value)) if isinstance(value, tuple) else str(value)
+
+    def trials(
+        self,
+        case: Callable[..., object],
+        *others: Any,  # noqa: ANN401 # reason: as above
+    ) -> list[tuple[str, str, object]]:
+        """Play a case under each listed value and return (value, what it is, what was seen).
+
+        case: called with a section of a profile, such as `limits={"compose": "all"}`, and returns
+        what was seen. others: values to try beside the listed ones. A value is the `default`, a
+        `reading`, or for `study`.
+
+        >>> (compose,) = [one for one in choices() if one.path == "limits.compose"]
+        >>> compose.trials(lambda limits: limits["compose"].upper())
+        [('all', 'default', 'ALL'), ('lowest', 'study', 'LOWEST')]
+        """
+        kinds = ["default", *("reading" for _ in self.readings), *("study" for _ in self.study)]
+        kinds += ["reading"] * len(others)
+        return [
+            (self.written(value), kind, case(**{self.section: {self.name: value}}))
+            for value, kind in zip((*self.listed, *others), kinds, strict=True)
+        ]
 
 
 def choices() -> list[Choice]:

@@ -9,15 +9,36 @@
 # `token:read`. Which fields does that key get to see?
 
 # %%
-import altair as alt
+import json
+from typing import Any
 
-from notebooks.desk import CARD, Desk, show
-from notebooks.pictures import grid
+import altair as alt
+import pandas as pd
+
+from engine import Engine
 
 _ = alt.renderers.enable("svg")
-desk = Desk()
-reader = desk.key("token:create", "token:read")
-creator = desk.key("token:create")
+CARD: dict[str, Any] = {
+    "type": "card",
+    "data": {
+        "number": "4242424242424242",
+        "expiration_month": 12,
+        "expiration_year": 2030,
+        "cvc": "123",
+    },
+}
+engine = Engine(seed=7)
+acme = engine.create_tenant("Acme")
+reader = engine.key_for(acme, "token:create", "token:read")
+creator = engine.key_for(acme, "token:create")
+
+
+def tokenize(body: Any, *, key: str) -> Any:
+    """Tokenize, expecting to succeed; returns the answer's body."""
+    answer = engine.ask("POST", "/tokenize", body, key=key)
+    assert answer.status == 200, answer.body
+    return answer.body
+
 
 # %% [markdown]
 # ## Off, and on
@@ -25,10 +46,10 @@ creator = desk.key("token:create")
 # setting turns it on, and a token request object can overrule it (TOK-DEDUP, D-DEDUP).
 
 # %%
-assert desk.tokenize(["x"], key=reader) != desk.tokenize(["x"], key=reader)
-desk.engine.set_setting(desk.tenant, "deduplicate_tokens", on=True)
-assert desk.tokenize(["y"], key=reader) == desk.tokenize(["y"], key=reader)
-alone = desk.tokenize({"type": "token", "data": "y", "deduplicate_token": False}, key=reader)
+assert tokenize(["x"], key=reader) != tokenize(["x"], key=reader)
+engine.set_setting(acme, "deduplicate_tokens", on=True)
+assert tokenize(["y"], key=reader) == tokenize(["y"], key=reader)
+alone = tokenize({"type": "token", "data": "y", "deduplicate_token": False}, key=reader)
 assert alone["_extras"] == {"deduplicated": False}
 
 # %% [markdown]
@@ -37,11 +58,14 @@ assert alone["_extras"] == {"deduplicated": False}
 # document order. So the request stays within a Tokenize Limit of five.
 
 # %%
-fresh = Desk()
-fresh.engine.set_setting(fresh.tenant, "deduplicate_tokens", on=True)
-key = fresh.key("token:create")
-answer = fresh.tokenize({"a": "x", "b": ["x", CARD], "c": CARD, "d": "y", "e": "z"}, key=key)
-assert fresh.count() == 4
+fresh = Engine(seed=7)
+shop = fresh.create_tenant("Shop", settings={"deduplicate_tokens": True})
+key = fresh.key_for(shop, "token:create", "token:read")
+six_elements = {"a": "x", "b": ["x", CARD], "c": CARD, "d": "y", "e": "z"}
+answer = fresh.ask("POST", "/tokenize", six_elements, key=key).body
+created = fresh.ask("GET", "/tokens", key=key).body["data"]
+print(len(created), "tokens")
+assert len(created) == 4
 assert answer["a"] == answer["b"][0]
 assert answer["c"]["id"] == answer["b"][1]["id"]
 print(answer["b"][1]["_extras"], answer["c"]["_extras"])
@@ -61,10 +85,10 @@ def card(month: int, year: int, note: str) -> dict[str, object]:
     return {"type": "card", "data": data, "metadata": {"o": note}}
 
 
-first = desk.tokenize(card(12, 2030, "1"), key=reader)
-second = desk.tokenize(card(1, 2031, "2"), key=creator)
-third = desk.tokenize(card(1, 2031, "3"), key=reader)
-show(second)
+first = tokenize(card(12, 2030, "1"), key=reader)
+second = tokenize(card(1, 2031, "2"), key=creator)
+third = tokenize(card(1, 2031, "3"), key=reader)
+print(json.dumps(second, indent=2))
 assert first["id"] == second["id"] == third["id"]
 assert "data" not in second
 assert "metadata" not in second
@@ -95,7 +119,18 @@ seen = {
     for name in ("id", "type", "mask", "data", "metadata", "fingerprint", "_extras")
 }
 assert {name for name, row in seen.items() if "left out" in row.values()} == {"data", "metadata"}
-grid(seen, {"shown": "#2a78d6", "left out": "#e34948"})
+cells = pd.DataFrame(seen).T.rename_axis("field").reset_index()
+alt.Chart(
+    cells.melt("field", var_name="who", value_name="is"),
+    width=330,
+    description="Seven fields of one card's record, for who created it, who may not read and who"
+    " may read. Data and metadata are left out for who may not read; all else is shown to all.",
+).mark_point(filled=True, size=120, aria=False).encode(
+    x=alt.X("who:N", sort=None, title=None, axis=alt.Axis(labelAngle=0, orient="top")),
+    y=alt.Y("field:N", sort=None, title="field of the record"),
+    color=alt.Color("is:N", sort=None, title="the field is"),
+    shape=alt.Shape("is:N", sort=None, title="the field is"),
+)
 
 # %% [markdown]
 # ## What is equal
@@ -103,8 +138,8 @@ grid(seen, {"shown": "#2a78d6", "left out": "#e34948"})
 # (D-DEDUP-KEY).
 
 # %%
-here = desk.tokenize({"type": "token", "data": "z"}, key=reader)
-there = desk.tokenize({"type": "token", "data": "z", "containers": ["/pci/low/"]}, key=reader)
+here = tokenize({"type": "token", "data": "z"}, key=reader)
+there = tokenize({"type": "token", "data": "z", "containers": ["/pci/low/"]}, key=reader)
 assert here["id"] != there["id"]
 
 # %% [markdown]
@@ -117,8 +152,10 @@ assert here["id"] != there["id"]
 # Tokenize Limit of five refuse it?
 
 # %% tags=["answer"]
-six = Desk()
-six.engine.set_setting(six.tenant, "deduplicate_tokens", on=True)
-equal = six.tokenize(["x"] * 6, key=six.key("token:create"))
-print(six.count(), "token,", len(set(equal)), "identifier")
-assert (six.count(), len(set(equal))) == (1, 1)
+six = Engine(seed=7)
+owner = six.create_tenant("Six", settings={"deduplicate_tokens": True})
+six_key = six.key_for(owner, "token:create", "token:read")
+equal = six.ask("POST", "/tokenize", ["x"] * 6, key=six_key).body
+found = six.ask("GET", "/tokens", key=six_key).body["data"]
+print(len(found), "token,", len(set(equal)), "identifier")
+assert (len(found), len(set(equal))) == (1, 1)

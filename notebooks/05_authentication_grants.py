@@ -9,15 +9,27 @@
 # one request, naming no container. Is the card stored?
 
 # %%
+import json
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
-from notebooks.desk import CARD, Desk, show
-from notebooks.pictures import grid
+from engine import Engine
 
 _ = alt.renderers.enable("svg")
-desk = Desk()
-key = desk.key("token:create")
+CARD: dict[str, Any] = {
+    "type": "card",
+    "data": {
+        "number": "4242424242424242",
+        "expiration_month": 12,
+        "expiration_year": 2030,
+        "cvc": "123",
+    },
+}
+engine = Engine(seed=7)
+acme = engine.create_tenant("Acme")
+key = engine.key_for(acme, "token:create")
 
 # %% [markdown]
 # ## A known key
@@ -27,12 +39,12 @@ key = desk.key("token:create")
 # %%
 callers = {"nobody": None, "a stranger": "key_prod_us_pvt_unknown", "Acme": key}
 answers = {
-    who: desk.ask("POST", "/tokenize", {"a": "x"}, key=text) for who, text in callers.items()
+    who: engine.ask("POST", "/tokenize", {"a": "x"}, key=text) for who, text in callers.items()
 }
-print(pd.Series({who: answer.status for who, answer in answers.items()}).to_string())
 assert [answer.status for answer in answers.values()] == [401, 401, 200]
 assert "SVC-API-KEY" in answers["nobody"].headers["WWW-Authenticate"]
-assert desk.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
+assert engine.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
+pd.Series({who: answer.status for who, answer in answers.items()}).to_frame("status")
 
 # %% [markdown]
 # ## Containers
@@ -41,8 +53,8 @@ assert desk.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
 # on a path covers the path and all below it, by whole segments (D-GRANT).
 
 # %%
-pci = desk.key("token:create", container="/pci/")
-asked = {
+pci = engine.key_for(acme, "token:create", container="/pci/")
+asked: dict[str, Any] = {
     "a card (default /pci/high/)": CARD,
     "a string (default /general/high/)": ["x"],
     "a token in /pci/low/": {"type": "token", "data": "x", "containers": ["/pci/low/"]},
@@ -50,10 +62,10 @@ asked = {
     "a card and a string": [CARD, "x"],
 }
 statuses = {
-    what: desk.ask("POST", "/tokenize", body, key=pci).status for what, body in asked.items()
+    what: engine.ask("POST", "/tokenize", body, key=pci).status for what, body in asked.items()
 }
-print(pd.Series(statuses).to_string())
 assert list(statuses.values()) == [200, 403, 200, 403, 403]
+pd.Series(statuses).rename_axis("what is sent").to_frame("status")
 
 # %% [markdown]
 # The last line is the one to remember: `token:create` is needed on *every* destination container
@@ -67,11 +79,11 @@ paths = ("/", "/pci/", "/pci/high/", "/general/")
 places = ("/pci/high/", "/pci/low/", "/pcix/", "/general/high/")
 table = {
     path: {
-        place: desk.ask(
+        place: engine.ask(
             "POST",
             "/tokenize",
             {"type": "token", "data": "x", "containers": [place]},
-            key=desk.key("token:create", container=path),
+            key=engine.key_for(acme, "token:create", container=path),
         ).status
         for place in places
     }
@@ -84,7 +96,18 @@ assert all(
     for path, row in table.items()
     for place, status in row.items()
 )
-grid(table, {"200": "#3a9d5d", "403": "#e34948"})
+cells = pd.DataFrame(table).T.rename_axis("grant").reset_index()
+alt.Chart(
+    cells.melt("grant", var_name="container", value_name="status"),
+    width=420,
+    description="Grants on four paths against four containers. The grant on / answers 200 for all;"
+    " /pci/ for /pci/high/ and /pci/low/, and 403 for /pcix/; each other only for what lies in it.",
+).mark_point(filled=True, size=120, aria=False).encode(
+    x=alt.X("container:N", sort=None, title="destination container", axis=alt.Axis(labelAngle=0)),
+    y=alt.Y("grant:N", sort=None, title="grant on"),
+    color=alt.Color("status:N", title="status"),
+    shape=alt.Shape("status:N", title="status"),
+)
 
 # %% [markdown]
 # ## Kinds of applications
@@ -93,19 +116,19 @@ grid(table, {"200": "#3a9d5d", "403": "#e34948"})
 # legacy when its text holds neither `_prod_` nor `_test_` (AUTH-LEGACY), whatever its tenant is.
 
 # %%
-legacy = desk.key("token:create", legacy=True)
+legacy = engine.key_for(acme, "token:create", legacy=True)
 assert "_prod_" not in legacy
 assert "_test_" not in legacy
-answer = desk.ask("POST", "/tokenize", {"a": "x"}, key=legacy)
+answer = engine.ask("POST", "/tokenize", {"a": "x"}, key=legacy)
 print(answer.decision.counted)
 assert "LIM-LEGACY" in answer.decision.counted
 assert "LIM-PRIVATE.key" in answer.decision.counted
 
-public = desk.key("token:create", kind="public")
-assert "LIM-PUBLIC" in desk.ask("POST", "/tokenize", {"a": "x"}, key=public).decision.counted
-management = desk.key("application:read", kind="management")
-refused = desk.ask("POST", "/tokenize", {"a": "x"}, key=management)
-show(refused.body)
+public = engine.key_for(acme, "token:create", kind="public")
+assert "LIM-PUBLIC" in engine.ask("POST", "/tokenize", {"a": "x"}, key=public).decision.counted
+management = engine.key_for(acme, "application:read", kind="management")
+refused = engine.ask("POST", "/tokenize", {"a": "x"}, key=management)
+print(json.dumps(refused.body, indent=2))
 assert refused.status == 403
 
 # %% [markdown]
@@ -118,9 +141,10 @@ assert refused.status == 403
 # grant on `/`?
 
 # %% tags=["answer"]
-narrow = desk.key(grants=[("/pci/high/", {"token:create"}), ("/general/high/", {"token:create"})])
-both = desk.ask("POST", "/tokenize", [CARD, "x"], key=narrow)
-elsewhere = desk.ask(
+narrow_grants = [("/pci/high/", {"token:create"}), ("/general/high/", {"token:create"})]
+narrow = engine.create_key(engine.create_application(acme, "narrow", grants=narrow_grants))
+both = engine.ask("POST", "/tokenize", [CARD, "x"], key=narrow)
+elsewhere = engine.ask(
     "POST", "/tokenize", {"type": "token", "data": "x", "containers": ["/other/"]}, key=narrow
 )
 print(both.status, elsewhere.status)

@@ -17,16 +17,27 @@ from fractions import Fraction
 import altair as alt
 import pandas as pd
 
-from engine import Limiter, LimitTable, Profile
-from engine.limits import Subject, render
+from engine import Limiter, LimitTable, Profile, Subject
 from simulator import caller, decide, strip, trace
 
 _ = alt.renderers.enable("svg")
 SECOND_NS = 10**9
 table = LimitTable.default()
-print(render(table))
 assert len(table.rules) == 14
 assert sum(len(rule.counter_names) for rule in table) == 15
+pd.DataFrame(
+    [
+        {
+            "rule": rule.id,
+            "requests": rule.limit_requests,
+            "window, s": rule.window_ns // SECOND_NS,
+            "action": rule.action,
+            "block, s": (rule.block_ns or 0) // SECOND_NS or "–",
+            "counters": len(rule.counter_names),
+        }
+        for rule in table
+    ]
+).set_index("rule")
 
 # %% [markdown]
 # Fourteen rows, fifteen counters: LIM-PRIVATE counts a key and an address apart.
@@ -215,5 +226,5 @@ assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}
 
 # %% tags=["answer"]
 late = trace([0.0] * 51 + [11.0, 61.0], caller("POST", "/tokens", kind="public"))
-print(late.tail(3).to_string(index=False))
 assert list(late["outcome"][50:]) == ["blocked", "blocked", "admitted"]
+late.tail(3)

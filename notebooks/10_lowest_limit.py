@@ -15,8 +15,7 @@ from fractions import Fraction
 import altair as alt
 import pandas as pd
 
-from engine import LimitTable, Profile
-from engine.limits import Limiter
+from engine import Limiter, LimitTable, Profile
 from simulator import caller, decide, strip, trace
 
 _ = alt.renderers.enable("svg")

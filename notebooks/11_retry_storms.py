@@ -18,8 +18,7 @@ import altair as alt
 import pandas as pd
 
 import simulator
-from simulator.intervals import interval_of
-from simulator.scenario import load, with_value
+from simulator import interval_of, load, with_value
 
 _ = alt.renderers.enable("svg")
 scenario = load("retry-storm")
@@ -48,10 +47,13 @@ ATTEMPTS = 20  # of one request, the first included
 
 # %%
 storm = runs_of(scenario)
-table = storm.replications.loc[["offered", "refused", "attempts_per_success"]]
-print(table[["mean", "low", "high"]].round(1).to_string())
 assert min(values(storm, "attempts_per_success")) > 3, "most attempts are in vain, in every run"
 assert set(storm.clauses.query("refused > 0").index) == {"LIM-PUBLIC"}
+storm.replications.loc[
+    ["offered", "refused", "attempts_per_success"], ["mean", "low", "high"]
+].astype(float).round(1)
+
+# %%
 storm.plots.timeline(bins=60)
 
 # %% [markdown]
@@ -81,10 +83,9 @@ blocked = pd.DataFrame(
         for name, result in (("default", storm), ("refusals extend", extended))
     }
 ).T.astype(float)
-print("blocked, seconds")
-print((blocked / 1e9).round().to_string())
 assert blocked["low"]["refusals extend"] > 360e9
 assert blocked["high"]["default"] < 120e9
+(blocked / 1e9).round().rename_axis("the key is blocked, seconds")
 
 # %% [markdown]
 # ## Ways to ask again
@@ -115,14 +116,13 @@ lines = [
     for (wait, header), result in results.items()
 ]
 frame = pd.DataFrame(lines)[["wait", "Retry-After", "mean", "low", "high"]]
-print("refused attempts of a run")
-print(frame.round(0).to_string(index=False))
 refused = frame.set_index(["Retry-After", "wait"])
 ignored, honoured = refused.loc["ignored"], refused.loc["honoured"]
 others = ignored.drop("every 250 ms")
 assert others["high"].max() < ignored["low"]["every 250 ms"], "any back-off is refused less"
 assert honoured["high"].max() < others["low"].min() / 1.5, "honouring the header, less again"
 assert len({tuple(values(results[name, "honoured"], "refused")) for name in waits}) == 1
+frame.round(0).rename(columns={"mean": "refused attempts of a run, mean"})
 
 # %% [markdown]
 # What helps most is to honour `Retry-After`: with it the four ways are refused equally often, in

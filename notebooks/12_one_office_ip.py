@@ -15,8 +15,7 @@ import altair as alt
 import pandas as pd
 
 import simulator
-from simulator.intervals import interval_of
-from simulator.scenario import load, with_value
+from simulator import interval_of, load, with_value
 
 _ = alt.renderers.enable("svg")
 scenario = load("shared-office")
@@ -44,10 +43,10 @@ RUNS = 20
 
 # %%
 office = refused_shares(scenario)
-print(office.round(3).to_string())
 people = office.loc["browsers"]
 assert people["low"]["key-0001"] > 0.4
 assert people["most"]["key-0002"] == people["most"]["key-0003"] == 0, "no refusal in any run"
+office.round(3)
 
 # %% [markdown]
 # LIM-PUBLIC counts the *pair* of address and key. Those who share both with the script share its
@@ -65,8 +64,8 @@ one.plots.timeline(bins=60)
 
 # %%
 each = refused_shares(with_value(scenario, "choices.limits.and_counter", "each")).loc["browsers"]
-print(each.round(3).to_string())
 assert (each["low"] > 0.4).all()
+each.round(3)
 
 # %% [markdown]
 # ## A script that keeps to the rate
@@ -86,9 +85,9 @@ paces = {"random arrivals": alone, "even arrivals": even}
 script = pd.DataFrame(
     {name: refused_shares(changed).loc[("script", "key-0001")] for name, changed in paces.items()}
 ).T
-print(script.round(3).to_string())
 assert script["most"]["random arrivals"] > 0
 assert script["most"]["even arrivals"] == 0
+script.round(3)
 
 # %% [markdown]
 # With the people beside it, ten a minute on average are left to them. Some are refused, far fewer
@@ -96,10 +95,10 @@ assert script["most"]["even arrivals"] == 0
 
 # %%
 calmer = refused_shares(slower).loc["browsers"]
-print(calmer.round(3).to_string())
 assert calmer["low"]["key-0001"] > 0
 assert calmer["high"]["key-0001"] < people["low"]["key-0001"]
 assert calmer["most"]["key-0002"] == 0
+calmer.round(3)
 
 # %% [markdown]
 # ## The address itself
@@ -123,5 +122,5 @@ own_script = simulator.run(
     with_value(scenario, "clients.script.count", 0), fidelity="limits", progress=False
 )
 without_it = own_script.metrics(by=["group", "key"])["refused_share"]
-print(without_it.round(3).to_string())
 assert (without_it == 0).all()
+without_it.to_frame()

@@ -15,27 +15,64 @@ import altair as alt
 import pandas as pd
 
 import simulator
-from notebooks.outside_desk import NS, OutsideDesk
-from simulator.intervals import interval_of
-from simulator.scenario import load, with_value
-from simulator.traces import OUTCOME_COLOURS
+from engine import (
+    CallAnswer,
+    Engine,
+    LimitTable,
+    ManualClock,
+    ModelWorld,
+    Profile,
+    Request,
+    Response,
+    VirtualLoop,
+)
+from simulator import interval_of, load, with_value
 
 _ = alt.renderers.enable("svg")
-COLD_START = {"outside": {"cold_start_ns": 2 * NS}}
+NS = 10**9
+RIGHTS = ("reactor:create", "reactor:invoke", "proxy:create")
+PASSES_ON = "module.exports = (request) => request"
 
 
-def invocations(service_s: int, *at_s: float) -> pd.DataFrame:
-    """Invoke a reactor at these seconds, its code running so long each time."""
-    desk = OutsideDesk(takes_ns=service_s * NS, **COLD_START)
-    ended = desk.invoke(*at_s)
-    return pd.DataFrame(
-        {
-            "invocation": [f"{n}. at {at:g} s" for n, at in enumerate(at_s, 1)],
-            "at": at_s,
-            "ends": [task.ended_ns / NS for task in ended],
-            "status": [task.result.status for task in ended],
-        }
-    )
+class Service:
+    """An engine without limits, whose destinations and reactors take as long as is said."""
+
+    def __init__(self, takes_ns: int = 0, **outside: int) -> None:
+        self.clock = ManualClock()
+        world = ModelWorld(
+            clock=self.clock,
+            seed=7,
+            destination=lambda call: (takes_ns, CallAnswer(200, {}, call.body)),
+            service_ns=lambda _code, _args: takes_ns,
+        )
+        profile = Profile().replace(outside=outside)
+        self.engine = Engine(world=world, limits=LimitTable(rules=()), profile=profile)
+        self.key = self.engine.key_for(self.engine.create_tenant("Acme"), *RIGHTS)
+
+    def create(self, path: str, **body: Any) -> Response:
+        """Create a reactor or a proxy."""
+        return self.engine.ask("POST", path, body, key=self.key)
+
+    def invoke(self, *at_s: float, **args: Any) -> pd.DataFrame:
+        """Invoke one reactor at these seconds; returns how each invocation went."""
+        made = self.create("/reactors", name="enrich", code=PASSES_ON, configuration={})
+        path, loop = f"/reactors/{made.body['id']}/react", VirtualLoop(self.clock)
+        asked = [
+            Request("POST", path, key=self.key, ip="203.0.113.7", body={"args": args}) for _ in at_s
+        ]
+        tasks = [
+            loop.at(round(at * NS), self.engine.submit(request))
+            for at, request in zip(at_s, asked, strict=True)
+        ]
+        loop.run()
+        return pd.DataFrame(
+            {
+                "invocation": [f"{n}. at {at:g} s" for n, at in enumerate(at_s, 1)],
+                "at": at_s,
+                "ends": [task.ended_ns / NS for task in tasks],
+                "status": [task.result.status for task in tasks],
+            }
+        )
 
 
 # %% tags=["parameters"]
@@ -51,7 +88,7 @@ RUNS = 20
 # finds none idle. A fifth at 1.5 s does: the hot instance has been idle since 1 s.
 
 # %%
-five = invocations(1, 0, 0, 0, 0.5, 1.5)
+five = Service(1 * NS, cold_start_ns=2 * NS).invoke(0, 0, 0, 0.5, 1.5)
 five
 
 # %%
@@ -68,14 +105,21 @@ parts = pd.DataFrame(
         if begin < end
     ]
 )
-colours = alt.Scale(
-    domain=["starts cold", "runs"], range=[OUTCOME_COLOURS["delayed"], OUTCOME_COLOURS["admitted"]]
-)
-alt.Chart(parts, width=480, height=130).mark_bar(aria=False).encode(
+alt.Chart(
+    parts,
+    width=480,
+    height=130,
+    description="Five invocations over time. The first and the fifth run at once for 1 s; the"
+    " second, third and fourth start cold for 2 s and then run.",
+).mark_bar(aria=False).encode(
     x=alt.X("from:Q", title="seconds"),
     x2="to",
-    y=alt.Y("invocation:N", title=None),
-    color=alt.Color("what:N", scale=colours, title=None),
+    y=alt.Y("invocation:N", title="invocation"),
+    color=alt.Color(
+        "what:N",
+        scale=alt.Scale(domain=["starts cold", "runs"], range=["#e69f00", "#9db8dc"]),
+        title="the instance",
+    ),
 )
 
 # %% [markdown]
@@ -83,7 +127,7 @@ alt.Chart(parts, width=480, height=130).mark_bar(aria=False).encode(
 # instance, and on a cold one are cut off at 30 s, with 504 (RCT-TIMEOUT).
 
 # %%
-late = invocations(29, 0, 0)
+late = Service(29 * NS, cold_start_ns=2 * NS).invoke(0, 0)
 late
 
 # %%
@@ -98,15 +142,21 @@ assert late["status"].to_list() == [200, 504]
 
 # %%
 def through_a_proxy(takes_ns: int) -> tuple[int, int]:
-    desk = OutsideDesk(takes_ns=takes_ns)
-    task = desk.at(0, "GET", "/proxy", key=None, proxy_key=desk.proxy())
-    desk.run()
-    return task.result.status, task.ended_ns
+    """Return the status, and when the caller has it."""
+    service = Service(takes_ns)
+    made = service.create("/proxies", name="pay", destination_url="https://shop.example/charge")
+    answer = service.engine.ask("GET", "/proxy", proxy_key=made.body["key"])
+    return answer.status, service.clock.now_ns
 
 
-print(through_a_proxy(25 * NS), through_a_proxy(25 * NS + 1))
-assert through_a_proxy(25 * NS) == (200, 25 * NS)
-assert through_a_proxy(25 * NS + 1) == (408, 25 * NS)
+taken = {"exactly 25 s": 25 * NS, "25 s and 1 ns": 25 * NS + 1}
+proxied_calls = pd.DataFrame(
+    {what: through_a_proxy(takes_ns) for what, takes_ns in taken.items()},
+    index=["status", "after, ns"],
+).T
+assert proxied_calls["status"].to_list() == [200, 408]
+assert set(proxied_calls["after, ns"]) == {25 * NS}
+proxied_calls
 
 # %% [markdown]
 # ## Under a rising load
@@ -144,9 +194,13 @@ curve.round(2)
 assert curve["high"].iloc[0] < 1.5, "in the second minute most find the hot instance idle"
 assert curve["low"].iloc[2:].min() > 1.5, "from the fourth on most start cold"
 assert curve["high"].max() < 2.5, "and wait for no more than that"
-base = alt.Chart(curve, width=480, height=160).encode(
-    x=alt.X("minute:O", title="minute of the run", axis=alt.Axis(labelAngle=0))
-)
+base = alt.Chart(
+    curve,
+    width=480,
+    height=160,
+    description="The median time of an invocation by the minute, with intervals: below 1.5 s in"
+    " the second minute, above 1.5 s from the fourth on.",
+).encode(x=alt.X("minute:O", title="minute of the run", axis=alt.Axis(labelAngle=0)))
 (
     base.mark_rule(aria=False).encode(
         y=alt.Y("low:Q", title="median of the minute, seconds", scale=alt.Scale(zero=True)),
@@ -164,10 +218,14 @@ medians = {}
 for name, runs in {"1 hot": rising, "8 hot": hotter}.items():
     each = [run.metrics(by="group")["latency_p50_ns"]["rising-load"] for run in runs]
     medians[name] = interval_of(each, "latency_p50")
-    one = medians[name]
-    print(f"{name}: median {one.mean / NS:.2f} s [{one.low / NS:.2f}, {one.high / NS:.2f}]")
 assert medians["1 hot"].low > 1.5 * NS
 assert medians["8 hot"].high < 0.5 * NS
+pd.DataFrame(
+    {
+        name: {"median, s": one.mean / NS, "low": one.low / NS, "high": one.high / NS}
+        for name, one in medians.items()
+    }
+).T.round(2)
 
 # %% [markdown]
 # ## A slow destination
@@ -187,16 +245,24 @@ for run in proxied:
     met.append(float((after_408["outcome"] == "refused").mean()))
     refused.append(int(run.clauses["refused"]["LIM-PROXY-KEY"]))
 share = interval_of(met, "refused_share")
-print(f"LIM-PROXY-KEY refused {min(refused)} to {max(refused)} attempts in a run")
-print(f"of the retries of a 408: {share.mean:.1%} [{share.low:.1%}, {share.high:.1%}], ", end="")
-print(f"{max(met):.1%} in the worst run")
-assert min(refused) > 0
+assert min(refused) > 0, "in every run"
 assert max(met) < 0.1
-proxied[0].plots.timeline(bins=60)
+pd.Series(
+    {
+        "attempts that LIM-PROXY-KEY refused, fewest of a run": min(refused),
+        "most of a run": max(refused),
+        "retries of a 408 that were refused, mean": f"{share.mean:.1%}",
+        "95 % interval": f"{share.low:.1%} to {share.high:.1%}",
+        "most in a run": f"{max(met):.1%}",
+    }
+).to_frame("over the runs")
 
 # %% [markdown]
-# Hardly ever: in no run was more than a tenth of the retries of a 408 refused. The limit
-# refuses others.
+# Hardly ever: in no run was more than a tenth of the retries of a 408 refused. The picture shows
+# one run.
+
+# %%
+proxied[0].plots.timeline(bins=60)
 
 # %% [markdown]
 # ## Where the edges are
@@ -207,26 +273,23 @@ proxied[0].plots.timeline(bins=60)
 
 # %%
 def code_of(characters: int) -> int:
-    desk = OutsideDesk()
-    body = {"name": "enrich", "code": "x" * characters, "configuration": {}}
-    return desk.ask("POST", "/reactors", body, key=desk.all_rights).status
+    return (
+        Service().create("/reactors", name="enrich", code="x" * characters, configuration={}).status
+    )
 
 
 def arguments_of(size_bytes: int) -> int:
     """Invoke a reactor with arguments that are so long as JSON."""
-    desk = OutsideDesk()
     text = "x" * (size_bytes - len('{"text":""}'))
-    task = desk.at(0, "POST", desk.reactor(), {"args": {"text": text}})
-    desk.run()
-    return int(task.result.status)
+    return int(Service().invoke(0, text=text)["status"][0])
 
 
 edges = {
     "code": [code_of(50_000), code_of(50_001)],
     "arguments": [arguments_of(1_000_000), arguments_of(1_000_001)],
 }
-print(edges)
 assert edges == {"code": [201, 400], "arguments": [200, 413]}
+pd.DataFrame(edges, index=["at the edge", "one more"])
 
 # %% [markdown]
 # ## What was learnt
@@ -237,9 +300,6 @@ assert edges == {"code": [201, 400], "arguments": [200, 413]}
 # How many of four invocations at once start cold with three hot instances?
 
 # %% tags=["answer"]
-three_hot = OutsideDesk(
-    takes_ns=NS, outside={"hot_concurrency": 3, "cold_start_ns": 2 * NS}
-).invoke(0, 0, 0, 0)
-ended = sorted(task.ended_ns // NS for task in three_hot)
-print(ended)
-assert ended == [1, 1, 1, 3], "one"
+three_hot = Service(NS, hot_concurrency=3, cold_start_ns=2 * NS).invoke(0, 0, 0, 0)
+assert sorted(three_hot["ends"]) == [1, 1, 1, 3], "one"
+three_hot

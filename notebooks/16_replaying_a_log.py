@@ -43,10 +43,10 @@ log.head(4)
 # %%
 result = simulator.replay(log, as_kind="public")
 by_ip = result.metrics(by="ip")[["offered", "refused"]]
-print(by_ip.to_string())
 assert set(result.clauses.query("refused > 0").index) == {"LIM-PUBLIC"}
 assert by_ip["refused"]["203.0.113.8"] == 0
 assert by_ip["refused"]["203.0.113.9"] == 70, "50 of its 120 pass within the minute"
+by_ip
 
 # %%
 result.plots.timeline(bins=60)

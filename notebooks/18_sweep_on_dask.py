@@ -22,8 +22,7 @@ import pandas as pd
 from distributed import LocalCluster
 
 import simulator
-from simulator.intervals import interval_of
-from simulator.scenario import loads, with_value
+from simulator import interval_of, load, with_value
 
 _ = alt.renderers.enable("svg")
 SCENARIO = """
@@ -59,13 +58,14 @@ RUNS = 20
 
 # %% [markdown]
 # ## A cluster
-# Two workers on this machine, each a process of its own. A cluster of many machines is started by
-# its operator (`dask scheduler`, `dask worker`), and all that is needed of it is its address; the
-# workers must have Tollgate installed, in the same version.
+# Two workers, here threads of this process, which start fast. A cluster of many machines is started
+# by its operator (`dask scheduler`, `dask worker`), and all that is needed of it is its address;
+# the workers must have Tollgate installed, in the same version.
 
 # %%
 cluster: Any = LocalCluster(  # type: ignore[no-untyped-call] # reason: untyped library
     n_workers=2,
+    processes=False,
     threads_per_worker=1,
     dashboard_address="127.0.0.1:0",
     silence_logs=logging.CRITICAL,
@@ -100,10 +100,10 @@ def sweep(name: str) -> pd.DataFrame:
 
 found = sweep("office")
 print(len(found), "runs of", found["point"].nunique(), "points")
-print(found.iloc[:4, [0, 1, 3, 4, 10, 15]].to_string(index=False))
 assert len(found) == 4 * 3 * RUNS
 assert set(found["status"]) == {"ok"}
 assert set(found["seed"]) == set(range(SEED, SEED + RUNS))
+found.iloc[:4, [0, 1, 3, 4, 10, 15]]
 
 # %% [markdown]
 # ## What it says
@@ -124,10 +124,10 @@ cells["said"] = [
     f"{mean:.1%} [{low:.1%}, {high:.1%}]"
     for mean, low, high in zip(cells["mean"], cells["low"], cells["high"], strict=True)
 ]
-print(cells.pivot_table("said", "people", "limit", aggfunc="first")[LIMITS].to_string())
 share = cells.pivot_table("mean", "people", "limit")[LIMITS].to_numpy()
 assert (np.diff(share, axis=0) >= 0).all(), "more people, more refused"
 assert (np.diff(share, axis=1) <= 0).all(), "a higher limit, fewer refused"
+cells.pivot_table("said", "people", "limit", aggfunc="first")[LIMITS]
 
 # %%
 base = alt.Chart(cells, width=420, height=180).encode(
@@ -150,24 +150,24 @@ base.mark_rect(aria=False).encode(
 # %%
 ratios = {}
 for people, limit in ((20, "25/1m"), (80, "100/1m")):
-    point = with_value(loads(SCENARIO), "clients.people.count", people)
+    point = with_value(load(SCENARIO), "clients.people.count", people)
     point = with_value(point, "rules.LIM-PUBLIC.rate", limit)
     played = simulator.run(
         point, fidelity="limits", seed=SEED, replications=5 * RUNS, progress=False
     )
     ratios[people] = played.replications.loc["refused_share", ["mean", "low", "high"]]
 compared = pd.DataFrame(ratios).T.astype(float)
-print(compared.round(3).rename_axis("people").to_string())
 assert compared["low"][20] > compared["high"][80]
+compared.round(3).rename_axis("people")
 
 # %% [markdown]
 # The small crowd. Its requests vary more around their mean, and bursts are what a limit meets.
 
 # %% [markdown]
 # ## The same decisions
-# Every run carries its scenario and a hash over all of its rows. Playing one here, in this process,
-# gives the hash that a worker of the cluster found: a sweep moves to other machines without
-# becoming another one.
+# Every run carries its scenario and a hash over all of its rows. A run that is played without the
+# cluster has the hash that a worker of the cluster found. (The exercise does the same in another
+# process.)
 
 # %%
 row = found.iloc[len(found) // 2]
@@ -217,10 +217,10 @@ drawn = simulator.sweep(
 )
 drawn["limit"] = drawn["rules.LIM-PUBLIC.rate"].str.removesuffix("/1m").astype(int)
 drawn["people"] = drawn["clients.people.count"]
-load = drawn["people"] / drawn["limit"]
+wanted = drawn["people"] / drawn["limit"]
 assert len(drawn) == 16
-assert drawn.loc[load < 0.6, "refused_share"].max() < 0.05
-assert drawn.loc[load > 1.2, "refused_share"].min() > 0.5
+assert drawn.loc[wanted < 0.6, "refused_share"].max() < 0.05
+assert drawn.loc[wanted > 1.2, "refused_share"].min() > 0.5
 alt.Chart(drawn[["limit", "people", "refused_share"]], width=300, height=200).mark_point(
     filled=True, size=120, stroke="#888", strokeWidth=0.5, aria=False
 ).encode(
@@ -251,10 +251,12 @@ alone = simulator.sweep(
     SCENARIO,
     {"clients.people.count": [40, 80]},
     out=alone_folder / "alone",
+    seed=SEED,
     fidelity="limits",
     workers=1,
 )
 refused_at = alone.set_index("clients.people.count")["refused_share"]
 print(refused_at.round(3).to_dict())
 assert refused_at.iloc[0] < refused_at.iloc[1]
+assert set(alone["sha256"]) <= set(found["sha256"]), "the runs that the cluster played"
 shutil.rmtree(alone_folder)

@@ -21,11 +21,8 @@ import altair as alt
 import pandas as pd
 
 import conformance
-from conformance.faults import all_faults, fault_of
-from conformance.in_process import Deployment, deploy
-from conformance.replaying import again, failed
-from engine import LimitTable
-from engine.clauses import CLAUSES
+from conformance import Deployment, all_faults, deploy, fault_of
+from engine import CLAUSES, LimitTable
 from simulator import caller, decide
 
 _ = alt.renderers.enable("svg")
@@ -40,8 +37,8 @@ _ = alt.renderers.enable("svg")
 # %%
 good = deploy()
 roles = pd.Series([key.role for key in good.target.keys]).value_counts(sort=False)
-print(roles.head(5).to_string())
 assert (roles.head(5) == 8).all(), "so that checks can run side by side on keys of their own"
+roles.head(5).rename_axis("role").to_frame("keys")
 
 # %% [markdown]
 # ## A run
@@ -50,11 +47,11 @@ assert (roles.head(5) == 8).all(), "so that checks can run side by side on keys 
 # %%
 report = conformance.run(good.target, transport=good.transport, seed=7)
 print(report.verdict_line)
-print(report.clauses["verdict"].value_counts().to_string())
 assert report.exit_code == 0
 assert len(report.clauses) == len(CLAUSES)
 assert set(report.clauses["verdict"]) == {"pass", "not-observable"}
 assert (report.clauses["verdict"] == "not-observable").sum() == 1
+report.clauses["verdict"].value_counts().to_frame("clauses")
 
 # %% [markdown]
 # No clause fails. One is not observable: no answer says which limit table a tenant's `Rate Limit`
@@ -167,22 +164,22 @@ assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
 
 # %%
 print(*sorted(file.name for file in folder.iterdir()), sep="\n")
-results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-before = failed(results, ["TOK-ATOMIC"])
 
 
-def replayed(deployment: Deployment) -> dict[str, str]:
-    report = again(results, before, deployment.target, transport=deployment.transport)
-    return {one.clause.id: one.word for one in report.results}
+def replayed(deployment: Deployment) -> str:
+    report = conformance.replay(
+        folder, deployment.target, ["TOK-ATOMIC"], transport=deployment.transport
+    )
+    return report.result("TOK-ATOMIC").word
 
 
 outcomes = {
-    "the first time": before,
+    "the first time": found.result("TOK-ATOMIC").word,
     "not mended": replayed(deploy(engine=fault.engine)),
     "mended": replayed(deploy()),
 }
-print(pd.DataFrame(outcomes).to_string())
-assert [each["TOK-ATOMIC"] for each in outcomes.values()] == ["fail", "fail", "pass"]
+assert list(outcomes.values()) == ["fail", "fail", "pass"]
+pd.Series(outcomes).to_frame("TOK-ATOMIC")
 
 # %% [markdown]
 # ## What a run does not say

@@ -17,17 +17,54 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from engine import Engine, Limiter, LimitTable, Profile, Request
-from engine.profile import decisions
-from engine.resources.batch_files import batch_lines
-from notebooks.choices_desk import Walk, choices
-from notebooks.desk import Desk
-from notebooks.outside_desk import NS, OutsideDesk
+from engine import (
+    DECISIONS,
+    CallAnswer,
+    Engine,
+    Limiter,
+    LimitTable,
+    ManualClock,
+    ModelWorld,
+    Profile,
+    Request,
+    Response,
+    VirtualLoop,
+    choices,
+)
 from simulator import caller, decide, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 70)
-walk = Walk()
+NS = 10**9
+rows: list[dict[str, Any]] = []
+
+
+def walk(section: str, cases: dict[str, Any]) -> pd.DataFrame:
+    """Play each case under every value of its choice; returns what was seen, a row a value.
+
+    cases: field → a case, or (a case, other values). Each value must show another result than the
+    default does.
+    """
+    known = {choice.name: choice for choice in choices() if choice.section == section}
+    began = len(rows)
+    for name, given in cases.items():
+        choice = known[name]
+        case, others = given if isinstance(given, tuple) else (given, [])
+        first, *rest = choice.trials(case, *others)
+        assert rest, f"{choice.path}: another value is needed"
+        assert first[2] not in [seen for _, _, seen in rest], f"{choice.path} shows no difference"
+        for value, kind, seen in (first, *rest):
+            text = ", ".join(map(str, seen)) if isinstance(seen, list | tuple) else str(seen)
+            rows.append({"choice": name, "decides": choice.decision, "asks": choice.asks})
+            rows[-1] |= {"value": value, "is": kind, "seen": text, "path": choice.path}
+    index = ["choice", "decides", "asks", "value"]
+    return pd.DataFrame(rows[began:])[[*index, "is", "seen"]].set_index(index)
+
+
+def seen_of(path: str, value: str) -> str:
+    """Return what was seen under a value."""
+    return next(str(row["seen"]) for row in rows if (row["path"], row["value"]) == (path, value))
+
 
 # %% [markdown]
 # ## How a limit counts
@@ -77,9 +114,9 @@ def counters(who: Any) -> Any:
 
 def misses(*, limits: dict[str, Any]) -> int:
     """Ask 51 times for a token that does not exist."""
-    desk = Desk(kind="test", limits=limits)
-    key = desk.key("token:read")
-    return [desk.ask("GET", "/tokens/none", key=key).status for _ in range(51)][-1]
+    engine = Engine(profile=Profile().replace(limits=limits), seed=7)
+    key = engine.key_for(engine.create_tenant("Acme", "test"), "token:read")
+    return [engine.ask("GET", "/tokens/none", key=key).status for _ in range(51)][-1]
 
 
 def outcomes(*, limits: dict[str, Any]) -> dict[str, int]:
@@ -87,7 +124,7 @@ def outcomes(*, limits: dict[str, Any]) -> dict[str, int]:
     return {str(name): int(count) for name, count in frame["outcome"].value_counts().items()}
 
 
-walk.through(
+walk(
     "limits",
     {
         "algorithm": count_and_spans(burst, tester),
@@ -110,13 +147,13 @@ walk.through(
 # decides one request more or less.
 
 # %%
-counted = [walk.seen("limits.algorithm", name) for name in algorithms]
+counted = [seen_of("limits.algorithm", name) for name in algorithms]
 assert len(set(counted[:4])) == 4, "four ways of counting, four answers"
 assert counted[4] == counted[3]
-assert walk.seen("limits.count_refused", "False") == "5-9, 15-19, 25-29"
-assert walk.seen("limits.count_refused", "True") == "5-29", "to the end"
-assert walk.seen("limits.edges", "half-open") == "admitted"
-assert walk.seen("limits.edges", "closed") == "refused LIM-TEST-TENANT"
+assert seen_of("limits.count_refused", "False") == "5-9, 15-19, 25-29"
+assert seen_of("limits.count_refused", "True") == "5-29", "to the end"
+assert seen_of("limits.edges", "half-open") == "admitted"
+assert seen_of("limits.edges", "closed") == "refused LIM-TEST-TENANT"
 
 # %% [markdown]
 # ## What a block does
@@ -133,15 +170,15 @@ readings: dict[str, dict[str, Any]] = {
 strip(pd.concat([trace(crowd, public, **given).assign(who=who) for who, given in readings.items()]))
 
 # %%
-walk.through(
+walk(
     "limits",
     {"block_extends": refused_spans(crowd, public), "block_reset": refused_spans(crowd, public)},
 )
 
 # %%
-assert walk.seen("limits.block_reset", "keep") == "0-59, 110-119"
-assert walk.seen("limits.block_reset", "clear") == "0-9, 60-69, 120-129"
-assert walk.seen("limits.block_extends", "True") == "0-149", "to the end"
+assert seen_of("limits.block_reset", "keep") == "0-59, 110-119"
+assert seen_of("limits.block_reset", "clear") == "0-9, 60-69, 120-129"
+assert seen_of("limits.block_extends", "True") == "0-149", "to the end"
 
 # %% [markdown]
 # ## Which counters there are
@@ -168,7 +205,7 @@ def neighbours_of_a_key(*, limits: dict[str, Any]) -> str:
     return f"other key {by_key}, other address {by_ip}"
 
 
-walk.through(
+walk(
     "limits",
     {
         "compose": refused_spans(fast, legacy),
@@ -188,69 +225,108 @@ walk.through(
 
 
 # %%
-pair = walk.seen("limits.and_counter", "pair")
+pair = seen_of("limits.and_counter", "pair")
 assert pair == "other key admitted, other address admitted"
-assert walk.seen("limits.and_counter", "each") == pair.replace("admitted", "refused")
+assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refused")
 
 # %% [markdown]
 # ## Destinations and reactors
 # Two invocations at once, and two more ten seconds later; shown is when each ends.
 
 
+# %% tags=["setup"]
+class Service:
+    """An engine without limits, whose destinations and reactors take as long as is said."""
+
+    def __init__(self, takes_s: int = 0, **profile: Any) -> None:
+        self.clock = ManualClock()
+        world = ModelWorld(
+            clock=self.clock,
+            seed=7,
+            destination=lambda call: (takes_s * NS, CallAnswer(200, {}, call.body)),
+            service_ns=lambda _code, _args: takes_s * NS,
+        )
+        self.engine = Engine(
+            world=world, limits=LimitTable(rules=()), profile=Profile().replace(**profile)
+        )
+        kinds = ("reactor:create", "reactor:invoke", "proxy:create", "account-updater:job:create")
+        rights = (*kinds, "account-updater:job:read")
+        self.key = self.engine.key_for(self.engine.create_tenant("Acme"), *rights)
+
+    def create(self, path: str, **body: Any) -> Response:
+        """Create a reactor, a proxy or a job."""
+        return self.engine.ask("POST", path, body, key=self.key)
+
+    def invoke(self, *at_s: float, **args: Any) -> list[tuple[int, float]]:
+        """Invoke one reactor at these seconds; returns the status of each, and when it ends."""
+        code = "module.exports = (request) => request"
+        made = self.create("/reactors", name="enrich", code=code, configuration={})
+        path, loop = f"/reactors/{made.body['id']}/react", VirtualLoop(self.clock)
+        asked = [
+            Request("POST", path, key=self.key, ip="203.0.113.7", body={"args": args}) for _ in at_s
+        ]
+        tasks = [
+            loop.at(round(at * NS), self.engine.submit(request))
+            for at, request in zip(at_s, asked, strict=True)
+        ]
+        loop.run()
+        return [(task.result.status, task.ended_ns / NS) for task in tasks]
+
+    def through_proxy(self, body: Any = None) -> tuple[int, float]:
+        """Send a body through a proxy; returns the status, and when the caller has it."""
+        address = "https://shop.example/charge"
+        made = self.create("/proxies", name="pay", destination_url=address)
+        answer = self.engine.ask("POST", "/proxy", body, proxy_key=made.body["key"])
+        return answer.status, self.clock.now_ns / NS
+
+
 # %%
 def ends(takes_s: int) -> Any:
     def case(**profile: Any) -> str:
-        desk = OutsideDesk(takes_ns=takes_s * NS, **profile)
-        return ", ".join(f"{task.ended_ns / NS:g} s" for task in desk.invoke(0, 0, 10, 10))
+        ended = Service(takes_s, **profile).invoke(0, 0, 10, 10)
+        return ", ".join(f"{end_s:g} s" for _, end_s in ended)
 
     return case
 
 
 def invoked(takes_s: int) -> Any:
     def case(**profile: Any) -> str:
-        (task,) = OutsideDesk(takes_ns=takes_s * NS, **profile).invoke(0)
-        return f"{task.result.status} after {task.ended_ns / NS:g} s"
+        ((status, end_s),) = Service(takes_s, **profile).invoke(0)
+        return f"{status} after {end_s:g} s"
 
     return case
 
 
 def proxied(**profile: Any) -> str:
-    desk = OutsideDesk(takes_ns=20 * NS, **profile)
-    task = desk.at(0, "GET", "/proxy", key=None, proxy_key=desk.proxy())
-    desk.run()
-    return f"{task.result.status} after {task.ended_ns / NS:g} s"
+    status, end_s = Service(20, **profile).through_proxy()
+    return f"{status} after {end_s:g} s"
 
 
 def answered_with(size: int) -> Any:
     def case(**profile: Any) -> int:
-        desk = OutsideDesk(**profile)
-        task = desk.at(0, "POST", "/proxy", b"x" * size, key=None, proxy_key=desk.proxy())
-        desk.run()
-        return int(task.result.status)
+        return Service(**profile).through_proxy(b"x" * size)[0]
 
     return case
 
 
 def code_of(size: int) -> Any:
     def case(**profile: Any) -> int:
-        desk = OutsideDesk(**profile)
-        body = {"name": "enrich", "code": "x" * size, "configuration": {}}
-        return desk.ask("POST", "/reactors", body, key=desk.all_rights).status
+        made = Service(**profile).create(
+            "/reactors", name="enrich", code="x" * size, configuration={}
+        )
+        return made.status
 
     return case
 
 
 def payload_of(size: int) -> Any:
     def case(**profile: Any) -> int:
-        desk = OutsideDesk(**profile)
-        task = desk.at(0, "POST", desk.reactor(), {"args": {"text": "x" * size}})
-        desk.run()
-        return int(task.result.status)
+        return Service(**profile).invoke(0, text="x" * size)[0][0]
 
     return case
 
 
-walk.through(
+walk(
     "outside",
     {
         "destination_timeout_ns": (proxied, [10 * NS]),
@@ -268,9 +344,9 @@ walk.through(
 
 
 # %%
-assert walk.seen("outside.cold_start_ns", "1 s") == "1 s, 2 s, 11 s, 12 s"
-assert walk.seen("outside.keep_hot_ns", "60 s") == "1 s, 2 s, 11 s, 11 s", "the second is hot now"
-assert walk.seen("outside.instances_cap", "1") == "5 s, 10 s, 15 s, 20 s", "one after another"
+assert seen_of("outside.cold_start_ns", "1 s") == "1 s, 2 s, 11 s, 12 s"
+assert seen_of("outside.keep_hot_ns", "60 s") == "1 s, 2 s, 11 s, 11 s", "the second is hot now"
+assert seen_of("outside.instances_cap", "1") == "5 s, 10 s, 15 s, 20 s", "one after another"
 
 # %% [markdown]
 # ## The account updater
@@ -278,13 +354,19 @@ assert walk.seen("outside.instances_cap", "1") == "5 s, 10 s, 15 s, 20 s", "one 
 
 
 # %%
+BATCH = b"token,expiration_year,expiration_month\n" + 3 * (
+    b"8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f,2030,1\n"
+)
+
+
 def completes(**profile: Any) -> str:
-    desk = OutsideDesk(**profile)
-    job = desk.made("/account-updater/jobs", {})
-    desk.ask("PUT", job["upload_url"], batch(3), key=None)
+    service = Service(**profile)
+    job = service.create("/account-updater/jobs").body
+    service.engine.ask("PUT", job["upload_url"], BATCH)
+    path = f"/account-updater/jobs/{job['id']}"
     for second in range(1, 60):
-        desk.wait(1)
-        shown = desk.ask("GET", f"/account-updater/jobs/{job['id']}", key=desk.all_rights).body
+        service.clock.advance_ns("1s")
+        shown = service.engine.ask("GET", path, key=service.key).body
         if shown["status"] == "completed":
             return f"completed within {second} s"
     return "still processing"
@@ -292,20 +374,15 @@ def completes(**profile: Any) -> str:
 
 def uploads(after_s: int) -> Any:
     def case(**profile: Any) -> int:
-        desk = OutsideDesk(**profile)
-        job = desk.made("/account-updater/jobs", {})
-        desk.wait(after_s)
-        return desk.ask("PUT", job["upload_url"], batch(3), key=None).status
+        service = Service(**profile)
+        job = service.create("/account-updater/jobs").body
+        service.clock.advance_ns(f"{after_s}s")
+        return service.engine.ask("PUT", job["upload_url"], BATCH).status
 
     return case
 
 
-def batch(rows: int) -> bytes:
-    row = ("8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f", 2030, 1)
-    return b"".join(batch_lines([row] * rows))
-
-
-walk.through(
+walk(
     "account_updater",
     {
         "file_limit_bytes": (uploads(0), [100]),
@@ -323,17 +400,16 @@ walk.through(
 # %%
 before = {"tokens", "dedup", "identity", "http"}
 here = {"limits", "outside", "account_updater"}
-known = list(choices())
+known = choices()
 mine = [choice for choice in known if choice.section in here]
-print(len(mine), "choices,", len(walk.rows), "values tried;", len(known), "choices in all")
+tried = {(row["path"], row["value"]) for row in rows}
 assert {choice.section for choice in known} == before | here
-assert walk.walked() == {choice.path for choice in mine}
-assert {choice.path for choice in known} == {path for all_ in decisions().values() for path in all_}
-assert walk.tried() >= {
-    (choice.path, choice.written(value))
-    for choice in mine
-    for value in (choice.default, *choice.readings, *choice.study)
-}
+assert {path for path, _ in tried} == {choice.path for choice in mine}
+assert {choice.path for choice in known} == {path for one in DECISIONS for path in one.fields}
+assert tried >= {(choice.path, choice.written(value)) for choice in mine for value in choice.listed}
+pd.Series({"choices": len(mine), "values tried": len(rows), "choices in all": len(known)}).to_frame(
+    "how many"
+)
 
 # %%
 counts = pd.DataFrame(
@@ -343,10 +419,17 @@ counts = pd.DataFrame(
         for what, values in (("reading", choice.readings), ("study", choice.study))
     ]
 )
-alt.Chart(counts, width=420).mark_bar(aria=False).encode(
+assert set(counts.groupby("section")["values"].sum().nlargest(2).index) == {"tokens", "limits"}
+assert set(counts.query("`is` == 'study' and values > 0")["section"]) == {"limits"}
+alt.Chart(
+    counts,
+    width=420,
+    description="Listed values beside the default, by section of the profile: the sections limits"
+    " and tokens list most; a few values of limits are for study.",
+).mark_bar(aria=False).encode(
     x=alt.X("sum(values):Q", title="listed values beside the default"),
-    y=alt.Y("section:N", sort="-x", title=None),
-    color=alt.Color("is:N", title=None),
+    y=alt.Y("section:N", sort="-x", title="section of the profile"),
+    color=alt.Color("is:N", title="the value is"),
 )
 
 # %% [markdown]

@@ -31,6 +31,8 @@ __all__ = ["render"]
 
 _TIMEOUT_S: Final = 400
 """Of a cell: no cell takes half a minute, but the first on a machine may wait for a compiler."""
+_LONG_LINES: Final = 24
+"""Of a cell's code, from which on JupyterLab folds it, so that its result comes first."""
 _SCALE: Final = 1
 """Of a picture in pixels."""
 _CONFIG: Final = Config(KernelManager={"transport_encryption": "auto"})
@@ -84,11 +86,13 @@ def render(source: Path) -> str:
 def _metadata(cell: Any, *, is_setup: bool) -> dict[str, Any]:
     """Return what is kept of a cell's metadata: tags, and what JupyterLab folds.
 
-    The first cell of code sets up; the answer to an exercise is folded with what it shows.
+    The first cell of code sets up; long code is folded and its result is not; the answer to an
+    exercise is folded with what it shows.
     """
     tags = cell.metadata.get("tags", [])
     kept: dict[str, Any] = {"tags": tags} if tags else {}
-    if cell.cell_type == "code" and (is_setup or {"setup", "answer"} & set(tags)):
+    is_long = cell.source.count("\n") + 1 > _LONG_LINES
+    if cell.cell_type == "code" and (is_setup or is_long or {"setup", "answer"} & set(tags)):
         kept["jupyter"] = {"source_hidden": True}
         if "answer" in tags:
             kept["jupyter"]["outputs_hidden"] = True

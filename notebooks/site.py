@@ -167,7 +167,10 @@ def _cells(cells: list[Any]) -> Iterator[str]:
         if "answer" in cell.metadata.get("tags", ()):
             yield _folded("The answer, which ran", code + said, "answer")
         elif is_first or "setup" in cell.metadata.get("tags", ()):
-            yield _folded("Set-up", code) + said
+            yield said + _folded("Set-up", code)
+        elif cell.metadata.get("jupyter", {}).get("source_hidden"):
+            lines = cell.source.count("\n") + 1
+            yield said + _folded(f"The code, {lines} lines", code, "long")
         else:
             yield code + said
         is_first = False

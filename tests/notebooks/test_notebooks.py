@@ -62,6 +62,35 @@ _ = alt.renderers.enable("svg")
 frame = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
 alt.Chart(frame, description="Two points, the second higher").mark_point().encode(x="x", y="y")
 
+# %%
+total = 0
+total += 0
+total += 1
+total += 2
+total += 3
+total += 4
+total += 5
+total += 6
+total += 7
+total += 8
+total += 9
+total += 10
+total += 11
+total += 12
+total += 13
+total += 14
+total += 15
+total += 16
+total += 17
+total += 18
+total += 19
+total += 20
+total += 21
+total += 22
+total += 23
+total += 24
+total
+
 # %% [markdown]
 # ## Exercise
 # What is one and one?
@@ -79,9 +108,10 @@ def test_a_rendered_notebook_folds_set_up_and_answers_and_has_pixels(
     source = tmp_path / "00_small.py"
     source.write_text(SMALL, encoding="utf-8")
     book = json.loads(render(source))
-    _, setup, drawn, _, answer = book["cells"]
+    _, setup, drawn, long, _, answer = book["cells"]
     assert setup["metadata"] == {"jupyter": {"source_hidden": True}}
     assert drawn["metadata"] == {}
+    assert long["metadata"] == {"jupyter": {"source_hidden": True}}, "the result is shown"
     assert answer["metadata"]["jupyter"] == {"outputs_hidden": True, "source_hidden": True}
     assert answer["outputs"][0]["text"] == ["2\n"]
     ((data, metadata),) = _pictures(book)

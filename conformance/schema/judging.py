@@ -20,7 +20,7 @@ from conformance.schema.bridge import Bridge
 from conformance.schema.generated import Asked, Fault
 from engine.http.openapi import document
 from engine.messages import Json
-from engine.tokens.masks import card_mask
+from engine.tokens.cards import card_mask
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

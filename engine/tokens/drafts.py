@@ -13,16 +13,15 @@ import orjson
 from msgspec import Struct
 
 from engine.tokens import expressions
-from engine.tokens.expressions import DATA, MISSING, NUMBER, Path
-from engine.tokens.masks import card_mask
-from engine.tokens.rules import CARD, Faults, Located, Rules
+from engine.tokens.expressions import DATA, MISSING, Path
+from engine.tokens.rules import Faults, Located, Rules, escaped
 from engine.tokens.strict_json import dumps
+from engine.tokens.structures import STRUCTURES
 
 __all__ = [
     "Draft",
     "Frame",
     "derive",
-    "escaped",
     "expression_in_force",
     "pointer_to",
     "unplaced",
@@ -44,15 +43,6 @@ def pointer_to(frame: Frame, key: str | int) -> str:
         parts.append(escaped(str(key)))
         frame, key = frame
     return "".join(reversed(parts))
-
-
-def escaped(key: str) -> str:
-    """Return a key as one step of a JSON Pointer.
-
-    >>> escaped("a/b~c")
-    '/a~1b~0c'
-    """
-    return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
 class Draft(Struct, gc=False, eq=False):
@@ -116,9 +106,10 @@ def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str |
     A card without one, or under `card_fpexpr = number` with any, has `{{ data.number }}`
     (D-CARD-FPEXPR); another token without one has none or `{{ data }}` (D-FPEXPR-DEFAULT).
     """
-    if type_ == CARD:
+    structure = STRUCTURES.get(type_)
+    if structure is not None:
         if supplied is None or rules.tokens.card_fpexpr == "number":
-            return NUMBER
+            return structure.expression
         return supplied
     return rules.leaf_expression if supplied is None else supplied
 
@@ -142,9 +133,9 @@ def derive(
         draft.plaintext = draft.selected = orjson.dumps(data)
     else:
         draft.plaintext = dumps(data)
-    is_card = draft.type == CARD
-    if is_card:
-        draft.mask = card_mask(data)
+    structure = STRUCTURES.get(draft.type)
+    if structure is not None:
+        draft.mask = structure.mask(data)
     draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
     if supplied is not None:
         path = _path(supplied)
@@ -153,8 +144,8 @@ def derive(
             clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "REC-FINGERPRINT"
             faults.add(f"{faults.where(at)}/fingerprint_expression", fault, clause)
             return
-    if is_card and shown == NUMBER:  # as nearly every card
-        draft.selected = orjson.dumps(data["number"])
+    if structure is not None and shown == structure.expression:  # as nearly every card
+        draft.selected = orjson.dumps(data[structure.identity])
     elif not is_text:
         draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
     if draft.search_indexes is not None:
@@ -195,9 +186,14 @@ def _fault_of(
     rules: Rules,
 ) -> str | None:
     """Say what is wrong with an expression that selects this value, None for nothing."""
-    if draft.type == CARD and path and path[0] == "cvc" and rules.tokens.cvc_derive == "reject":
+    if path[:1] == ("cvc",) and _has_cvc(draft) and rules.tokens.cvc_derive == "reject":
         return _CVC_FAULT
     return _SELECTS_NOTHING if value is MISSING else None
+
+
+def _has_cvc(draft: Draft) -> bool:
+    structure = STRUCTURES.get(draft.type)
+    return structure is not None and structure.has_cvc
 
 
 def _path(text: str) -> Path:
@@ -208,6 +204,6 @@ def _path(text: str) -> Path:
 
 def _select(draft: Draft, data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
     """Select from `data`; the cvc, which is kept apart, only when the path names it."""
-    if path == ("cvc",) and draft.type == CARD:
+    if path == ("cvc",) and _has_cvc(draft):
         return MISSING if draft.cvc is None else draft.cvc
     return expressions.select(data, path)

@@ -28,8 +28,9 @@ from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, hash_indexes
 from engine.tokens.drafts import Draft, derive, unplaced
 from engine.tokens.fingerprints import fingerprint
 from engine.tokens.retention import outliving
-from engine.tokens.rules import CARD, Rules
+from engine.tokens.rules import Rules
 from engine.tokens.shapes import read_container
+from engine.tokens.structures import STRUCTURES
 from engine.tokens.types import (
     NOTHING,
     Decrypt,
@@ -157,7 +158,8 @@ def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[s
     An expression over an expired cvc cannot, and would make every later patch fail. cvc: the
     token's, or the one in the patch.
     """
-    return texts if cvc is not None or token.type != CARD else outliving(texts)
+    structure = STRUCTURES.get(token.type)
+    return texts if cvc is not None or not (structure and structure.has_cvc) else outliving(texts)
 
 
 def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
@@ -201,7 +203,7 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
         reading.faults.add(f"/{field}", "must not be removed", "D-PATCH")
         return NOTHING
     change.reseals = True
-    if draft.type != CARD:
+    if draft.type not in STRUCTURES:
         if isinstance(patch, dict) and draft.type in reading.rules.any_data:
             patch = _merge(data if isinstance(data, dict) else {}, patch)
         return read_data(draft, patch, reading, _BODY, field)

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from engine.messages import Json
 from engine.model import Token
-from engine.tokens.rules import CARD, Rules
+from engine.tokens.rules import Rules
 
 __all__ = ["NO_PLAINTEXT", "record", "timestamp"]
 
@@ -53,7 +53,7 @@ def record(
     if redacted and rules.dedup.redact == "narrow":
         return _narrow(token, deduplicated=deduplicated)
     shown: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
-    if token.type == CARD and token.mask is not None:
+    if token.mask is not None:
         view = rules.tokens.card_view
         if view != "mask" and not redacted:
             shown["data"] = {**token.mask}

@@ -15,10 +15,12 @@ from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = ["CARD", "FAULTS_LIMIT", "TOKEN", "Faults", "Located", "Rules"]
+__all__ = ["CARD", "FAULTS_LIMIT", "STRUCTURED", "TOKEN", "Faults", "Located", "Rules", "escaped"]
 
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 CARD: Final = "card"
+STRUCTURED: Final = (CARD,)
+"""The types whose data is an object of known fields: `engine.tokens.structures`."""
 
 FAULTS_LIMIT: Final = 1000
 _POINTERS_LIMIT: Final = 250_000
@@ -63,20 +65,19 @@ class Rules:
     def __init__(self, tokens: TokensProfile, dedup: DedupProfile) -> None:
         self.tokens = tokens
         self.dedup = dedup
-        self.types = frozenset({TOKEN, CARD, *tokens.extra_types})
+        self.types = frozenset({TOKEN, *STRUCTURED, *tokens.extra_types})
         self.intent_fields = _DATA_FIELDS
         self.patch_fields = _FIELDS - {"token_intent_id"} | {tokens.container_field}
         self.fields = _FIELDS | {tokens.container_field, dedup.flag_name}
         _check_names(tokens, dedup)
         token = _default(tokens, "container_default_token")
-        card = _default(tokens, "container_default_card")
         self.leaf_container = token
         self.containers: Mapping[str, str] = {
             **dict.fromkeys(tokens.extra_types, token),
             TOKEN: token,
-            CARD: card,
+            **{name: _default(tokens, f"container_default_{name}") for name in STRUCTURED},
         }
-        any_data = set(tokens.extra_types) - {TOKEN, CARD}
+        any_data = set(tokens.extra_types) - {TOKEN, *STRUCTURED}
         if tokens.token_data == "any":  # noqa: S105 # reason: a choice's name
             any_data.add(TOKEN)
         self.any_data = frozenset(any_data)
@@ -143,8 +144,18 @@ class Faults(dict[str, list[str]]):
             raise self.problem()
 
 
+def escaped(key: str) -> str:
+    """Return a key as one step of a JSON Pointer.
+
+    >>> escaped("a/b~c")
+    '/a~1b~0c'
+    """
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
 def _default(tokens: TokensProfile, name: str) -> str:
-    path: str = getattr(tokens, name)
+    """Return a default container of the profile; a type without one of its own has a token's."""
+    path: str = getattr(tokens, name, tokens.container_default_token)
     normal = normal_container(path, tokens.container_limit)
     if normal is None:
         rule = container_rule(path, tokens.container_limit)

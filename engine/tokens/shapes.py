@@ -23,13 +23,12 @@ from typing import Any, Final
 
 from engine.containers import container_rule, normal_container
 from engine.messages import Json, Problem
-from engine.tokens.drafts import Draft, Frame, escaped, pointer_to
-from engine.tokens.rules import TOKEN, Faults, Located, Rules
+from engine.tokens.drafts import Draft, Frame, pointer_to
+from engine.tokens.rules import TOKEN, Faults, Located, Rules, escaped
 
 __all__ = [
     "Frame",
     "Plan",
-    "escaped",
     "pointer_to",
     "read_container",
     "walk",

@@ -26,12 +26,12 @@ from msgspec import Struct, field
 from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
-from engine.tokens.cards import read_card
 from engine.tokens.drafts import Draft, derive
 from engine.tokens.expressions import DATA
-from engine.tokens.rules import CARD, Faults, Located, Rules
-from engine.tokens.shapes import Plan, escaped
+from engine.tokens.rules import Faults, Located, Rules, escaped
+from engine.tokens.shapes import Plan
 from engine.tokens.strict_json import dumps, parse
+from engine.tokens.structures import STRUCTURES
 
 __all__ = [
     "NOTHING",
@@ -301,11 +301,12 @@ def read_data(
     field: where the body holds it, `data` or `encrypted`.
     """
     rules = reading.rules
-    if draft.type == CARD:
-        card = read_card(given, rules, reading.faults, at, field, reading.misses_cvc)
-        if card is None:
+    structure = STRUCTURES.get(draft.type)
+    if structure is not None:
+        parts = structure.read(given, rules, reading.faults, at, field, reading.misses_cvc)
+        if parts is None:
             return NOTHING
-        data, draft.cvc = card
+        data, draft.cvc = parts
         return data
     if draft.type in rules.any_data:
         if _is_deeper(given, rules.tokens.depth_limit):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from engine.model import DEFAULT_QUOTAS
 from engine.resources.idempotency import IDEMPOTENCY_KEY
-from engine.tokens.masks import is_luhn_valid
+from engine.tokens.cards import is_luhn_valid
 
 __all__ = ["load"]
 

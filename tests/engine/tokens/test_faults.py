@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.tokens import cards, detokenize, drafts, shapes, types
+from engine.tokens import cards, detokenize, drafts, rules, shapes, types
 from engine.tokens.drafts import Frame
 from tests.engine.deployment import Deployment
 
@@ -76,7 +76,7 @@ def _ask(acme: Deployment, body: Any, *, detokenizes: bool) -> dict[str, Any]:
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every field that was put behind a pointer."""
     names: list[str] = []
-    step = drafts.escaped
+    step = rules.escaped
 
     def counted(name: str) -> str:
         names.append(name)

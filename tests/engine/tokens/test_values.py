@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from engine.messages import Json
 from engine.tokens import base58, index_message
+from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
 from engine.tokens.expressions import MISSING, canonical, is_empty, parse, select
 from engine.tokens.fingerprints import dedup_place, fingerprint
-from engine.tokens.masks import card_mask, is_card_number, is_luhn_valid
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 

@@ -1,0 +1,43 @@
+"""Structured token types: those whose `data` is an object of known fields.
+
+Everything that sets one type apart from the others stands in its `Structure`; all else treats types
+alike. Its name stands in `engine.tokens.rules.STRUCTURED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from engine.tokens.cards import card_mask, read_card
+from engine.tokens.expressions import NUMBER
+from engine.tokens.rules import CARD, STRUCTURED, Faults, Located, Rules
+
+__all__ = ["STRUCTURES", "Structure"]
+
+Read: TypeAlias = Callable[
+    [Any, Rules, Faults, Located, str, bool], tuple[dict[str, Any], str | None] | None
+]
+
+
+class Structure(NamedTuple):
+    """What a structured type is.
+
+    read: as `engine.tokens.cards.read_card`. mask: makes what callers see of the data. identity:
+    the field that fingerprint and deduplication compare, by this expression, unless another is
+    supplied (D-CARD-FPEXPR). has_cvc: its cvc is kept apart and expires (D-CVC).
+    """
+
+    read: Read
+    mask: Callable[[Mapping[str, Any]], dict[str, Any]]
+    identity: str
+    expression: str
+    has_cvc: bool = False
+
+
+STRUCTURES: Final[dict[str, Structure]] = {
+    CARD: Structure(
+        read=read_card, mask=card_mask, identity="number", expression=NUMBER, has_cvc=True
+    )
+}
+assert STRUCTURES.keys() == set(STRUCTURED)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.exchanges import KeyLabel
+from conformance.probes.playing import sizes_of
 from conformance.probes.rows import ROWS
 from conformance.registry import CLEANING_ID, PREFLIGHT_ID, Check
 from conformance.target import ROLES, Source, Target
@@ -27,9 +28,7 @@ __all__ = ["Dealt", "Plan", "make_plan"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SLACK_REQUESTS: Final = 30
-"""What a check may need beyond the usual, besides as much again."""
-_MOST_SHARES: Final = 4.0
-"""A check that needs five times the usual goes round in circles."""
+"""What a check may need beyond the usual, besides as much again, where it does not say more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Plan:
     clauses: those that it speaks of. one_by_one, rounds: its checks; the first round runs beside
     `one_by_one`, each later one after `pause_ns`. left_out: what is known to show nothing here.
     allowances: the most that each check may send, the preflight and the cleaning too; their sum is
-    never above the budget.
+    never above the budget. needed: what that sum is where the budget is large enough for all.
     """
 
     clauses: tuple[Clause, ...]
@@ -56,6 +55,7 @@ class Plan:
     rounds: list[list[Dealt]] = field(default_factory=list)
     left_out: list[Finding] = field(default_factory=list)
     allowances: dict[str, int] = field(default_factory=dict)
+    needed: int = 0
     pause_ns: int = 0
 
     @property
@@ -97,8 +97,9 @@ class Plan:
             name: max(number + _SLACK_REQUESTS, most.get(name, 0) - number)
             for name, number in expected.items()
         }
+        self.needed = sum(expected.values()) + sum(slack.values())
         left = max(0, budget - sum(expected.values()))
-        shares = min(_MOST_SHARES, left / sum(slack.values()))
+        shares = min(1.0, left / sum(slack.values()))
         self.allowances = {
             name: number + int(slack[name] * shares) for name, number in expected.items()
         }
@@ -113,9 +114,26 @@ class Plan:
     @property
     def floor_ns(self) -> int:
         """What no deployment and no suite can make shorter: windows, blocks, retentions."""
-        longest = [max((d.check.takes_ns for d in each), default=0) for each in self.rounds]
+        return self.floor_without_ns(())
+
+    def floor_without_ns(self, skipped: Container[str]) -> int:
+        """Return the floor of a run in which some checks turned out to have nothing to ask."""
+        longest = [
+            max((d.check.takes_ns for d in each if d.check.id not in skipped), default=0)
+            for each in self.rounds
+        ]
         pauses = max(0, len([each for each in self.rounds if each]) - 1)
         return sum(longest) + pauses * self.pause_ns
+
+    @property
+    def short_says(self) -> str | None:
+        """What to do where the budget may cut a check short, None where it holds any run."""
+        if self.needed <= self.requests_most:
+            return None
+        return (
+            f"budget.requests may cut a check short, which is then skipped; {self.needed} are "
+            "enough for any run"
+        )
 
 
 class _Pool:
@@ -164,9 +182,10 @@ def make_plan(
     wanted = {clause.id for clause in clauses}
     plain: list[Check] = []
     probes: list[Check] = []
-    for check in checks:
-        if not wanted.intersection(check.clauses):
+    for one in checks:
+        if not wanted.intersection(one.clauses):
             continue
+        check = _sized(one, limits)
         why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
             verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
@@ -176,6 +195,15 @@ def make_plan(
     _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
     plan.fit(target.budget.requests)
     return plan
+
+
+def _sized(check: Check, limits: LimitTable) -> Check:
+    """Return the check of a row with the sizes that the target's own table gives it."""
+    row = ROWS.get(check.id.removeprefix("limits."))
+    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
+    if row is None or rule is None:
+        return check
+    return dataclasses.replace(check, **sizes_of(rule, row, limits)._asdict())
 
 
 def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:

@@ -66,9 +66,8 @@ class Check:
     a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
     it shares one). more_roles, more_sources: what it can use beside, where that is left over.
     needs: fields of the target that must be set, such as `encryption_jwk`.
-    requests: about how many it sends, more where the budget has room (`requests_most`
-    where that is more than twice as many); takes_ns: how long it lasts
-    at least (windows, blocks).
+    requests: about how many it sends; requests_most: the most, repeats and further looks included,
+    where that is more than twice as many. takes_ns: how long it lasts at least (windows, blocks).
     is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
     run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
     deployment may read through before it answers anybody else, `closing` looks back at what the

@@ -163,7 +163,7 @@ class Run:
             if any(cleaned):
                 self.progress.cleaned(*cleaned)
             took_ns = self.transport.now_ns - began_ns
-            self._write_tail(took_ns, cleaned)
+            self._write_tail(plan, took_ns, cleaned)
         except KeyboardInterrupt:
             clean(self.session)  # a second Ctrl-C ends this too
             raise
@@ -343,11 +343,24 @@ class Run:
             },
         )
 
-    def _write_tail(self, took_ns: int, cleaned: tuple[int, int]) -> None:
+    def _unplayed(self, plan: Plan) -> set[str]:
+        """Return the checks that ended before what they wait for could, and settled nothing."""
+        settled = {
+            one.check for one in self.findings if one.verdict in {Verdict.PASS, Verdict.FAIL}
+        }
+        found = set()
+        for dealt in plan.dealt:
+            began_ns, ended_ns = self._spans.get(dealt.check.id, (0, 0))
+            if dealt.check.id not in settled and ended_ns - began_ns < dealt.check.takes_ns:
+                found.add(dealt.check.id)
+        return found
+
+    def _write_tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> None:
         self.history.write(
             "end",
             {
                 "took_ns": took_ns,
+                "floor_ns": plan.floor_without_ns(self._unplayed(plan)),
                 "requests": self.session.requests,
                 "cleaned": list(cleaned),
                 "latency_ns": self.session.latency_ns,
@@ -387,7 +400,7 @@ class Run:
             seed=self.seed,
             started_at=started_at.isoformat(timespec="seconds"),
             took_ns=took_ns,
-            floor_ns=plan.floor_ns,
+            floor_ns=plan.floor_without_ns(self._unplayed(plan)),
             requests=session.requests,
             cleaned=cleaned,
             strict=self.options.strict,

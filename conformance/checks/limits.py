@@ -7,6 +7,7 @@ row's clause; how the deployment counts is a reading.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
@@ -16,14 +17,16 @@ from conformance.probes.asking import SECOND_NS, Counter
 from conformance.probes.exceeding import refused_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.playing import (
+    FAILING_TIMES,
     LONG_NS,
     Played,
     play_block,
     play_block_row,
     play_throttle_row,
     play_window,
+    sizes_of,
 )
-from conformance.probes.rows import ROWS, Row, rate_of, rest, spare_sources
+from conformance.probes.rows import MOST_ADDRESSES, ROWS, Row, rate_of, rest, spare_sources
 from conformance.probes.saying import Unsettled, own_probes, row_findings
 from conformance.probes.sightings import ABSENT_STATUSES, is_absent
 from conformance.probes.soundness import provable_admissions
@@ -38,7 +41,6 @@ _ACCEPTS: Final = (
     "a bucket may admit more across a border), counted by what the row names"
 )
 _BLOCKS: Final = "; every request is refused until the block ends, and then admitted again"
-_ADDRESSES_AGAIN: Final = 3
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
@@ -73,11 +75,12 @@ async def _played(
     key = None if row.role is None else bench.key(row.role)
     mark = "" if turn == 1 else f" {turn}"
     is_rested = turn > 1
-    sources = bench.sources[:1] if row.more_sources else bench.sources
+    sources = bench.sources[:1] if row.role is None else bench.sources
     asker = row.asker(bench, row.operation, key=key, sources=sources)
     counter = Counter(bench, rule_id + mark, asker)
-    addresses = 1 if turn == 1 else _ADDRESSES_AGAIN
-    probes = row.probes(bench, rule, key, sources, addresses=addresses)
+    addresses = 1 if turn == 1 else MOST_ADDRESSES
+    known = await _known_tokens(bench, row, key, mark)
+    probes = row.probes(bench, rule, key, sources, addresses=addresses, known=known)
     own = own_probes(rule, probes)
     main: Coroutine[Any, Any, Played]
     asked = {} if is_silent else probes
@@ -94,6 +97,28 @@ async def _played(
     if not any(each.is_warm for each in played):
         await _check_failures_count(bench, row, key, counter)
     return played
+
+
+async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str) -> list[str]:
+    """Return an identifier for each of a row's further operations.
+
+    Another key makes the tokens: they would count in the row's own counter else. Without a key
+    nothing is looked up, and any identifier will do.
+    """
+    if key is None or not row.any_of:
+        return [str(uuid.UUID(int=place, version=4)) for place in range(len(row.any_of))]
+    makers = [label for label in bench.target.labels(row.role or "") if label != key]
+    if not makers:
+        return []
+    found: list[str] = []
+    for name in row.any_of:
+        lane = bench.lane(f"{row.rule_id} known {name}{mark}", key=makers[0])
+        made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": f"for {name}"}}))
+        told = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
+        if not isinstance(told, str):
+            return []
+        found.append(told)
+    return found
 
 
 def _windows(
@@ -160,7 +185,7 @@ async def _check_failures_count(
     method, path, _ = bench.shaped("search")
     invalid = Ask(method=method, path=path, body=[], key=labels[0], source=bench.sources[0])
     failing = Counter(bench, f"{counter.name} failing", lambda _: invalid)
-    burst = await failing.send("failing", rate.limit_requests * 2)
+    burst = await failing.send("failing", FAILING_TIMES * rate.limit_requests)
     if not any(one.refused for one in burst.exchanges):
         raise Inconclusive(
             f"not decided: the requests for {row.rule_id} are answered {calm}, and failed requests "
@@ -257,28 +282,6 @@ def _is_exceeded(played: Sequence[Played]) -> bool:
     return provable_admissions(seen, rate.window_ns) > rate.limit_requests
 
 
-def _requests(rule: Rule) -> int:
-    """Return about how many requests a row takes, where nothing has to be played again."""
-    limit = rule.limit_requests
-    if limit >= HEAVY_REQUESTS:
-        return limit * 5 // 2 + 200
-    return limit * 16 // 5 + 60
-
-
-def _requests_most(rule: Rule) -> int:
-    """Return the most: played again, and a limit that is met late, or not at all."""
-    limit = rule.limit_requests
-    return limit * 9 + 600 if limit >= HEAVY_REQUESTS else limit * 14 + 500
-
-
-def _takes_ns(rule: Rule) -> int:
-    """Return how long a row takes at least: what its clusters wait for (`probes.playing`)."""
-    if rule.block_ns is not None and rule.block_ns > rule.window_ns:
-        return rule.window_ns * 5 // 2 + rule.block_ns + 2 * SECOND_NS
-    is_whole = rule.block_ns is not None or rule.window_ns >= LONG_NS
-    return rule.window_ns * (10 if is_whole else 15) // 10 + SECOND_NS
-
-
 def _register(rule: Rule, row: Row) -> None:
     """Make the check of one row of the table."""
 
@@ -286,6 +289,7 @@ def _register(rule: Rule, row: Row) -> None:
         return await _judge(bench, rule.id)
 
     judge.__doc__ = row.says
+    sizes = sizes_of(rule, row, LimitTable.default())
     check(
         f"limits.{rule.id}",
         rule.id,
@@ -294,9 +298,9 @@ def _register(rule: Rule, row: Row) -> None:
         sources=row.sources,
         more_roles=(row.role,) * row.more_keys if row.role is not None else (),
         more_sources=row.more_sources,
-        requests=_requests(rule),
-        requests_most=_requests_most(rule),
-        takes_ns=_takes_ns(rule),
+        requests=sizes.requests,
+        requests_most=sizes.requests_most,
+        takes_ns=sizes.takes_ns,
         is_probe=True,
     )(judge)
 

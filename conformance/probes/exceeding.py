@@ -56,7 +56,8 @@ def slowed_in(bench: Bench, exchanges: list[Exchange]) -> list[Exchange]:
 
 def regained(bench: Bench, rate: Rate) -> int:
     """Return how many requests a bucket regains while a burst is under way."""
-    return 4 * rate.limit_requests * bench.latency_ns // rate.window_ns
+    limit = rate.limit_requests
+    return min(limit, 4 * limit * bench.latency_ns // rate.window_ns)
 
 
 def check_accepted(burst: Burst, what: str) -> None:

@@ -17,15 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.probes.asking import SECOND_NS, Asker, Burst, Counter
 from conformance.probes.exceeding import refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, fits
+from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting
-from conformance.probes.signature import Signature, take_signature
+from conformance.probes.signature import Signature, signature_requests, take_signature
+from engine.limits import LimitTable, Rule
 
-__all__ = ["LONG_NS", "Played", "play_block", "play_block_row", "play_throttle_row", "play_window"]
+__all__ = [
+    "FAILING_TIMES",
+    "LONG_NS",
+    "Played",
+    "Sizes",
+    "block_requests",
+    "play_block",
+    "play_block_row",
+    "play_throttle_row",
+    "play_window",
+    "sizes_of",
+]
 
 _EXTRA: Final = 5
 _MARGIN_NS: Final = 20_000_000
@@ -34,9 +47,22 @@ _HEAVY_MORE: Final = 40
 _ROOM_NS: Final = 700_000_000
 _EARLY_PART: Final = 40
 _TRIES: Final = 5
+_TRIES_HEAVY: Final = 3
 _LITTLE: Final = 3
 _FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-window")
 _QUARTERS: Final = 10
+FAILING_TIMES: Final = 2
+"""So many times LIM-SEARCH's rate shows whether failed requests count."""
+_PLAYS: Final = 2
+"""A row is played once more after a rest where the first time does not settle it."""
+
+
+class Sizes(NamedTuple):
+    """What the check of a row takes: about how many requests, the most, and how long at least."""
+
+    requests: int
+    requests_most: int
+    takes_ns: int
 
 
 @dataclass(slots=True)
@@ -106,7 +132,7 @@ async def play_throttle_row(
         await counter.fill(second, at_ns=at_ns)
 
     async def probe_then_last() -> None:
-        await go_on(second, await counter.settled(second), _TRIES)
+        await go_on(second, await counter.settled(second), _tries(rate))
 
     async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
         if _refusals(counter, [beyond]) or not tries:
@@ -117,7 +143,7 @@ async def play_throttle_row(
             return
         # A bucket has regained what the first cluster took: go on until it is empty. One that
         # slows must hold the last of them long enough to be told from slow answers.
-        held_ns = counter.late_after_ns + SECOND_NS
+        held_ns = min(counter.late_after_ns + SECOND_NS, window_ns // 2)
         top = counter.new_burst("more", half + 2 * _EXTRA + limit * held_ns // window_ns)
 
         async def then() -> None:
@@ -200,9 +226,9 @@ def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
     return found + [Sighting(now_ns, now_ns) for burst in bursts if not burst.is_done]
 
 
-async def _exceed(counter: Counter, burst: Burst, more: int) -> list[Sighting]:
+async def _exceed(counter: Counter, burst: Burst, more: int, tries: int) -> list[Sighting]:
     """Go on after a burst until something is refused; returns that, empty when nothing ever is."""
-    for _ in range(_TRIES):
+    for _ in range(tries):
         refused = _refusals(counter, [burst])
         if refused:
             return refused
@@ -243,7 +269,7 @@ async def play_block(
         limit - half + _EXTRA,
         at_ns=max(beyond_ns, first.last_received_ns + _MARGIN_NS),
     )
-    refused = await _exceed(counter, second, half + 2 * _EXTRA)
+    refused = await _exceed(counter, second, half + 2 * _EXTRA, _tries(rate))
     if probes and refused:
         await _look_at_block(played, counter, refused, probes, own)
     await _ask_around_end(played, counter, refused, silent=silent)
@@ -352,8 +378,84 @@ async def play_block_row(
     await counter.send("second", limit - half, at_ns=first.last_received_ns + _MARGIN_NS)
     few = min(_HEAVY_MORE, half // 2)
     early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
-    refused = await _exceed(counter, early, half + 2 * _EXTRA)
+    refused = await _exceed(counter, early, half + 2 * _EXTRA, _tries(rate))
     if probes and refused:
         await _look_at_block(played, counter, refused, probes, own)
     await _ask_around_end(played, counter, refused, silent=silent)
     return played
+
+
+# --- how many requests, and how long -------------------------------------------------------------
+
+
+def _tries(rate: Rate) -> int:
+    """Return how often a burst is followed by another where nothing was refused."""
+    return _TRIES if rate.limit_requests < HEAVY_REQUESTS else _TRIES_HEAVY
+
+
+def _throttle_requests(rate: Rate, probes: int) -> int:
+    """Return the most that `play_throttle_row` sends, with so many signature probes."""
+    limit = rate.limit_requests
+    more = _tries(rate) * (limit // 2 + 2 * _EXTRA + limit // 2)
+    early = 2 * (2 + limit // _EARLY_PART)
+    later = _more_than(limit) + _fifth_of(limit) + _QUARTERS * _LITTLE
+    if limit < HEAVY_REQUESTS:
+        later += 2 + limit * 3 // 8 + limit + _LITTLE
+    return limit + _EXTRA + more + early + later + signature_requests(rate, probes)
+
+
+def block_requests(rate: Rate, probes: int = 0) -> int:
+    """Return the most that `play_block` sends, with so many signature probes."""
+    return rate.limit_requests + _EXTRA + _end_requests(rate, probes)
+
+
+def _block_row_requests(rate: Rate, probes: int) -> int:
+    """Return the most that `play_block_row` sends, with so many signature probes."""
+    return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, probes)
+
+
+def _window_requests(rate: Rate) -> int:
+    """Return the most that `play_window` sends."""
+    limit = rate.limit_requests
+    return limit + 2 + (limit if limit < HEAVY_REQUESTS else _HEAVY_MORE)
+
+
+def _end_requests(rate: Rate, probes: int) -> int:
+    """Return the most that goes out beyond a block rule's rate and around its block's end."""
+    limit = rate.limit_requests
+    room = limit // 2 + _EXTRA if limit < HEAVY_REQUESTS else 0
+    well = 2 * max(_LITTLE, min(limit // 4, _HEAVY_MORE)) + 2
+    looks = 2 * signature_requests(rate, probes) if probes else 0
+    return _tries(rate) * (limit // 2 + 2 * _EXTRA) + 2 + _LITTLE + max(room, well) + looks
+
+
+def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
+    """Return what the check of a row takes; table: the target's, which the row is from."""
+    rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
+    limit = rate.limit_requests
+    usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
+    return Sizes(usual, _PLAYS * _play_requests(rule, row, table, rate), _takes_ns(rate))
+
+
+def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
+    """Return the most requests of playing a row once."""
+    search = next((one.limit_requests for one in table if one.id == "LIM-SEARCH"), 0)
+    rest = FAILING_TIMES * search + 3
+    probes = row.most_probes(rule)
+    if not rate.block_ns:
+        return _throttle_requests(rate, probes) + rest
+    windows = 2 if row.role is not None and rate.block_ns == rate.window_ns else 1
+    rest += windows * _window_requests(rate)
+    if row.role is not None:
+        rest += block_requests(rate)
+    if rate.block_ns > rate.window_ns:
+        return _block_row_requests(rate, probes) + rest
+    return block_requests(rate, probes) + rest
+
+
+def _takes_ns(rate: Rate) -> int:
+    """Return how long a row takes at least: what its clusters wait for."""
+    if rate.block_ns > rate.window_ns:
+        return rate.window_ns * 5 // 2 + rate.block_ns + 2 * SECOND_NS
+    is_whole = rate.block_ns or rate.window_ns >= LONG_NS
+    return rate.window_ns * (10 if is_whole else 15) // 10 + SECOND_NS

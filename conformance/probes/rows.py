@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.asking import Asker, Counter
 from conformance.probes.families import Rate
 from conformance.probes.signature import (
+    ANY,
     APART,
     BOTH_OTHER,
     CONTROL,
@@ -30,11 +31,18 @@ from conformance.target import Source
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = ["ROWS", "Row", "counter_of", "rate_of", "rest", "spare_sources"]
+__all__ = ["MOST_ADDRESSES", "ROWS", "Row", "counter_of", "rate_of", "rest", "spare_sources"]
 
 _MANY_ADDRESSES: Final = 12
+MOST_ADDRESSES: Final = 3
+"""From so many other addresses another key asks, when a row is played again."""
 _REST_SPREAD_NS: Final = 2_000_000_000
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+_PROXY_METHODS: Final = tuple(
+    f"invoke_proxy/{method}" for method in ("method", "PUT", "PATCH", "DELETE")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +53,12 @@ class Row:
     many of its own it takes. operation: what is asked. other: an operation that no row of its own
     limits lower during the probe. twins: further operations of the same row. apart: operations of
     other rows, whose counters must be their own. single: one whose falling under the row is a
-    reading (D-GET-TOKENS). other_role: of the other key, where it must be of the same class.
+    reading (D-GET-TOKENS). any_of: operations that a row for any resource must refuse as well,
+    where the deployment has them. other_role: of the other key, where it must be of the same class.
     more_keys, more_sources: of its own, where the target has some left over.
 
-    An operation's name may end in `/other`, for another path of it, or `/method`, for another
-    method.
+    An operation's name may end in `/other`, for another path of it, in `/method`, for another
+    method, or in that method's name.
     """
 
     rule_id: str
@@ -62,6 +71,7 @@ class Row:
     twins: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     single: str | None = None
+    any_of: tuple[str, ...] = ()
     more_keys: int = 0
     more_sources: int = 0
     other_role: str = "private_no_permission"
@@ -83,6 +93,8 @@ class Row:
             method, path, body = bench.shaped(name, values)
             if changed == "method":
                 method = "POST" if method == "GET" else "GET"
+            elif changed.isupper():
+                method = changed
             if operation == "tokenize":
                 body = {}
             headers = _MERGE_PATCH if operation == "patch" else {}
@@ -105,12 +117,13 @@ class Row:
         sources: tuple[Source, ...],
         *,
         addresses: int = 1,
+        known: Sequence[str] = (),
     ) -> dict[str, Asker]:
         """Return the signature probes; those that the target's keys and addresses allow.
 
-        addresses: how many others another key asks from; others may use one of them too.
+        addresses: how many others another key asks from; others may use one of them too. known:
+        identifiers of tokens that are there, one for each of `any_of`.
         """
-        other_key = self._other_key(bench, key)
         others = spare_sources(bench, addresses)
         if not others:
             others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
@@ -124,11 +137,28 @@ class Row:
             found[kind + operation] = self.asker(bench, operation, key=key, sources=sources)
         for operation in self.apart:
             found[APART + operation] = self.asker(bench, operation, key=key, sources=sources)
+        for operation, token in zip(self.any_of, known, strict=False):
+            plain = self.asker(bench, operation, key=key, sources=sources)
+            found[ANY + operation] = _of_token(bench, operation, plain, token)
         found = {name: ask for name, ask in found.items() if name == CONTROL or _may(bench, ask)}
         if self.single is not None:
             found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
         if rule.counter == "proxy-key+ip":
             found |= self._with_key(bench, found[CONTROL])
+        found |= self._elsewhere(bench, rule, key, sources, others)
+        return found
+
+    def _elsewhere(
+        self,
+        bench: Bench,
+        rule: Rule,
+        key: KeyLabel | None,
+        sources: tuple[Source, ...],
+        others: tuple[Source, ...],
+    ) -> dict[str, Asker]:
+        """Return the probes with another key, from other addresses, and with both."""
+        found = {}
+        other_key = self._other_key(bench, key)
         if other_key is not None:
             mine = sources[:1]
             found["other key"] = self.asker(bench, self.operation, key=other_key, sources=mine)
@@ -139,6 +169,13 @@ class Row:
                 both = self.asker(bench, self.operation, key=other_key, sources=(other,))
                 found[BOTH_OTHER + (f" {place}" if place > 1 else "")] = both
         return found
+
+    def most_probes(self, rule: Rule) -> int:
+        """Return how many signature probes there are at most, the control among them."""
+        named = (CONTROL, OTHER_RESOURCE, "other key", "other address", *self.twins, *self.apart)
+        named += self.any_of
+        more = (self.single is not None) + (rule.counter == "proxy-key+ip")
+        return len(named) + MOST_ADDRESSES + more
 
     def _with_key(self, bench: Bench, plain: Asker) -> dict[str, Asker]:
         """Return the probe that shows an API key beside the proxy key (D-PROXY-RULES)."""
@@ -152,6 +189,16 @@ class Row:
         dealt = [label for label in bench.keys(role) if label != key]
         labels = dealt or [label for label in bench.target.labels(role) if label != key]
         return labels[-1] if dealt else labels[0] if labels else None
+
+
+def _of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:
+    """Return what asks for one token, instead of one that is not there."""
+
+    def make(number: int) -> Ask:
+        _, path, body = bench.shaped(operation, {"id": token, "value": "probe"})
+        return dataclasses.replace(plain(number), path=path, body=body)
+
+    return make
 
 
 def _may(bench: Bench, ask: Asker) -> bool:
@@ -234,9 +281,11 @@ ROWS: Final[Mapping[str, Row]] = {
             rule_id="LIM-PRIVATE",
             says="A private application's key is limited to 2000 per 10 s, all addresses together.",
             sources=2,
+            more_sources=2,
             role="private_prod",
             operation="list_logs",
             other="search",
+            any_of=("create", "list", "get", "patch", "delete", "detokenize"),
         ),
         Row(
             rule_id="LIM-PUBLIC",
@@ -264,7 +313,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="proxy_key",
             operation="invoke_proxy",
             other="invoke_proxy/other",
-            twins=("invoke_proxy/method",),
+            twins=_PROXY_METHODS,
             other_role="proxy_key",
         ),
         Row(
@@ -274,7 +323,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role="custom_hostname",
             operation="invoke_proxy",
             other="invoke_proxy/other",
-            twins=("invoke_proxy/method",),
+            twins=_PROXY_METHODS,
             other_role="custom_hostname",
         ),
         Row(
@@ -284,6 +333,7 @@ ROWS: Final[Mapping[str, Row]] = {
             role=None,
             operation="list",
             other="tokenize",
+            any_of=("search", "get", "patch", "delete"),
         ),
         Row(
             rule_id="LIM-LEGACY",

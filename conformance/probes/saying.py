@@ -22,9 +22,10 @@ from conformance.probes.measuring import (
 from conformance.probes.playing import Played
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting
-from conformance.probes.signature import APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
+from conformance.probes.signature import ANY, APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
 from conformance.registry import Inconclusive
 from conformance.shapes import SHAPES, Spelling
+from conformance.target import Source
 from conformance.verdicts import Finding, Verdict
 from engine.clauses import clause
 from engine.limits import SEED_SECTIONS, Rule
@@ -33,6 +34,7 @@ from engine.profile import Algorithm
 
 __all__ = [
     "Unsettled",
+    "busy_address",
     "check_alike",
     "is_counted_each",
     "measured_row",
@@ -73,7 +75,7 @@ class Unsettled(Inconclusive):
 
 def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
     """Return those of the signature probes that a row counts in the same counter."""
-    own = {name for name in names if name.startswith(TWIN)}
+    own = {name for name in names if name.startswith((TWIN, ANY))}
     if not rule.match.resource:
         own.add(OTHER_RESOURCE)
     if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
@@ -102,14 +104,9 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
             "block reaches beyond what counts, which is the "
             f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
         )
-    for name in signature.bursts:
-        if name.startswith(TWIN) and signature.refused(name) is False:
-            return f"{_asked(signature, name)} is still answered: it must share this row's counter"
-    other = signature.refused(OTHER_RESOURCE)
-    if other is False and OTHER_RESOURCE in own:
-        return f"{_asked(signature, OTHER_RESOURCE)} is still answered: the row counts any resource"
-    if each:
-        return None
+    left_out = _left_out(signature, own)
+    if left_out is not None or each:
+        return left_out
     for name in signature.bursts:
         is_apart = name.startswith(APART) or name == OTHER_RESOURCE
         if is_apart and name not in own and signature.refused(name):
@@ -118,6 +115,17 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
                 "which counts the row's own resources only"
             )
     return _counter_fault(rule, signature, own)
+
+
+def _left_out(signature: Signature, own: frozenset[str]) -> str | None:
+    """Return which of a row's own operations is answered while the row refuses."""
+    for name in signature.bursts:
+        if name.startswith(TWIN) and signature.refused(name) is False:
+            return f"{_asked(signature, name)} is still answered: it must share this row's counter"
+        is_other = name == OTHER_RESOURCE and name in own and signature.refused(name) is False
+        if is_other or signature.leaves_out(name):
+            return f"{_asked(signature, name)} is still answered: the row counts any resource"
+    return None
 
 
 def _is_one_for_all(
@@ -306,6 +314,7 @@ def _counter_seen(
         for signature, when in ((own.signature, ""), (own.middle, "in the middle of the block: ")):
             fault = signature_fault(rule, signature, and_counter)
             if fault is not None:
+                _check_probes_free(bench, rule, signature)
                 return signature, when + fault
     taken = [one for each in (*played, *before) for one in (each.signature, each.middle)]
     taken = [one for one in taken if one.bursts]
@@ -326,10 +335,28 @@ def is_counted_each(bench: Bench) -> bool:
 
 def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
     """Raise `Inconclusive` where LIM-IP may have refused: where refused requests count, say."""
-    rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
-    if rule is None or row.rule_id == "LIM-IP":
-        return
     sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
+    says = None if row.rule_id == "LIM-IP" else busy_address(bench, sources)
+    if says is not None:
+        raise Inconclusive(says)
+
+
+def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
+    """Raise `Unsettled` where LIM-IP may have refused what was asked from another address.
+
+    Another check may ask from it too, and more than that address has room for.
+    """
+    asked = [one for name in signature.bursts for one in signature.exchanges(name)]
+    says = busy_address(bench, {x.ask.source for x in asked if signature.is_refused(x)})
+    if says is not None and rule.id != "LIM-IP":
+        raise Unsettled(says, is_of_counter=True)
+
+
+def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
+    """Return why the answers to some addresses may be LIM-IP's, None where they are not."""
+    rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
+    if rule is None:
+        return None
     for source in sources:
         sent = sorted(
             one.sent_ns
@@ -337,13 +364,15 @@ def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> Non
             if one.ask.source == source
         )
         most = max(
-            bisect_left(sent, at_ns + rule.window_ns) - place for place, at_ns in enumerate(sent)
+            (bisect_left(sent, at_ns + rule.window_ns) - place for place, at_ns in enumerate(sent)),
+            default=0,
         )
         if most > rule.limit_requests * 9 // 10:
-            raise Inconclusive(
+            return (
                 f"not decided: {most} requests were sent from {source} within "
                 f"{_seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
             )
+    return None
 
 
 def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]) -> None:

@@ -18,6 +18,7 @@ from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 
 __all__ = [
+    "ANY",
     "APART",
     "BOTH_OTHER",
     "CONTROL",
@@ -26,6 +27,7 @@ __all__ = [
     "TWIN",
     "TWIN_BY_ID",
     "Signature",
+    "signature_requests",
     "take_signature",
 ]
 
@@ -35,6 +37,8 @@ BOTH_OTHER: Final = "both other"
 TWIN: Final = "twin "
 TWIN_BY_ID: Final = "twin by id "
 """What the names of probes of the row's further operations begin with."""
+ANY: Final = "any "
+"""What the names of probes of further operations of a row for any resource begin with."""
 APART: Final = "apart "
 """What the names of probes of other rows' operations begin with."""
 READINGS: Final = ("one token", "with an API key")
@@ -56,13 +60,15 @@ _TURNS: Final = 3
 class Signature:
     """What the probes of one refusal said, by name of the probe.
 
-    is_held: the control was held back instead of refused. is_spaced: even the first burst of the
+    calm_status: of the row's own operation while there is room. is_held: the control was held back
+    instead of refused. is_spaced: even the first burst of the
     row met a refusal. until_ns: the counter is sure to refuse only before. regained: the most
     requests that a counter gives room to by its rate between the first refusal and the last.
     """
 
     bursts: dict[str, Burst] = field(default_factory=dict)
     calm_ns: int = 0
+    calm_status: int = 0
     odd: frozenset[int] = frozenset()
     is_held: bool = False
     is_spaced: bool = False
@@ -100,6 +106,24 @@ class Signature:
             return False
         return self.bursts[CONTROL].size > self.regained
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether an operation of a row for any resource is answered while the row refuses.
+
+        What fails otherwise than the row's own operation does may be decided on before it counts.
+        """
+        if not name.startswith(ANY) or self.refused(name) is not False:
+            return False
+        statuses = {one.status or 0 for one in self.exchanges(name)}
+        return min(statuses) < 400 or statuses == {self.calm_status}
+
+    def is_counted(self, name: str, own: frozenset[str]) -> bool:
+        """Whether the row has counted a probe in its own counter; own: those that it must."""
+        if name in READINGS:
+            return bool(self.refused(name))
+        if name not in own or self.leaves_out(name):
+            return False
+        return not _is_resource(name) or not is_absent(self.exchanges(name))
+
     def exchanges(self, name: str) -> list[Exchange]:
         """Return what a probe asked."""
         return self.bursts[name].exchanges if name in self.bursts else []
@@ -108,7 +132,7 @@ class Signature:
 def _is_resource(name: str) -> bool:
     """Whether a probe asks for a resource that the deployment may not have."""
     return name == OTHER_RESOURCE or (
-        name.startswith((TWIN, APART)) and not name.startswith(TWIN_BY_ID)
+        name.startswith((TWIN, ANY, APART)) and not name.startswith(TWIN_BY_ID)
     )
 
 
@@ -133,10 +157,7 @@ async def take_signature(
     """
     lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
     apart_room = _APART_ROOM
-    # A probe of another counter must not fill it.
-    room = rate.limit_requests - 2
-    if rate.limit_requests < HEAVY_REQUESTS:
-        room = min(room, _OTHERS_ROOM)
+    room = _room(rate)
     while True:
         began_ns = counter.now_ns
         size = min(_size(rate, lasts_ns), room)
@@ -151,6 +172,17 @@ async def take_signature(
         is_done = signature.is_held or signature.is_spaced or signature.tells or is_late
         if is_done or room < _size(rate, lasts_ns):
             return signature
+
+
+def _room(rate: Rate) -> int:
+    """Return the most that each probe sends: one of another counter must not fill it."""
+    is_small = rate.limit_requests < HEAVY_REQUESTS or rate.block_ns
+    return min(rate.limit_requests - 2, _OTHERS_ROOM if is_small else 2 * _MOST_HEAVY)
+
+
+def signature_requests(rate: Rate, probes: int) -> int:
+    """Return the most that `take_signature` sends with so many probes and the control again."""
+    return (probes + 1) * max(_room(rate), _FEW)
 
 
 def _size(rate: Rate, lasts_ns: int) -> int:
@@ -186,7 +218,8 @@ async def _take(
     sizes: Mapping[str, int],
 ) -> Signature:
     odd = odd_statuses(counter.exchanges())
-    signature = Signature(calm_ns=counter.calm_ns, odd=odd)
+    calm = next((x.status or 0 for x in counter.bursts[0].exchanges if not x.refused), 0)
+    signature = Signature(calm_ns=counter.calm_ns, calm_status=calm, odd=odd)
     signature.is_spaced = any(signature.is_refused(one) for one in counter.bursts[0].exchanges)
     control = counter.new_burst("control", sizes[CONTROL])
     signature.bursts[CONTROL] = control
@@ -204,14 +237,13 @@ async def _take(
         await counter.gather(
             [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
         )
-        for name in names:
-            is_there = not _is_resource(name) or not is_absent(signature.exchanges(name))
-            if (name in own and is_there) or (name in READINGS and signature.refused(name)):
-                history.exchanges += signature.bursts[name].exchanges
-                history.size += sizes[name]
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, sizes[CONTROL])
         await counter.fill(again, ask=probes[CONTROL])
         signature.regained = _regained(rate, signature)
+        for name in names:
+            if signature.is_counted(name, own):
+                history.exchanges += signature.bursts[name].exchanges
+                history.size += sizes[name]
 
     await counter.gather([counter.fill(control, ask=probes[CONTROL]), others()])
     return signature

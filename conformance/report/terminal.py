@@ -62,14 +62,15 @@ class Terminal:
         self._session: Session | None = None
         self._done = 0
         self._total = 0
-        self._floor_ns = 0
+        self._plan: Plan | None = None
+        self._skipped: set[str] = set()
         self._began_s = 0.0
         self._stop = threading.Event()
         self._beat: threading.Thread | None = None
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
         """Keep the plan until the deployment has answered: one that does not is one line."""
-        self._total, self._floor_ns = len(plan.dealt), plan.floor_ns
+        self._total, self._plan = len(plan.dealt), plan
         self._held = list(_plan_lines(plan, target, seed))
 
     def show_plan(self) -> None:
@@ -122,7 +123,8 @@ class Terminal:
 
     def _state(self) -> str:
         took_s = int(time.monotonic() - self._began_s)
-        floor_s = self._floor_ns // _SECOND_NS
+        plan = self._plan
+        floor_s = 0 if plan is None else plan.floor_without_ns(self._skipped) // _SECOND_NS
         of = f" of at least {floor_s} s" if floor_s else ""
         parts = [f"{took_s} s{of}: {self._done} of {self._total} checks done"]
         wait = self._longest_wait()
@@ -159,6 +161,8 @@ class Terminal:
         self._running.pop(check.id, None)
         self._done += 1
         verdict = worst(findings)
+        if all(one.verdict is Verdict.SKIPPED for one in findings):
+            self._skipped.add(check.id)
         if verdict > Verdict.NOT_OBSERVABLE:
             says = next(one.says for one in findings if one.verdict is verdict)
             self.console.print(
@@ -202,8 +206,10 @@ def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
     )
     yield (
         f"  takes at least {floor}: windows, blocks and retentions last that long, however fast "
-        "the deployment answers"
+        "the deployment answers; less where it lacks an operation that is tested"
     )
+    if plan.short_says is not None:
+        yield f"  [bold yellow]warning[/] {plan.short_says}"
     rounds = [each for each in plan.rounds if each]
     if len(rounds) > 1:
         yield (

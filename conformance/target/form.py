@@ -144,7 +144,7 @@ class TargetTenant:
 class Budget:
     """The most that a run may cost."""
 
-    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 40_000
+    requests: Annotated[int, Integer(minimum=1), "requests in all"] = 120_000
     minutes: Annotated[int, Integer(minimum=1), "minutes in all"] = 5
 
 

@@ -72,6 +72,8 @@ def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
     floor = format_duration(plan.floor_ns) if plan.floor_ns else "0s"
     yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most, and takes"
     yield f"  {floor} or a little longer: windows, blocks and retentions cannot be made shorter"
+    if plan.short_says is not None:
+        yield f"warning: {plan.short_says}"
     for line in blocked_addresses(plan, target, limits):
         yield f"warning: {line}"
     reasons = unshown(plan)

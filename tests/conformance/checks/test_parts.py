@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from conformance.checks._common import card_number, is_uuid
 from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks._repeating import BACKEND
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.exchanges import Ask, Exchange
@@ -29,7 +30,7 @@ _LIMIT = 5
 def _drawn(count: int) -> list[Any]:
     found: list[Any] = []
 
-    @hypothesis.settings(max_examples=count, database=None, derandomize=True)
+    @hypothesis.settings(max_examples=count, database=None, derandomize=True, backend=BACKEND)
     @hypothesis.given(bodies(_LIMIT, [_CARD]))
     def draw(body: Any) -> None:
         found.append(body)

@@ -173,6 +173,8 @@ _COUNTED: Final[tuple[tuple[str, Counter], ...]] = (
     ("LIM-LEGACY", "ip"),
     ("LIM-SEARCH", "key"),
     ("LIM-CREATE", "ip"),
+    ("LIM-PRIVATE", "ip+key"),
+    ("LIM-PRIVATE", "ip"),
 )
 for _row, _counter in _COUNTED:
     fault_of_limits(f"by-{_counter.replace('+', '-and-')}-{_row}", _row)(
@@ -327,6 +329,12 @@ for _row, _name, _methods in (
     ("LIM-PUBLIC", "all-but-post", ("POST",)),
     ("LIM-LEGACY", "get", ("POST", "PUT", "PATCH", "DELETE")),
     ("LIM-TEST-TENANT", "patch", ("GET", "POST", "PUT", "DELETE")),
+    ("LIM-PRIVATE", "patch", ("GET", "POST", "PUT", "DELETE")),
+    ("LIM-PRIVATE", "delete", ("GET", "POST", "PUT", "PATCH")),
+    ("LIM-IP", "patch", ("GET", "POST", "PUT", "DELETE")),
+    ("LIM-IP", "delete", ("GET", "POST", "PUT", "PATCH")),
+    ("LIM-PROXY-KEY", "put", ("GET", "POST", "PATCH", "DELETE")),
+    ("LIM-PROXY-HOST", "delete", ("GET", "POST", "PUT", "PATCH")),
 ):
     fault_of_limits(f"any-without-{_name}-{_row}", _row)(_only(_row, _methods))
 

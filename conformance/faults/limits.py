@@ -192,6 +192,18 @@ def _ip_by_kind(engine: FaultyEngine) -> None:
     change_subjects(engine, fields)
 
 
+@fault("search-counted-by-node", "LIM-SEARCH")
+async def _search_counted_by_node(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """Of two nodes behind a balancer each counts the searches that it is sent alone."""
+    if request.path.partition("?")[0] == "/tokens/search":
+        turn = int(engine.notes.get("turn", "0")) + 1
+        engine.notes["turn"] = str(turn)
+        request.ip = f"{request.ip} of node {turn % 2}"
+    return await submit(request)
+
+
 @fault_of_profile("create-counted-apart", "LIM-CREATE")
 def _create_counted_apart(profile: Profile) -> Profile:
     """POST /tokens and POST /tokenize have a counter each."""

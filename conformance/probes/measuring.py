@@ -372,8 +372,13 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
     windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
     blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
     window = _seconds(window_ns)
+    nodes = f"{limit * 2} per {window}, as of two nodes that each count alone,"
     tried = [
-        *((f"{x} per {window}", Rate(x, window_ns, rate.block_ns)) for x in limits if x > 0),
+        *(
+            (nodes if x == limit * 2 else f"{x} per {window}", Rate(x, window_ns, rate.block_ns))
+            for x in limits
+            if x > 0
+        ),
         *((f"a block of {_seconds(x)}", Rate(limit, window_ns, x)) for x in blocks),
         *((f"{limit} per {_seconds(x)}", Rate(limit, x, rate.block_ns)) for x in windows),
     ]

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from simulator.comparing import Comparison, compare
-    from simulator.covering import CoverageLine, coverage
-    from simulator.exploring import explore
     from simulator.intervals import Interval, interval_of
-    from simulator.replaying import replay
-    from simulator.results import Result
-    from simulator.running import run
+    from simulator.rows import Result
     from simulator.scenario import Scenario, load, with_value
-    from simulator.searching import Capacity, capacity
-    from simulator.sweeping import load_sweep, sweep
+    from simulator.study.capacity import Capacity, capacity
+    from simulator.study.comparison import Comparison, compare
+    from simulator.study.coverage import CoverageLine, coverage
+    from simulator.study.explorer import explore
+    from simulator.study.replay import replay
+    from simulator.study.runs import run
+    from simulator.study.sweep import load_sweep, sweep
     from simulator.traces import caller, decide, refused, spans, strip, trace
 
 __all__ = [
@@ -56,27 +56,27 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Capacity": "simulator.searching",
-    "Comparison": "simulator.comparing",
-    "CoverageLine": "simulator.covering",
+    "Capacity": "simulator.study.capacity",
+    "Comparison": "simulator.study.comparison",
+    "CoverageLine": "simulator.study.coverage",
     "Interval": "simulator.intervals",
-    "Result": "simulator.results",
+    "Result": "simulator.rows",
     "Scenario": "simulator.scenario",
     "caller": "simulator.traces",
-    "capacity": "simulator.searching",
-    "compare": "simulator.comparing",
-    "coverage": "simulator.covering",
+    "capacity": "simulator.study.capacity",
+    "compare": "simulator.study.comparison",
+    "coverage": "simulator.study.coverage",
     "decide": "simulator.traces",
-    "explore": "simulator.exploring",
+    "explore": "simulator.study.explorer",
     "interval_of": "simulator.intervals",
     "load": "simulator.scenario",
-    "load_sweep": "simulator.sweeping",
+    "load_sweep": "simulator.study.sweep",
     "refused": "simulator.traces",
-    "replay": "simulator.replaying",
-    "run": "simulator.running",
+    "replay": "simulator.study.replay",
+    "run": "simulator.study.runs",
     "spans": "simulator.traces",
     "strip": "simulator.traces",
-    "sweep": "simulator.sweeping",
+    "sweep": "simulator.study.sweep",
     "trace": "simulator.traces",
     "with_value": "simulator.scenario",
 }

@@ -30,30 +30,33 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Final[dict[str, _Command]] = {
-    "run": _Command("play a scenario", "simulator._cli_run", "add_arguments", "run"),
+    "run": _Command("play a scenario", "simulator.commands.run", "add_arguments", "run"),
     "replay": _Command(
         "put a real access log through the limits",
-        "simulator.replaying.cli",
+        "simulator.commands.replay",
         "add_arguments",
         "run",
     ),
     "coverage": _Command(
         "fire every limit, quota and bound once",
-        "simulator._cli_studies",
+        "simulator.commands.studies",
         "add_coverage",
         "run_coverage",
     ),
     "sweep": _Command(
-        "play a scenario under many values", "simulator.sweeping.cli", "add_arguments", "run"
+        "play a scenario under many values", "simulator.commands.sweep", "add_arguments", "run"
     ),
     "capacity": _Command(
         "find the largest value that meets a condition",
-        "simulator._cli_studies",
+        "simulator.commands.studies",
         "add_capacity",
         "run_capacity",
     ),
     "compare": _Command(
-        "say what differs between two runs", "simulator._cli_studies", "add_compare", "run_compare"
+        "say what differs between two runs",
+        "simulator.commands.studies",
+        "add_compare",
+        "run_compare",
     ),
     "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
     "check": _Command("check a scenario file", __name__, "_add_check", "_check"),

@@ -3,7 +3,7 @@
 `load` reads a file or a built-in scenario, `dump` writes one back whole, `with_value` changes one
 value for sweeps. `limits_of`, `limit_tables_of` and `profile_of` put files and changes together.
 The data stand in `simulator.scenario.model`, `.clients` and `.draws`; how they are played is said
-there, and done in `simulator.backends`.
+there, and done in `simulator.play`.
 """
 
 from simulator.scenario.clients import (
@@ -40,7 +40,7 @@ from simulator.scenario.draws import (
     StepArrivals,
     Uniform,
 )
-from simulator.scenario.loading import (
+from simulator.scenario.files import (
     builtin,
     dump,
     is_toml,
@@ -51,6 +51,7 @@ from simulator.scenario.loading import (
     value_of,
     with_value,
 )
+from simulator.scenario.in_force import limit_tables_of, limits_of, profile_of
 from simulator.scenario.model import (
     AddressPool,
     Application,
@@ -63,7 +64,6 @@ from simulator.scenario.model import (
     Tenant,
     Threshold,
 )
-from simulator.scenario.resolving import limit_tables_of, limits_of, profile_of
 
 __all__ = [
     "LABELS",

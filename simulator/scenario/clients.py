@@ -1,6 +1,6 @@
 """What a scenario says about clients: what they ask, how they retry, how they pace themselves.
 
-What a client does, step by step (the backends play exactly this):
+What a client does, step by step (both drivers play exactly this):
 
 - *Closed loop*: the client has `concurrency` loops (default 1), all with the client's key, address
   and pacing. A loop begins at `start`: think, ask, wait for the answer, and again, until `stop`.
@@ -31,7 +31,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from engine.files import Duration, Integer, Items, Key, Number, Rate, RateText, Text
 from simulator.scenario.draws import Arrivals, Constant, Draw
-from simulator.scenario.names import NAME, Names
+from simulator.scenario.kinds import NAME, Names
 
 __all__ = [
     "AimdPacing",

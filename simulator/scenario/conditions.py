@@ -2,7 +2,7 @@
 
 A condition is a metric, labels that narrow it, a comparison and a bound. The bound is a number, or
 a duration where the metric is one. This module says which metrics and labels there are;
-`simulator.results` computes them.
+`simulator.rows` computes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Metric(NamedTuple):
-    """A metric of a run: the column of `simulator.results.metrics` that has it, and what it is.
+    """A metric of a run: the column of `simulator.rows.metrics` that has it, and what it is.
 
     least, most: its range. is_normal: whether it adds up so many independent parts that Student's t
     covers its mean; the others may be skewed.

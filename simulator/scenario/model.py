@@ -4,7 +4,7 @@ One declaration: a file's keys, their reading and writing and the JSON Schema co
 dataclasses (`engine.files`). Durations and instants are integers in nanoseconds, instants count
 from the run's start; in files both are texts with units.
 
-What it is not: how anything is played. `simulator.backends` does that as the docstrings here, in
+What it is not: how anything is played. `simulator.play` does that as the docstrings here, in
 `simulator.scenario.clients` and in `simulator.scenario.draws` say.
 """
 
@@ -22,9 +22,7 @@ from engine.world import EPOCH_2026_NS
 from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.scenario.conditions import Condition, ConditionText
 from simulator.scenario.draws import Draw
-from simulator.scenario.instants import Instant
-from simulator.scenario.names import NAME
-from simulator.scenario.overrides import Choices
+from simulator.scenario.kinds import NAME, Choices, Instant
 
 __all__ = [
     "AddressPool",

@@ -1,6 +1,6 @@
 """The instants of a file of arrivals, as the clients of an open loop replay them.
 
-What it is not: the replay of an access log through the limits (`simulator.replaying`); here only
+What it is not: the replay of an access log through the limits (`simulator.study.replay`); here only
 the instants matter, and the scenario says who asks for what.
 """
 
@@ -51,7 +51,7 @@ def _stamps(replay: ReplayArrivals) -> list[int]:
 
 
 def _read(replay: ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
-    from simulator.traffic.logs._stamps import StampError, clock_for  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+    from simulator.logs._values import StampError, clock_for  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
 
     seconds, iso = clock_for("s"), clock_for("iso")
     for number, text in _texts(replay, lines):

@@ -13,7 +13,7 @@ import numpy as np
 import simpy
 
 from engine.limits import Limiter, Subject
-from simulator.backends.compiled import CompiledRun, warm_up
+from simulator.play.compiled import CompiledRun, warm_up
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
 from simulator.traffic.population import populate
 from simulator.traffic.streams import stream_number

@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.messages import Outcome
-from simulator.backends.compiled import CompiledRun, warm_up
-from simulator.backends.compiled.layout import COMBO_COUNT
-from simulator.results.choosing import COLUMN_SETS, schema_of
-from simulator.results.columns import TextColumns, record_batch
-from simulator.results.recorder import CHUNK_ROWS
-from simulator.results.rows import SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
-from simulator.results.storing import FileSink, open_file
+from simulator.play.compiled import CompiledRun, warm_up
+from simulator.play.compiled.layout import COMBO_COUNT
+from simulator.rows.column_sets import COLUMN_SETS, schema_of
+from simulator.rows.columns import TextColumns, record_batch
+from simulator.rows.record import SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
+from simulator.rows.recorder import CHUNK_ROWS
+from simulator.rows.sinks import FileSink, open_file
 from simulator.scenario import limit_tables_of, profile_of
 from simulator.traffic.population import populate
 from tests.benchmarks import _measure

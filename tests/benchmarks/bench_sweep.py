@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.backends.compiled import warm_up
-from simulator.sweeping._sweep import _play_into, tasks_of
-from simulator.sweeping._tasks import Task, failed_row
-from simulator.sweeping._workers import Cluster, Threads, Workers, play_all
+from simulator.play.compiled import warm_up
+from simulator.study.sweep._sweep import _play_into, tasks_of
+from simulator.study.sweep._tasks import Task, failed_row
+from simulator.study.sweep._workers import Cluster, Threads, Workers, play_all
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
 

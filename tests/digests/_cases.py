@@ -26,7 +26,7 @@ from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.backends import Fidelity
+from simulator.play import Fidelity
 from simulator.scenario import builtin, loads
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 

@@ -2,7 +2,7 @@
 
 Written from the README, the docstrings of the scenario (`simulator.scenario.clients`, `.draws`,
 `.model`) and the decisions list, for the fidelities that run no bodies. It shares nothing with the
-drivers in `simulator.backends`. It is handed: who the clients are, with their keys and addresses
+drivers in `simulator.play`. It is handed: who the clients are, with their keys and addresses
 (`populate`), the numbers that are drawn (`Draws`, from the documented streams), and a judge of
 limits (`tests.oracles.limits`).
 
@@ -37,10 +37,10 @@ from simulator.scenario.clients import (
     TokenBucketPacing,
 )
 from simulator.scenario.draws import Draw
-from simulator.traffic.drawing import arrivals_of, duration_of
 from simulator.traffic.draws import uniform_ns
 from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import Client, KeyHolder, populate
+from simulator.traffic.sampling import arrivals_of, duration_of
 from tests.oracles.limits import Oracle
 
 SECOND = 1_000_000_000

@@ -14,10 +14,10 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.arguments import FLAG, Rule, takes, whole
-from simulator.exploring import Explorer
-from simulator.report.plots import Plots
-from simulator.results import Result
-from simulator.searching import Trial
+from simulator.rows import Result
+from simulator.study.capacity import Trial
+from simulator.study.explorer import Explorer
+from simulator.views.plots import Plots
 
 SIM: Final[Any] = simulator
 """Types are what a cell does not check."""

@@ -12,12 +12,11 @@ import simulator
 from engine.clauses import CLAUSES
 from engine.errors import InputError
 from engine.limits import LimitTable
-from simulator import _cli_studies
 from simulator.cli import main
-from simulator.covering import COVERED
-from simulator.covering_bounds import BOUNDS, Probe
+from simulator.commands import studies
 from simulator.intervals import interval_of
-from simulator.searching import _ScenarioPlayer
+from simulator.study.capacity import _ScenarioPlayer
+from simulator.study.coverage import BOUNDS, COVERED, Probe
 
 S = 1_000_000_000
 
@@ -74,7 +73,7 @@ def test_replications_on_all_cores_are_the_same(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = simulator.run("poisson.toml", fidelity="limits", replications=4)
-    monkeypatch.setattr("simulator.replicating._WORTH_S", 0.0)
+    monkeypatch.setattr("simulator.study.replications._WORTH_S", 0.0)
     spread = simulator.run("poisson.toml", fidelity="limits", replications=4)
     assert spread.summary == alone.summary
 
@@ -208,7 +207,7 @@ def test_a_search_says_how_far_it_is_and_what_is_known(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial may take hundreds of runs: silence would look like a hang."""
-    monkeypatch.setattr(_cli_studies, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(studies, "TELL_EVERY_S", 0.0)
     rate = "clients.c.arrivals.rate"
     argv = ["capacity", "poisson.toml", "--vary", rate, "--between", "40/1m", "300/1m"]
     argv += ["--keep", "refused_share <= 0.3", "--tolerance", "0.2"]

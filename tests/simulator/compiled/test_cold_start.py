@@ -14,14 +14,14 @@ from typing import Final
 import pytest
 
 from engine.limits.compiled import jit
-from simulator.running import run
+from simulator.study.runs import run
 
 _RUN: Final = """
 import json, sys
-import simulator.running
+import simulator.study.runs
 
 known = set(sys.modules)
-result = simulator.running.run("management-loop", fidelity="compiled", seed=7)
+result = simulator.study.runs.run("management-loop", fidelity="compiled", seed=7)
 print(json.dumps([result.summary["sha256"], sorted(known), sorted(sys.modules)]))
 """
 

@@ -6,8 +6,8 @@ may be the one that its ring has no slot for (D-ALGORITHM sliding-log, D-EDGES).
 
 from __future__ import annotations
 
-from simulator.running import run
 from simulator.scenario import loads
+from simulator.study.runs import run
 from tests.simulator.compiled.test_same_decisions import check_same
 
 _AT_ONCE = """

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 
 from engine.errors import InputError
 from engine.limits.compiled.core import LARGEST
-from simulator.backends.compiled import CompiledRun, write_rows
-from simulator.results import RunBook, RunHeader
-from simulator.running import run
+from simulator.play.compiled import CompiledRun, write_rows
+from simulator.rows import RunBook, RunHeader
 from simulator.scenario import Scenario, builtin, limit_tables_of, load, loads, profile_of
+from simulator.study.runs import run
 from simulator.traffic.population import populate
-from tests.simulator.backends.test_drawn_scenarios import outside_scenarios, scenarios
+from tests.simulator.play.test_drawn_scenarios import outside_scenarios, scenarios
 
 
 def check_same(scenario: Scenario) -> None:

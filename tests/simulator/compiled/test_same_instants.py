@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from simulator.running import run
 from simulator.scenario import loads
+from simulator.study.runs import run
 from tests.simulator.compiled.test_same_decisions import check_same
 
 S = 10**9

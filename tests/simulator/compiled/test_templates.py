@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from simulator.backends import simulate, template_for
-from simulator.replicating import line_of, replicator
+from simulator.play import simulate, template_for
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
+from simulator.study.replications import line_of, replicator
 
 
 def _builtins() -> list[tuple[str, Scenario]]:

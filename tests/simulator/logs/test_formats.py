@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import InputError
 from engine.files import Document, parse_toml
-from simulator.traffic.logs import ADDRESS, Log, LogMap, read_log
+from simulator.logs import ADDRESS, Log, LogMap, read_log
 
 STAMP = "17/May/2015:10:05:03 +0000"
 T_NS = 1_431_857_103_000_000_000

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import InputError
-from simulator.replaying import make_arrivals, read_speed
-from simulator.traffic.logs import FORMATS, Format, Log, _source, read_log
+from simulator.logs import FORMATS, Format, Log, _source, read_log
+from simulator.logs.arrivals import make_arrivals, read_speed
 
 GOOD: dict[Format, bytes] = {
     "combined": b'203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 1 "-" "a"\n',

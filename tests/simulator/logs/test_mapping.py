@@ -10,8 +10,8 @@ import pytest
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.traffic import logs
-from simulator.traffic.logs import Log, LogMap, map_schema, read_log
+from simulator import logs
+from simulator.logs import Log, LogMap, map_schema, read_log
 
 EXAMPLE = r"""
 #:schema map.schema.json
@@ -120,7 +120,7 @@ def test_the_schema_accepts_the_example_and_refuses_what_the_reader_refuses() ->
 def test_the_shipped_schema_is_fresh() -> None:
     shipped = Path(logs.__file__).with_name("map.schema.json")
     assert json.loads(shipped.read_text("utf-8")) == map_schema(), (
-        "run python -m simulator.traffic.logs > simulator/traffic/logs/map.schema.json"
+        "run python -m simulator.logs > simulator/logs/map.schema.json"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.traffic.logs._stamps import Notation, StampError, clock_for, guess_notation
+from simulator.logs._values import Notation, StampError, clock_for, guess_notation
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 
 from engine.errors import InputError
 from engine.files import Rate, parse_toml
-from simulator.backends import simulate
-from simulator.results import metrics
+from simulator.play import simulate
+from simulator.rows import metrics
 from simulator.scenario import (
     METRICS,
     Constant,

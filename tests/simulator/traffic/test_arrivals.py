@@ -14,9 +14,9 @@ from scipy import stats
 from engine.errors import InputError
 from simulator.scenario import loads
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
-from simulator.traffic.drawing import arrivals_of
 from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import populate
+from simulator.traffic.sampling import arrivals_of
 from simulator.traffic.streams import Stream
 
 S = 1_000_000_000

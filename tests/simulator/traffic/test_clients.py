@@ -17,7 +17,7 @@ from simulator.scenario.clients import (
     TokenBucketPacing,
 )
 from simulator.traffic.pacing import Aimd, Bucket
-from simulator.traffic.retrying import own_delay_ns, retry_after_ns
+from simulator.traffic.retries import own_delay_ns, retry_after_ns
 
 S = 1_000_000_000
 

@@ -1,0 +1,251 @@
+"""What an admitted attempt does behind a proxy or in a reactor, over arrays.
+
+`simulator.play.outside` plays this with the engine's own coroutines
+(`engine.resources.invoking`, the world's model of a destination). Here a call is a row that goes
+through stages in the coroutine's order, each of which ends with a sleep. A sleep of 0 ns is left
+out, as in the coroutine (RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT,
+D-PROXY-TIMEOUT).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from engine.limits.compiled.finding import Int, Pointer
+from engine.limits.compiled.jit import called, inlined
+from engine.limits.compiled.raw import moved
+from simulator.play.compiled import layout as at
+from simulator.play.compiled.draws import uniform
+from simulator.play.compiled.event_queue import schedule
+from simulator.play.compiled.pools import (
+    call_row,
+    claim,
+    forget_call,
+    new_call,
+    of_service,
+    release,
+)
+from simulator.play.compiled.sampling import drawn_ns
+from simulator.play.compiled.state import RawSim, request_row
+
+__all__ = ["call_outside", "go_on", "plan_call", "time_over", "woken_by_bell"]
+
+# Parts of a call, in order.
+_REQUEST: Final = 0
+_DESTINATION: Final = 1
+_RESPONSE: Final = 2
+_END: Final = 3
+
+# Where in its part a call is: each but the first is what a sleep comes back to.
+_BEGINS, _CLAIMED, _STARTED, _RAN, _CALLED = range(5)
+
+# What comes of a stage, where it is not how the call ended.
+_GOES_ON: Final = -1
+_SLEEPS: Final = -2
+
+
+@inlined
+def behind_row(sim: RawSim, number: Int) -> Pointer:
+    """Return what is behind a proxy or a reactor."""
+    return moved(sim.behind, np.int64(number) * at.BEHIND_WIDTH)
+
+
+@called
+def plan_call(sim: RawSim, number: Int, streams: Int) -> Int:
+    """Draw what the outside will do to an attempt, and return the call's number.
+
+    streams: where the client's streams of this outside begin.
+    """
+    call = new_call(sim)
+    row, behind = call_row(sim, call), behind_row(sim, number)
+    row[at.V_BEHIND] = number
+    row[at.V_DESTINATION] = _drawn(sim, behind[at.B_DESTINATION], streams)
+    row[at.V_REACHABLE] = 1
+    if behind[at.B_SHARE] >= 0:
+        reached = uniform(sim.streams, streams + 1) >= sim.tables[behind[at.B_SHARE]]
+        row[at.V_REACHABLE] = 1 if reached else 0
+    row[at.V_REQUEST] = _drawn(sim, behind[at.B_REQUEST], streams + 2)
+    row[at.V_RESPONSE] = _drawn(sim, behind[at.B_RESPONSE], streams + 3)
+    return call
+
+
+@inlined
+def _drawn(sim: RawSim, draw: Int, stream: Int) -> Int:
+    if draw < 0:
+        return np.int64(0)
+    return drawn_ns(sim, draw, stream)
+
+
+@called
+def call_outside(
+    sim: RawSim, call: Int, asking: Int, row_number: Int, now_ns: Int, wait_ns: Int, service_ns: Int
+) -> None:  # reason: what a call is told
+    """Begin an admitted attempt's call; it is answered by an event, in any case."""
+    row = call_row(sim, call)
+    row[at.V_ASKING] = asking
+    row[at.V_ROW] = row_number
+    row[at.V_BEGAN] = now_ns
+    row[at.V_SERVICE] = service_ns
+    row[at.V_PART] = _REQUEST
+    if behind_row(sim, row[at.V_BEHIND])[at.B_DESTINATION] < 0:
+        row[at.V_PART] = _RESPONSE
+    row[at.V_STAGE] = _BEGINS
+    if wait_ns:
+        of_service(sim, now_ns + wait_ns, at.GO_ON, call)
+    else:
+        go_on(sim, call, now_ns)
+
+
+@called
+def go_on(sim: RawSim, call: Int, now_ns: Int) -> None:
+    """Go on until the next sleep, or the end."""
+    found: Int = np.int64(_GOES_ON)
+    while found == _GOES_ON:
+        found = _stage(sim, call, now_ns)
+    if found != _SLEEPS:
+        _answer(sim, call, now_ns, found)
+
+
+@called
+def _stage(sim: RawSim, call: Int, now_ns: Int) -> Int:
+    """Run the stage after the last sleep; return the next state, or how the call ended."""
+    row = call_row(sim, call)
+    stage = row[at.V_STAGE]
+    if stage == _BEGINS:
+        return _begin_part(sim, call, now_ns)
+    if stage == _CALLED:
+        if row[at.V_LATE]:
+            return np.int64(at.TIMED_OUT)
+        return _next_part(row) if row[at.V_REACHABLE] else np.int64(at.UNREACHABLE)
+    if stage == _CLAIMED:
+        row[at.V_LATE] = 0 if row[at.V_HELD] else 1
+    if row[at.V_LATE]:
+        release(sim, call, now_ns)
+        return np.int64(at.CODE_TIMED_OUT)
+    if stage == _CLAIMED:
+        return _start(sim, call, now_ns)
+    if stage == _STARTED:
+        return _run(sim, call, now_ns)
+    release(sim, call, now_ns)
+    return _next_part(row)
+
+
+@inlined
+def _next_part(row: Pointer) -> Int:
+    row[at.V_PART] += 1
+    row[at.V_STAGE] = _BEGINS
+    return np.int64(_GOES_ON)
+
+
+@called
+def _sleeps(sim: RawSim, call: Int, now_ns: Int, need_ns: Int, left_ns: Int) -> Int:
+    """Sleep for the shorter of `need_ns` and `left_ns`, unless it is 0."""
+    call_row(sim, call)[at.V_LATE] = 1 if need_ns > left_ns else 0
+    for_ns = min(need_ns, left_ns)
+    if for_ns > 0:
+        of_service(sim, now_ns + for_ns, at.GO_ON, call)
+        return np.int64(_SLEEPS)
+    return np.int64(_GOES_ON)
+
+
+@inlined
+def _begin_part(sim: RawSim, call: Int, now_ns: Int) -> Int:
+    """Begin a part: call the destination, or claim an instance where there is code."""
+    row = call_row(sim, call)
+    part, behind = row[at.V_PART], behind_row(sim, row[at.V_BEHIND])
+    if part == _END:
+        return np.int64(at.WELL)
+    if part == _DESTINATION:
+        row[at.V_STAGE] = _CALLED
+        return _sleeps(sim, call, now_ns, row[at.V_DESTINATION], sim.clock[at.CALL_TIMEOUT])
+    pool = behind[at.B_REQUEST_POOL] if part == _REQUEST else behind[at.B_RESPONSE_POOL]
+    if pool < 0:
+        return _next_part(row)
+    row[at.V_POOL] = pool
+    row[at.V_UNTIL] = now_ns + sim.clock[at.CODE_TIMEOUT]
+    row[at.V_STAGE] = _CLAIMED
+    claim(sim, call, now_ns)
+    if row[at.V_HELD]:
+        return np.int64(_GOES_ON)
+    row[at.V_TIMER] = of_service(sim, row[at.V_UNTIL], at.TIME_OVER, call)
+    return np.int64(_SLEEPS)
+
+
+@inlined
+def _start(sim: RawSim, call: Int, now_ns: Int) -> Int:
+    """Start the instance where it is cold."""
+    row = call_row(sim, call)
+    row[at.V_STAGE] = _STARTED
+    need_ns = sim.clock[at.COLD_START] if row[at.V_COLD] else np.int64(0)
+    return _sleeps(sim, call, now_ns, need_ns, row[at.V_UNTIL] - now_ns)
+
+
+@inlined
+def _run(sim: RawSim, call: Int, now_ns: Int) -> Int:
+    """Run the code."""
+    row = call_row(sim, call)
+    row[at.V_READY] = 1
+    row[at.V_STAGE] = _RAN
+    need_ns = row[at.V_REQUEST] if row[at.V_PART] == _REQUEST else row[at.V_RESPONSE]
+    return _sleeps(sim, call, now_ns, need_ns, row[at.V_UNTIL] - now_ns)
+
+
+@called
+def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
+    """Record how the attempt ended, and send the answer."""
+    clock, row = sim.clock, call_row(sim, call)
+    status = np.int64(at.NONE)
+    if ended == at.TIMED_OUT:
+        status = np.int64(408)
+    elif ended == at.UNREACHABLE:
+        status = np.int64(502)
+    elif ended == at.CODE_TIMED_OUT:
+        status = clock[at.TIMEOUT_STATUS]
+    service_ns = row[at.V_SERVICE]
+    latency_ns = now_ns + service_ns - row[at.V_BEGAN]
+    place = row[at.V_ROW] - clock[at.ROWS_BEFORE]
+    if place >= 0:
+        sim.rows[at.ROW_WIDTH * place + at.W_LATENCY] = latency_ns
+        sim.rows[at.ROW_WIDTH * place + at.W_STATUS] = status
+    else:
+        late = moved(sim.late, clock[at.LATE_COUNT] * 3)
+        late[0] = row[at.V_ROW]
+        late[1] = latency_ns
+        late[2] = status
+        clock[at.LATE_COUNT] += 1
+    asking = row[at.V_ASKING]
+    request = request_row(sim, asking)
+    request[at.R_NEXT] = ended
+    forget_call(sim, call)
+    order = request[at.R_CLIENT] << 16
+    serial = request[at.R_SERIAL]
+    schedule(sim, now_ns + service_ns, order, serial, at.ANSWER_LATE, asking)
+
+
+# --- waiting for an instance ----------------------------------------------------------------------
+
+
+@inlined
+def time_over(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
+    """Wake a call whose wait for an instance has timed out, unless it was woken before."""
+    if call_row(sim, call)[at.V_TIMER] == made:
+        _wake(sim, call, now_ns)
+
+
+@inlined
+def woken_by_bell(sim: RawSim, call: Int, made: Int, now_ns: Int) -> None:
+    """Wake a call that has got an instance, unless its time was over at this very instant."""
+    row = call_row(sim, call)
+    if row[at.V_BELL] == made and row[at.V_TIMER] >= 0:
+        _wake(sim, call, now_ns)
+
+
+@inlined
+def _wake(sim: RawSim, call: Int, now_ns: Int) -> None:
+    """Let a call go on at this instant, after the events already scheduled for it."""
+    row = call_row(sim, call)
+    row[at.V_TIMER] = at.NONE
+    row[at.V_BELL] = at.NONE
+    of_service(sim, now_ns, at.WOKEN, call)

@@ -1,0 +1,326 @@
+"""The arrays of a compiled simulation: what each place of each row means.
+
+A *combo* is what one client can ask: an entry of its mix, a key and an address; it is what the
+results call a subject. The upload that follows entry n of a mix of m is its entry m + n. A
+*request* is one under way, or a place in a line. An *event* is something that happens at an
+instant; of one instant in order of (client, attempt, serial), then of making, and the service's own
+come before any client's. A *call* is what an admitted attempt does behind a proxy or in a reactor;
+a *pool* has the instances that code runs in (`engine.resources.instances`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from engine.limits.subject import OTHER_PARTS
+
+__all__ = ["Sim", "aligned", "linked", "longer"]
+
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+_LINE_BYTES: Final = 64
+
+# `clock`: one row of whole numbers about the run, then what the profile says of the outside.
+(
+    NOW,
+    SEQUENCE,
+    PENDING,
+    FREE_EVENT,
+    FREE_REQUEST,
+    COMBO_COUNT,
+    ROWS,
+    WARM_UP,
+    END,
+    STARTED,
+    ROWS_BEFORE,
+    LATE_COUNT,
+    PARTS_LEFT,
+    PARTS_OF,
+    FREE_CALL,
+    CALLS,
+    HEAPED,
+    EPOCH,
+    SHIFT,
+    TAKEN,
+    TUNE_AT,
+    TUNED_NS,
+    NEAR_FIRST,
+    NEAR_COUNT,
+    NEAR_WANTED,
+    CALL_TIMEOUT,
+    CODE_TIMEOUT,
+    COLD_START,
+    KEEP_HOT,
+    INSTANCES,
+    TIMEOUT_STATUS,
+) = range(31)
+CLOCK_WIDTH: Final = 31
+
+# A group's row.
+(
+    G_ATTEMPTS,
+    G_RETRIES,
+    G_RETRY_KIND,
+    G_BASE,
+    G_CAP,
+    G_HONOURS,
+    G_DEADLINE,
+    G_OPEN,
+    G_CONCURRENCY,
+    G_AWAITS,
+    G_MIX,
+    G_MIX_COUNT,
+    G_KINDS,
+    G_KEYS,
+    G_KEY_COUNT,
+    G_KEY_DEAL,
+    G_KEY_TABLE,
+    G_ADDRESS_COUNT,
+    G_ADDRESS_DEAL,
+    G_ADDRESS_TABLE,
+    G_SERVICE,
+    G_THINK,
+    G_PACING,
+    G_PACE_1,
+    G_PACE_2,
+    G_PACE_3,
+    G_PACE_4,
+    G_ARRIVALS,
+    G_ARRIVE_1,
+    G_ARRIVE_2,
+    G_ENTRIES,
+    G_DEALS,
+) = range(32)
+GROUP_WIDTH: Final = 32
+NONE: Final = -1
+
+FIXED, ROTATED, DRAWN = range(3)
+RETRY_FIXED, RETRY_EXPONENTIAL, RETRY_FULL, RETRY_DECORRELATED = range(4)
+UNPACED, BUCKET, AIMD = range(3)
+CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
+
+# A client's row; what every attempt needs stands in the first cache line.
+(
+    C_GROUP,
+    C_STOP,
+    C_COMBO,
+    C_THINK,
+    C_SERVICE,
+    C_RETRY,
+    C_UNDER_WAY,
+    C_LINE_HEAD,
+    C_START,
+    C_KEY,
+    C_ADDRESS,
+    C_ADDRESSES,
+    C_SERIAL,
+    C_QUEUE_HEAD,
+    C_QUEUE_TAIL,
+    C_LINE_TAIL,
+    C_DUE,
+    C_TAT,
+    C_PART,
+    C_PACE,
+    C_LAST,
+    C_TIMER,
+    C_MIX,
+    C_KEYS,
+    C_ADDRESS_STREAM,
+    C_ARRIVALS,
+    C_SWITCHES,
+    C_BEGINS,
+    C_ENDS,
+    C_IS_ON,
+    C_ACTIVE,
+    C_AT,
+    C_BEHIND,
+    C_TIMER_NUMBER,
+    C_FILES,
+) = range(35)
+CLIENT_WIDTH: Final = 40
+
+# An entry of a mix: what is behind it, −1 = nothing; how many files its job has, 0 = it is none;
+# the kind of an upload; where, among a client's streams, those begin that its plan draws from.
+M_BEHIND, M_PARTS, M_UPLOAD, M_STREAMS = range(4)
+ENTRY_WIDTH: Final = 4
+
+# An entry with a key: its number for the limiter, then those of the other parts that it carries.
+K_KIND, K_OTHERS = range(2)
+KIND_WIDTH: Final = K_OTHERS + len(OTHER_PARTS)
+
+# What is behind a proxy or a reactor: draws and pools, −1 where there is none; `B_SHARE` is a place
+# in the tables. Its streams, in this order: destination, reach, request's code, response's code. A
+# reactor is a response's code and nothing else.
+B_DESTINATION, B_SHARE, B_REQUEST, B_RESPONSE, B_REQUEST_POOL, B_RESPONSE_POOL = range(6)
+BEHIND_WIDTH: Final = 6
+BEHIND_STREAMS: Final = 4
+
+# A pool's row: hot instances that idle for good, instances that are busy, the claims that wait, and
+# the instances that idle for a while.
+P_LASTING, P_BUSY, P_FIRST, P_LAST, P_IDLE_FIRST, P_IDLE_LAST = range(6)
+POOL_WIDTH: Final = 6
+
+# A call's row; an instance that idles for a while has one too (`V_UNTIL`, `V_NEXT`, `V_BEFORE`).
+(
+    V_ASKING,
+    V_ROW,
+    V_BEGAN,
+    V_SERVICE,
+    V_BEHIND,
+    V_STAGE,
+    V_PART,
+    V_POOL,
+    V_UNTIL,
+    V_LATE,
+    V_HELD,
+    V_COLD,
+    V_LASTING,
+    V_READY,
+    V_TIMER,
+    V_BELL,
+    V_DESTINATION,
+    V_REACHABLE,
+    V_REQUEST,
+    V_RESPONSE,
+    V_NEXT,
+    V_BEFORE,
+) = range(22)
+CALL_WIDTH: Final = 22
+
+# A client's floats: of varying arrivals.
+F_PASSED, F_DUE = range(2)
+FLOAT_WIDTH: Final = 2
+
+# A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
+# job that is split. `R_NEXT` has how the outside ended while its answer is on the way.
+R_CLIENT, R_SERIAL, R_ATTEMPT, R_BEGAN, R_DELAY, R_COMBO, R_NEXT, R_LANE = range(8)
+REQUEST_WIDTH: Final = 8
+PART: Final = -2
+
+# How the outside ended, and the bits of the statuses that a group retries (`G_RETRIES`).
+WELL, TIMED_OUT, UNREACHABLE, CODE_TIMED_OUT, LIMITED = range(5)
+
+# An event's row; `E_ORDER` is client << 16 | attempt, `OF_SERVICE` for the service's own; `E_WHAT`
+# is what it is about << `KIND_BITS` | its kind. Beside it a link: its instant, and what follows it
+# in its list. Links are read to put events in order, rows when they happen.
+E_ORDER, E_SERIAL, E_SEQUENCE, E_WHAT = range(4)
+EVENT_WIDTH: Final = 4
+L_T, L_NEXT = range(2)
+LINK_WIDTH: Final = 2
+ORDER_BITS: Final = 16
+KIND_BITS: Final = 4
+KIND_MASK: Final = (1 << KIND_BITS) - 1
+OF_SERVICE: Final = -1
+(
+    ASK,
+    WAITED,
+    ARRIVE,
+    RETRY,
+    ANSWER,
+    TIMER,
+    UPLOAD,
+    ANSWER_LATE,
+    GO_ON,
+    TIME_OVER,
+    RUNG,
+    WOKEN,
+    DEADLINE,
+    LATE_TURN,
+) = range(14)
+LAST_BEGINNING: Final = ARRIVE
+
+# An event that is near: its instant, its number, the request that is about to ask (`prefetch`).
+N_T, N_NUMBER, N_ASKING = range(3)
+NEAR_WIDTH: Final = 4
+NEAR_ROOM: Final = 64
+
+# A combo's row: who asks for what, its lane, what is behind it and how many files its job has.
+O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS = range(7)
+COMBO_WIDTH: Final = 8
+
+# What is counted of a combo's requests.
+Q_BEGAN, Q_ENDED, Q_WELL = range(3)
+ENDED_WIDTH: Final = 4
+
+# An output row: one cache line, of which so many words are written.
+W_T, W_COMBO, W_ATTEMPT, W_VERDICT, W_WAIT, W_LATENCY, W_STATUS = range(7)
+COLUMNS: Final = 7
+ROW_WIDTH: Final = 8
+
+# What a combo's place in the hash table is mixed with.
+MIX_1: Final = -7046029254386353131
+MIX_2: Final = -4658895280553007687
+
+# What the loop stops for.
+DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
+
+
+class Sim(NamedTuple):
+    """The arrays.
+
+    draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
+    from. pieces (n, 3): of varying rates. kinds: entries with a key. keys, addresses: numbers
+    by place. links, near, wheel, heap: the order of events (`event_queue`). ended (combos,
+    ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
+    row's words lie together. late (n, 3): number, latency and status of rows that were answered
+    after they were handed on.
+    """
+
+    clock: Ints
+    groups: Ints
+    group_floats: Floats
+    clients: Ints
+    client_floats: Floats
+    streams: np.ndarray[Any, np.dtype[np.uint64]]
+    draws: Ints
+    shares: Floats
+    tables: Floats
+    values: Ints
+    pieces: Floats
+    entries: Ints
+    behind: Ints
+    pools: Ints
+    calls: Ints
+    kinds: np.ndarray[Any, np.dtype[np.int32]]
+    keys: np.ndarray[Any, np.dtype[np.int32]]
+    addresses: np.ndarray[Any, np.dtype[np.int32]]
+    requests: Ints
+    events: Ints
+    links: Ints
+    near: Ints
+    wheel: np.ndarray[Any, np.dtype[np.int32]]
+    heap: Ints
+    combos: np.ndarray[Any, np.dtype[np.int32]]
+    combo_table: np.ndarray[Any, np.dtype[np.int32]]
+    ended: Ints
+    rows: Ints
+    late: Ints
+
+
+def aligned(shape: tuple[int, ...], kind: type = np.int64) -> np.ndarray[Any, Any]:
+    """Return zeros that begin with a cache line, so that rows of its size lie in one each."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    raw = np.zeros(size + _LINE_BYTES, dtype=np.uint8)
+    skipped = -raw.ctypes.data % _LINE_BYTES
+    return raw[skipped : skipped + size].view(kind).reshape(shape)
+
+
+def longer(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Return an array with room for `size` rows, the new ones zero."""
+    found = aligned((size, *array.shape[1:]), array.dtype)
+    found[: len(array)] = array
+    return found
+
+
+def linked(rows: Any, taken: int, size: int, column: int) -> Any:  # noqa: ANN401 # reason: arrays
+    """Return `size` rows, those from `taken` on linked into a list of free ones."""
+    found = aligned((size, rows.shape[1]))
+    found[: min(len(rows), size)] = rows[:size]
+    following = np.arange(taken + 1, size + 1)
+    following[-1] = -1
+    found[taken:, column] = following
+    return found

@@ -1,0 +1,465 @@
+"""From a scenario and its population to the arrays that the compiled loop plays.
+
+Numbers are put where `layout` says. `cannot_play` names the features of a scenario that the loop
+cannot play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from engine.errors import InputError
+from engine.limits.compiled import CompiledLimiter
+from engine.limits.subject import OTHER_PARTS, Part, Subject
+from engine.profile import Profile
+from simulator.play.compiled import draws as drawing
+from simulator.play.compiled import layout as at
+from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
+from simulator.play.compiled.layout import Sim, aligned, linked, longer
+from simulator.play.compiled.plan_outside import Outside, clock_of, proxy_of
+from simulator.play.engine_needs import needs_bodies
+from simulator.play.request_mix import _asked
+from simulator.scenario import Scenario, profile_of
+from simulator.scenario.clients import (
+    AimdPacing,
+    ClientGroup,
+    DecorrelatedJitter,
+    ExponentialRetry,
+    FixedRetry,
+    FullJitter,
+    NoRetry,
+)
+from simulator.scenario.draws import (
+    Constant,
+    ConstantArrivals,
+    Discrete,
+    Draw,
+    Exponential,
+    Lognormal,
+    OnOffArrivals,
+    Pareto,
+    PoissonArrivals,
+    ReplayArrivals,
+    Uniform,
+)
+from simulator.traffic.draws import cumulative_weights, zipf_weights
+from simulator.traffic.instants import ReplayedInstants
+from simulator.traffic.pacing import Aimd
+from simulator.traffic.population import Client, Population
+from simulator.traffic.retries import attempts_of
+from simulator.traffic.sampling import _pieces
+from simulator.traffic.streams import stream_number
+
+__all__ = ["Numbers", "Plan", "cannot_play"]
+
+_BOUND: Final = 1 << 62
+_MOST_PIECES: Final = 1_000_000
+_FIRST_ROOM: Final = 1 << 10
+_FIRST_CALLS: Final = 1 << 6
+_RETRY_KINDS: Final[dict[type, int]] = {
+    FixedRetry: at.RETRY_FIXED,
+    ExponentialRetry: at.RETRY_EXPONENTIAL,
+    FullJitter: at.RETRY_FULL,
+    DecorrelatedJitter: at.RETRY_DECORRELATED,
+}
+
+
+def cannot_play(scenario: Scenario) -> str | None:
+    """Return the first feature of the scenario that the compiled loop cannot play, or None.
+
+    The loop plays only limits, so it cannot play what depends on bodies.
+    """
+    return needs_bodies(scenario, profile_of(scenario))
+
+
+class Plan:
+    """A scenario's arrays.
+
+    profile: whether refusals carry `Retry-After` (D-429-HEADERS), and what it says of the outside.
+    sim: the arrays. loops: how many closed loops there are.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        population: Population,
+        limiter: CompiledLimiter,
+        seed: int,
+        profile: Profile,
+    ) -> None:
+        self._profile = profile
+        self._scenario = scenario
+        self._limiter = limiter
+        self._seed = seed
+        self._streams: list[tuple[int, int]] = []
+        self._numbers = Numbers()
+        self._pieces: list[tuple[float, float, float]] = []
+        self._kinds: list[int] = []
+        self._others: dict[tuple[Part, str], int] = {}
+        self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
+        self._keys: list[int] = []
+        self._addresses: list[int] = []
+        self._address_numbers: dict[str, int] = {}
+        self._pools: dict[int, int] = {}
+        self._replayed = ReplayedInstants()
+        self._outside = Outside(scenario, profile, self._numbers.draw, self._numbers.table)
+        self._purposes: list[tuple[str | None, ...]] = []
+        first_of = {name: numbers.start for name, numbers in population.groups.items()}
+        self._group_rows = []
+        self._group_floats = []
+        for group in scenario.clients:
+            member = population.clients[first_of[group.name]] if group.count else None
+            row, floats = self._group(group, member)
+            self._group_rows.append(row)
+            self._group_floats.append(floats)
+        self._alikes = [self._alike(group, n) for n, group in enumerate(scenario.clients)]
+        places = {group.name: place for place, group in enumerate(scenario.clients)}
+        clients = [self._client(c, places[c.group.name]) for c in population.clients]
+        loops = [
+            (client.number, lane)
+            for client in population.clients
+            if client.group.loop == "closed"
+            for lane in range(client.group.concurrency or 1)
+        ]
+        self.loops = len(loops)
+        self.sim = self._arrays(clients, loops)
+
+    # --- a group ---------------------------------------------------------------------------------
+
+    def _group(self, group: ClientGroup, member: Client | None) -> tuple[list[int], list[float]]:
+        row = [0] * at.GROUP_WIDTH
+        row[at.G_ATTEMPTS] = attempts_of(group.retry)
+        self._retry(row, group)
+        row[at.G_DEADLINE] = at.NONE if group.deadline_ns is None else group.deadline_ns
+        row[at.G_OPEN] = group.loop == "open"
+        row[at.G_CONCURRENCY] = at.NONE if group.concurrency is None else group.concurrency
+        row[at.G_AWAITS] = group.pacing is not None or (
+            group.loop == "open" and group.concurrency is not None
+        )
+        row[at.G_MIX_COUNT] = len(group.mix)
+        if len(group.mix) > 1:
+            row[at.G_MIX] = self._numbers.table(
+                cumulative_weights([ask.weight for ask in group.mix])
+            )
+        if member is None:
+            self._purposes.append(())
+        else:
+            self._pools_of(row, group, member)
+        row[at.G_SERVICE] = self._numbers.draw(group.service)
+        row[at.G_THINK] = self._numbers.draw(Constant() if group.think is None else group.think)
+        self._pacing(row, group)
+        floats = [0.0, 0.0]
+        if group.loop == "open":
+            self._arrivals(row, floats, group)
+        return row, floats
+
+    def _retry(self, row: list[int], group: ClientGroup) -> None:
+        retry = group.retry
+        if isinstance(retry, NoRetry):
+            return
+        for how, status in (
+            (at.LIMITED, 429),
+            (at.TIMED_OUT, 408),
+            (at.UNREACHABLE, 502),
+            (at.CODE_TIMED_OUT, self._profile.outside.reactor_timeout_status),
+        ):
+            row[at.G_RETRIES] |= (status in retry.statuses) << how
+        row[at.G_RETRY_KIND] = _RETRY_KINDS[type(retry)]
+        row[at.G_HONOURS] = self._profile.http.retry_after and retry.honour_retry_after
+        if isinstance(retry, FixedRetry):
+            row[at.G_BASE] = row[at.G_CAP] = retry.delay_ns
+        else:
+            row[at.G_BASE], row[at.G_CAP] = retry.base_ns, retry.cap_ns
+        if 4 * row[at.G_CAP] >= _BOUND:
+            raise InputError(
+                f"clients.{group.name}.retry.cap must be below 36 years where it is compiled; "
+                "take less"
+            )
+
+    def _pools_of(self, row: list[int], group: ClientGroup, member: Client) -> None:
+        """Note what keys and addresses are dealt from, and each pair of entry and key's rules."""
+        dealing = group.keys
+        row[at.G_KEY_COUNT] = len(member.keys)
+        row[at.G_KEYS] = len(self._keys)
+        self._keys += [self._key_numbers[holder.label] for holder in member.keys]
+        self._deal(row, at.G_KEY_DEAL, dealing.zipf, dealing.per, len(member.keys))
+        pool = next((p for p in self._scenario.addresses if p.name == group.addresses), None)
+        row[at.G_ADDRESS_COUNT] = len(member.addresses)
+        if pool is not None and pool.clients_each is None:
+            size = len(member.addresses)
+            self._deal(row, at.G_ADDRESS_DEAL, pool.deal.zipf, pool.deal.per, size)
+        row[at.G_DEALS] = (
+            len(group.mix) > 1
+            or row[at.G_KEY_DEAL] != at.FIXED
+            or row[at.G_ADDRESS_DEAL] != at.FIXED
+        )
+        row[at.G_KINDS] = len(self._kinds) // at.KIND_WIDTH
+        row[at.G_ENTRIES], purposes = self._outside.mix(group.mix, self._limiter.kind)
+        self._purposes.append(purposes)
+        for ask in group.mix:
+            proxy = proxy_of(self._scenario, ask)
+            known: dict[Any, list[int]] = {}
+            for holder in member.keys or (None,):
+                attributes = holder and (  # all but its label
+                    holder.tenant,
+                    holder.tenant_kind,
+                    holder.application,
+                    holder.application_kind,
+                    holder.legacy,
+                    holder.table,
+                )
+                found = known.get(attributes)
+                if found is None:
+                    subject = _asked(ask, holder, "0", proxy).subject
+                    others = [self._other_part(part, subject) for part in OTHER_PARTS]
+                    found = known[attributes] = [self._limiter.kind(subject), *others]
+                self._kinds += found
+
+    def _other_part(self, part: Part, subject: Subject) -> int:
+        """Return the number of a part that a request may be counted by."""
+        value: str | None = getattr(subject, part)
+        if value is None:
+            return at.NONE
+        return self._others.setdefault((part, value), len(self._others))
+
+    def _deal(self, row: list[int], place: int, zipf: float | None, per: str, size: int) -> None:
+        """Write how members are dealt, and beside it where the weights are."""
+        if per == "client" or size <= 1:
+            row[place] = at.FIXED
+        elif zipf is None:
+            row[place] = at.ROTATED
+        else:
+            row[place] = at.DRAWN
+            row[place + 1] = self._numbers.table(cumulative_weights(zipf_weights(size, zipf)))
+
+    def _pacing(self, row: list[int], group: ClientGroup) -> None:
+        pacing = group.pacing
+        if pacing is None:
+            return
+        if isinstance(pacing, AimdPacing):
+            row[at.G_PACING] = at.AIMD
+            pace = Aimd(pacing, group.start_ns)
+            row[at.G_PACE_1], row[at.G_PACE_2] = pace._floor, pace._top  # noqa: SLF001 # reason: what it paces by
+            row[at.G_PACE_3], row[at.G_PACE_4] = pace._step, pace._kept_percent  # noqa: SLF001 # reason: as above
+            return
+        row[at.G_PACING] = at.BUCKET
+        limit, window_ns = pacing.rate
+        row[at.G_PACE_1], row[at.G_PACE_2] = limit, window_ns
+        row[at.G_PACE_3] = (pacing.burst - 1) * window_ns
+        if pacing.burst * window_ns >= _BOUND:
+            raise InputError(
+                f"clients.{group.name}.pacing.burst = {pacing.burst} must be lower where it is "
+                "compiled: burst × nanoseconds of the window must stay below 2^62"
+            )
+
+    def _arrivals(self, row: list[int], floats: list[float], group: ClientGroup) -> None:
+        arrivals = group.arrivals
+        assert arrivals is not None, "an open loop has arrivals"
+        if isinstance(arrivals, ConstantArrivals):
+            row[at.G_ARRIVALS] = at.CONSTANT_RATE
+            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.rate
+        elif isinstance(arrivals, PoissonArrivals):
+            row[at.G_ARRIVALS] = at.POISSON
+            floats[0] = arrivals.rate[1] / arrivals.rate[0]
+        elif isinstance(arrivals, OnOffArrivals):
+            row[at.G_ARRIVALS] = at.ON_OFF
+            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.on_ns, arrivals.off_ns
+            floats[0] = arrivals.on_rate[1] / arrivals.on_rate[0]
+            if arrivals.off_rate[0]:
+                floats[1] = arrivals.off_rate[1] / arrivals.off_rate[0]
+        elif isinstance(arrivals, ReplayArrivals):
+            row[at.G_ARRIVALS] = at.REPLAYED
+            instants = list(self._replayed.of(arrivals))
+            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = (
+                self._numbers.value_place(instants),
+                len(instants),
+            )
+        else:
+            row[at.G_ARRIVALS] = at.VARYING
+            row[at.G_ARRIVE_1] = len(self._pieces)
+            gone_ns = group.start_ns
+            pieces = _pieces(arrivals, group.start_ns, self._scenario.start_time_ns)
+            for number, piece in enumerate(pieces):
+                if gone_ns >= self._scenario.duration_ns or number == _MOST_PIECES:
+                    break
+                self._pieces.append((float(piece.length_ns), piece.from_rate, piece.to_rate))
+                gone_ns += piece.length_ns
+            row[at.G_ARRIVE_2] = len(self._pieces) - row[at.G_ARRIVE_1]
+
+    # --- a client --------------------------------------------------------------------------------
+
+    def _alike(self, group: ClientGroup, place: int) -> tuple[list[int], list[tuple[int, str]]]:
+        """Return what all clients of a group have in common, and which streams each has.
+
+        A stream is told by the column of the client's row that says where it is, and its purpose.
+        """
+        groups = self._group_rows[place]
+        row = [0] * at.CLIENT_WIDTH
+        end_ns = self._scenario.duration_ns
+        row[at.C_GROUP], row[at.C_START] = place, group.start_ns
+        row[at.C_STOP] = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
+        row[at.C_COMBO] = row[at.C_QUEUE_HEAD] = row[at.C_LINE_HEAD] = at.NONE
+        row[at.C_LAST] = row[at.C_TIMER] = -1
+        row[at.C_DUE] = row[at.C_TAT] = row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
+        row[at.C_IS_ON] = 1
+        if groups[at.G_PACING] == at.AIMD:
+            assert isinstance(group.pacing, AimdPacing)
+            row[at.C_PACE] = Aimd(group.pacing, group.start_ns)._pace  # noqa: SLF001 # reason: as above
+        if groups[at.G_ARRIVALS] == at.VARYING:
+            row[at.C_AT] = 0
+        wanted = (
+            (at.C_MIX, "mix", len(group.mix) > 1),
+            (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
+            (at.C_ADDRESS_STREAM, "address", groups[at.G_ADDRESS_DEAL] == at.DRAWN),
+            (at.C_RETRY, "retry", groups[at.G_RETRY_KIND] >= at.RETRY_FULL),
+            (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
+            (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
+            (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),
+        )
+        streams = [(column, purpose) for column, purpose, is_wanted in wanted if is_wanted]
+        return row, streams
+
+    def _client(self, client: Client, place: int) -> list[int]:
+        group, groups = client.group, self._group_rows[place]
+        alike, streams = self._alikes[place]
+        row = alike.copy()
+        row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
+        row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
+        row[at.C_ADDRESSES] = self._address_place(client)
+        for column, purpose in streams:
+            row[column] = self._stream(client, purpose)
+        row[at.C_BEHIND] = len(self._streams)
+        for named in self._purposes[place]:
+            if named is None:
+                self._streams.append((0, 0))
+            else:
+                self._stream(client, named)
+        row[at.C_THINK] = len(self._streams)
+        if group.loop == "closed" and self._numbers.draws[groups[at.G_THINK]][0]:
+            for lane in range(group.concurrency or 1):
+                self._stream(client, f"think-{lane}" if lane else "think")
+        return row
+
+    @staticmethod
+    def _dealt(deal: Any, how: int, client: Client) -> int:  # noqa: ANN401 # reason: a dealer
+        return int(deal()) if how == at.FIXED else client.place
+
+    def _stream(self, client: Client, purpose: str) -> int:
+        self._streams.append((self._seed, stream_number(f"{client.name}/{purpose}")))
+        return len(self._streams) - 1
+
+    def _address_place(self, client: Client) -> int:
+        shared = len(client.addresses) > 1
+        found = self._pools.get(id(client.addresses)) if shared else None
+        if found is None:
+            found = len(self._addresses)
+            numbers = self._address_numbers
+            self._addresses += [numbers.setdefault(ip, len(numbers)) for ip in client.addresses]
+            if shared:
+                self._pools[id(client.addresses)] = found
+        return found
+
+    # --- all of it -------------------------------------------------------------------------------
+
+    def _arrays(self, clients: list[list[int]], loops: list[tuple[int, int]]) -> Sim:
+        places = len(loops) + len(clients)
+        streams = aligned((max(1, len(self._streams)), drawing.STREAM_WIDTH), np.uint64)
+        streams[: len(self._streams), :2] = np.array(self._streams, np.uint64).reshape(-1, 2)
+        streams[:, 3] = 4
+        requests = linked(_ints([], at.REQUEST_WIDTH), len(loops), 2 * places + 16, at.R_NEXT)
+        for number, (client, lane) in enumerate(loops):
+            requests[number, at.R_CLIENT] = client
+            requests[number, at.R_SERIAL] = requests[number, at.R_LANE] = lane
+        room = 1 << (2 * places + 63).bit_length()
+        clock = [0] * at.CLOCK_WIDTH
+        clock[at.FREE_REQUEST] = len(loops)
+        clock[at.END] = self._scenario.duration_ns
+        clock[at.SHIFT], clock[at.TUNE_AT] = ALL_NEAR, FIRST_TUNING
+        clock_of(self._profile, clock)
+        outside = self._outside
+        return Sim(
+            clock=np.array(clock, dtype=np.int64),
+            groups=_ints(self._group_rows, at.GROUP_WIDTH),
+            group_floats=np.array(self._group_floats, dtype=np.float64).reshape(-1, 2),
+            clients=_ints(clients, at.CLIENT_WIDTH),
+            client_floats=np.zeros((max(1, len(clients)), at.FLOAT_WIDTH)),
+            streams=streams,
+            draws=_ints(self._numbers.draws, drawing.DRAW_WIDTH),
+            shares=np.array(self._numbers.shares, dtype=np.float64),
+            tables=np.array(self._numbers.tables or [0.0], dtype=np.float64),
+            values=np.array(self._numbers.values or [0], dtype=np.int64),
+            pieces=np.array(self._pieces or [(0.0, 0.0, 0.0)], dtype=np.float64),
+            entries=_ints(outside.entries, at.ENTRY_WIDTH),
+            behind=_ints(outside.behind, at.BEHIND_WIDTH),
+            pools=_ints(outside.pools, at.POOL_WIDTH),
+            calls=linked(_ints([], at.CALL_WIDTH), 0, _FIRST_CALLS, at.V_NEXT),
+            kinds=np.array(self._kinds or [0] * at.KIND_WIDTH, dtype=np.int32),
+            keys=np.array(self._keys or [0], dtype=np.int32),
+            addresses=np.array(self._addresses or [0], dtype=np.int32),
+            requests=requests,
+            events=aligned((room, at.EVENT_WIDTH)),
+            links=linked(_ints([], at.LINK_WIDTH), 0, room, at.L_NEXT),
+            near=aligned((at.NEAR_ROOM, at.NEAR_WIDTH)),
+            wheel=np.full(room, at.NONE, dtype=np.int32),
+            heap=aligned((room, 2)),
+            combos=aligned((_FIRST_ROOM, at.COMBO_WIDTH), np.int32),
+            combo_table=np.full(2 * _FIRST_ROOM, -1, dtype=np.int32),
+            ended=np.zeros((_FIRST_ROOM, at.ENDED_WIDTH), dtype=np.int64),
+            rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
+            late=np.zeros((_FIRST_ROOM, 3), dtype=np.int64),
+        )
+
+
+def _ints(rows: Sequence[Sequence[int]], width: int) -> Any:  # noqa: ANN401 # reason: an array
+    return longer(np.array(rows, dtype=np.int64).reshape(-1, width), len(rows))
+
+
+class Numbers:
+    """Distributions and tables; each method puts one where it belongs, and says where."""
+
+    def __init__(self) -> None:
+        self.draws: list[tuple[int, int, int, int]] = []
+        self.shares: list[float] = []
+        self.tables: list[float] = []
+        self.values: list[int] = []
+
+    def draw(self, draw: Draw) -> int:
+        """Add a distribution."""
+        share = 0.0
+        if isinstance(draw, Constant):
+            row = (drawing.CONSTANT, draw.value_ns, 0, 0)
+        elif isinstance(draw, Uniform):
+            row = (drawing.UNIFORM, draw.low_ns, draw.high_ns, 0)
+        elif isinstance(draw, Exponential):
+            row = (drawing.EXPONENTIAL, draw.mean_ns, 0, 0)
+        elif isinstance(draw, Lognormal):
+            row, share = (drawing.LOGNORMAL, draw.median_ns, 0, 0), draw.sigma
+        elif isinstance(draw, Pareto):
+            row, share = (drawing.PARETO, draw.least_ns, 0, 0), draw.alpha
+        else:
+            row = self._discrete(draw)
+        self.draws.append(row)
+        self.shares.append(share)
+        return len(self.draws) - 1
+
+    def _discrete(self, draw: Discrete) -> tuple[int, int, int, int]:
+        """Place the values and their weights at the same place of both tables."""
+        size = max(len(self.tables), len(self.values))
+        self.tables += [0.0] * (size - len(self.tables))
+        self.values += [0] * (size - len(self.values))
+        self.tables += cumulative_weights(draw.weights or (1.0,) * len(draw.values_ns))
+        self.values += draw.values_ns
+        return drawing.DISCRETE, size, len(draw.values_ns), 0
+
+    def table(self, table: Sequence[float]) -> int:
+        """Add floats."""
+        self.tables += table
+        return len(self.tables) - len(table)
+
+    def value_place(self, values: Sequence[int]) -> int:
+        """Add whole numbers."""
+        self.values += values
+        return len(self.values) - len(values)

@@ -1,0 +1,589 @@
+"""One run of a scenario in compiled code: make the arrays, play them, write rows to the book."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from engine.limits import LimitTable
+from engine.limits import Subject as LimitsSubject
+from engine.limits.compiled import CompiledLimiter
+from engine.limits.compiled.columns import verdict_of
+from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
+from engine.profile import LimitsProfile, Profile
+from simulator.play.compiled import draws as drawing
+from simulator.play.compiled import layout as at
+from simulator.play.compiled.block import words_of
+from simulator.play.compiled.event_loop import JIT, play
+from simulator.play.compiled.layout import Sim, linked, longer
+from simulator.play.compiled.plan import Plan
+from simulator.play.compiled.plan_outside import is_job, proxy_of, upload_subject
+from simulator.play.request_mix import _asked
+from simulator.progress import tell_line
+from simulator.rows import RunBook
+from simulator.rows.counters import LimitsView
+from simulator.rows.recorder import CHUNK_ROWS
+from simulator.rows.subjects import Subject, SubjectTable
+from simulator.scenario import Scenario
+from simulator.scenario.model import Proxy
+from simulator.traffic.population import Client, KeyHolder, Population, populate
+
+__all__ = ["CompiledRun", "Template", "simulate_compiled", "template_of", "warm_up", "write_rows"]
+
+_ROW_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
+
+
+def warm_up(tell: Callable[[str], None] | None = None) -> None:
+    """Compile everything, unless an earlier run on this machine has done it."""
+    CompiledLimiter({"Default": LimitTable(())}, LimitsProfile(), tell=tell)
+    JIT.warm_up(_compile_all, tell)
+
+
+def _compile_all() -> None:
+    core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
+    core.flags[MOST_LEGS] = 1
+    play(words_of(_nothing()), core, 0)
+
+
+def _nothing() -> Sim:
+    """Return arrays of the types that a plan makes, without clients."""
+
+    def ints(width: int) -> at.Ints:
+        return np.zeros((0, width), dtype=np.int64)
+
+    floats = np.zeros((0, 2))
+    small = np.full(2, -1, dtype=np.int32)
+    streams = np.zeros((0, drawing.STREAM_WIDTH), dtype=np.uint64)
+    return Sim(
+        clock=np.zeros(at.CLOCK_WIDTH, dtype=np.int64),
+        groups=ints(at.GROUP_WIDTH),
+        group_floats=floats,
+        clients=ints(at.CLIENT_WIDTH),
+        client_floats=floats,
+        streams=streams,
+        draws=ints(drawing.DRAW_WIDTH),
+        shares=np.zeros(0),
+        tables=np.zeros(0),
+        values=np.zeros(0, dtype=np.int64),
+        pieces=np.zeros((0, 3)),
+        entries=ints(at.ENTRY_WIDTH),
+        behind=ints(at.BEHIND_WIDTH),
+        pools=ints(at.POOL_WIDTH),
+        calls=ints(at.CALL_WIDTH),
+        kinds=small,
+        keys=small,
+        addresses=small,
+        requests=ints(at.REQUEST_WIDTH),
+        events=ints(at.EVENT_WIDTH),
+        links=ints(at.LINK_WIDTH),
+        near=ints(at.NEAR_WIDTH),
+        wheel=small,
+        heap=ints(2),
+        combos=np.zeros((1, at.COMBO_WIDTH), dtype=np.int32),
+        combo_table=small,
+        ended=ints(at.ENDED_WIDTH),
+        rows=ints(1),
+        late=ints(3),
+    )
+
+
+class CompiledRun:
+    """A scenario in the compiled loop; `chunks` returns rows as they fill up.
+
+    tables, profile: the limits in force. from_ns: the warm-up's end, for what is counted.
+    template: what was planned before for this scenario, these limits and this warm-up.
+    """
+
+    def __init__(  # reason: what a run is told
+        self,
+        scenario: Scenario,
+        population: Population,
+        tables: dict[str, LimitTable],
+        profile: Profile,
+        seed: int,
+        *,
+        from_ns: int = 0,
+        chunk_rows: int = CHUNK_ROWS,
+        template: Template | None = None,
+    ) -> None:
+        self.scenario = scenario
+        if template is None:
+            self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+            plan = Plan(scenario, population, self.limiter, seed, profile)
+            sim, self._loops = plan.sim, plan.loops
+        else:
+            self.limiter = template.fresh_limiter()
+            sim, self._loops = template.sim(seed), template.loops
+        self._core = self.limiter.ready_core()
+        if sim.rows.shape[1] != chunk_rows:
+            sim = sim._replace(rows=_rows(chunk_rows))
+        self.sim = sim
+        self.sim.clock[at.WARM_UP] = from_ns
+        self._late: list[at.Ints] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The instant up to which everything is played."""
+        return int(self.sim.clock[at.NOW])
+
+    def step(self) -> int | None:
+        """Play on; return the number of rows, None at the end of the run.
+
+        The rows are in `self.sim.rows` until the next step. A latency of −1 is not known yet;
+        `late` returns it later.
+        """
+        clock = self.sim.clock
+        clock[at.ROWS_BEFORE] += clock[at.ROWS]
+        clock[at.ROWS] = 0
+        while True:
+            stopped = play(words_of(self.sim), self._core, self._loops)
+            if stopped == at.FULL:
+                return int(self.sim.clock[at.ROWS])
+            if stopped == at.DONE:
+                return int(self.sim.clock[at.ROWS]) or None
+            if stopped in {at.NO_LANES, at.NO_RINGS}:
+                self._core = self.limiter.grow()
+            elif stopped == at.NO_COMBOS:
+                self._more_combos()
+            elif stopped == at.NO_CALLS:
+                self._more_calls()
+            else:
+                self._more_places()
+
+    def late(self) -> at.Ints:
+        """Return, once, the late answers of earlier steps' rows: number, latency, status."""
+        count = int(self.sim.clock[at.LATE_COUNT])
+        self.sim.clock[at.LATE_COUNT] = 0
+        found = np.concatenate([*self._late, self.sim.late[:count]])
+        self._late = []
+        return found
+
+    def _more_combos(self) -> None:
+        sim = self.sim
+        size, count = 2 * len(sim.combos), int(sim.clock[at.COMBO_COUNT])
+        combos = longer(sim.combos, size)
+        self.sim = sim._replace(
+            combos=combos, ended=longer(sim.ended, size), combo_table=_hashed(combos, count)
+        )
+
+    def _more_places(self) -> None:
+        sim, clock = self.sim, self.sim.clock
+        if clock[at.FREE_REQUEST] < 0:
+            taken = len(sim.requests)
+            requests = linked(sim.requests, taken, 2 * taken, at.R_NEXT)
+            clock[at.FREE_REQUEST] = taken
+            sim = sim._replace(requests=requests)
+        if clock[at.PENDING] + 16 >= len(sim.events):
+            sim = _more_events(sim)
+        self.sim = sim
+
+    def _more_calls(self) -> None:
+        sim, clock = self.sim, self.sim.clock
+        if clock[at.LATE_COUNT]:
+            self._late.append(sim.late[: clock[at.LATE_COUNT]].copy())
+            clock[at.LATE_COUNT] = 0
+        if clock[at.CALLS] + 16 >= len(sim.calls):
+            self.sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
+
+
+def _rows(count: int) -> at.Ints:
+    """Return an array for `count` rows, indexed by column; in memory a row is contiguous."""
+    found: at.Ints = at.aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
+    return found
+
+
+def _more_events(sim: Sim) -> Sim:
+    """Return twice the room for events, and a wheel to match."""
+    links = _more_free(sim, sim.links, at.FREE_EVENT, at.L_NEXT)
+    size = len(links)
+    wheel = np.full(size, at.NONE, dtype=np.int32)
+    shift = int(sim.clock[at.SHIFT])
+    for first in sim.wheel[sim.wheel >= 0].tolist():
+        number = first
+        while number >= 0:
+            slot = int(links[number, at.L_T]) >> shift & (size - 1)
+            following = int(links[number, at.L_NEXT])
+            links[number, at.L_NEXT] = wheel[slot]
+            wheel[slot] = number
+            number = following
+    events, heap = longer(sim.events, size), longer(sim.heap, size)
+    return sim._replace(events=events, links=links, wheel=wheel, heap=heap)
+
+
+def _more_free(sim: Sim, rows: at.Ints, free: int, column: int) -> at.Ints:
+    """Double the rows and put the new ones on the free list, whose head is `free` of the clock."""
+    size = 2 * len(rows)
+    found: at.Ints = linked(rows, len(rows), size, column)
+    found[-1, column] = sim.clock[free]
+    sim.clock[free] = len(rows)
+    return found
+
+
+def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
+    """Return the table by which combos are found, as the loop's `_combo` probes it."""
+    size = 2 * len(combos)
+    table = np.full(size, -1, dtype=np.int32)
+    rows = combos[:count].astype(np.int64)
+    with np.errstate(over="ignore"):
+        mixed = (rows[:, at.O_CLIENT] * 31 + rows[:, at.O_ENTRY]) * np.int64(at.MIX_1) + (
+            rows[:, at.O_KEY] * 8191 + rows[:, at.O_ADDRESS]
+        ) * np.int64(at.MIX_2)
+    slots = ((mixed ^ (mixed >> 31)) & (size - 1)).tolist()
+    for number, first in enumerate(slots):
+        slot = first
+        while table[slot] >= 0:
+            slot = (slot + 1) & (size - 1)
+        table[slot] = number
+    return table
+
+
+class _Subjects:
+    """Numbers subjects, in a table."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        clients: Sequence[Client],
+        table: SubjectTable,
+        view: LimitsView,
+    ) -> None:
+        self._scenario = scenario
+        self._clients = clients
+        self._table = table
+        self._view = view
+
+    def number(self, number: int, entry: int, key: int, address: int) -> int:
+        """Return the number of a combo's subject."""
+        client = self._clients[number]
+        mix = client.group.mix
+        ask = mix[entry % len(mix)]
+        holder = client.keys[key] if client.keys else None
+        ip = client.addresses[address]
+        proxy = proxy_of(self._scenario, ask)
+        if entry >= len(mix):
+            return self._subject(client, upload_subject(ip), None, None)
+        found = self._subject(client, _asked(ask, holder, ip, proxy).subject, holder, proxy)
+        if is_job(ask):
+            self._subject(client, upload_subject(ip), None, None)
+        return found
+
+    def _subject(
+        self, client: Client, asked: LimitsSubject, holder: KeyHolder | None, proxy: Proxy | None
+    ) -> int:
+        row = Subject(
+            client.number,
+            holder.tenant if holder else proxy.tenant if proxy else None,
+            holder.application if holder else None,
+            holder.label if holder else None,
+            asked.ip,
+            asked.method,
+            asked.path,
+        )
+        return self._table.number(row, self._view.counted(asked))
+
+
+class Template:
+    """A scenario's arrays and subjects, made once and played under many seeds, on any thread.
+
+    For scenarios in which only the streams depend on the seed (`template_of`). from_ns: the
+    warm-up's end. population: all clients; known: all subjects, for a run's book. anonymous: one
+    subject for all, when only totals are wanted.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        population: Population,
+        tables: dict[str, LimitTable],
+        profile: Profile,
+        from_ns: int,
+        *,
+        anonymous: bool = False,
+    ) -> None:
+        self.population = population
+        self.tables = tables
+        self.profile = profile
+        self.from_ns = from_ns
+        self._limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+        plan = Plan(scenario, population, self._limiter, 0, profile)
+        self.loops = plan.loops
+        self.known = LimitsView(tables, profile.limits), SubjectTable()
+        mixes = [len(client.group.mix) for client in population.clients]
+        self._first = np.cumsum([0, *(2 * size for size in mixes)])[:-1]
+        self._numbers = np.zeros(2 * sum(mixes), dtype=np.int64)
+        clients: Sequence[Client] = population.clients
+        if anonymous:
+            self.known[1].number(_ANYBODY)
+            clients = _one_of_each(clients)  # so that their rules are known
+        self._number(scenario, clients)
+        if anonymous:
+            self._numbers[:] = 0
+        self.known[1].clients()  # all are put into their columns, before threads read them
+        room = max(len(plan.sim.combos), 1 << (2 * sum(mixes) + 63).bit_length())
+        self._sim = plan.sim._replace(
+            combos=longer(plan.sim.combos, room),
+            combo_table=np.full(2 * room, -1, dtype=np.int32),
+            ended=longer(plan.sim.ended, room),
+        )
+        self._lanes = sum(mixes)
+        self._spare: list[Sim] = []
+
+    def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
+        """Number the subjects: entries of a mix, then the uploads of its jobs."""
+        subjects = _Subjects(scenario, self.population.clients, self.known[1], self.known[0])
+        for client in clients:
+            first = int(self._first[client.number])
+            key, address = client.deal_key(), client.deal_address()
+            size = len(client.group.mix)
+            for entry, ask in enumerate(client.group.mix):
+                for place in (entry, size + entry) if is_job(ask) else (entry,):
+                    number = subjects.number(client.number, place, key, address)
+                    self._numbers[first + place] = number
+
+    def fresh_limiter(self) -> CompiledLimiter:
+        """Return a new limiter with room for all clients."""
+        found = self._limiter.fresh()
+        found.ready_core()
+        found.grow(lanes=self._lanes)
+        return found
+
+    def sim(self, seed: int) -> Sim:
+        """Return arrays for one run, with the streams of a seed.
+
+        Arrays of a finished run are reused: fresh memory costs more than copying.
+        """
+        try:
+            found = self._spare.pop()
+        except IndexError:
+            found = self._sim._replace(
+                **{name: _copied(getattr(self._sim, name)) for name in _WRITTEN}
+            )
+        else:
+            for name in _WRITTEN:
+                np.copyto(getattr(found, name), getattr(self._sim, name))
+        found.streams[:, 0] = seed
+        return found
+
+    def take_back(self, sim: Sim) -> None:
+        """Keep the arrays of a finished run for reuse, except those that it enlarged."""
+        if all(getattr(sim, name).shape == getattr(self._sim, name).shape for name in _WRITTEN):
+            self._spare.append(sim)
+
+    def subjects_of(self, combos: np.ndarray[Any, Any]) -> at.Ints:
+        """Return the numbers of combos' subjects."""
+        found: at.Ints = self._numbers[self._first[combos[:, at.O_CLIENT]] + combos[:, at.O_ENTRY]]
+        return found
+
+
+def _distinct(numbers: at.Ints) -> tuple[at.Ints, at.Ints]:
+    """Return the distinct numbers in order, and each one's place among them."""
+    top = int(numbers.max(initial=0))
+    if top > len(numbers) or numbers.min(initial=0) < 0:
+        found, inverse = np.unique(numbers, return_inverse=True)
+        return found, inverse
+    found = np.flatnonzero(np.bincount(numbers))
+    place = np.zeros(top + 1, dtype=np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[numbers]
+
+
+_WRITTEN: Final = (
+    *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
+    *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
+)
+"""The arrays that a run writes to; the others are the same for all seeds."""
+_MOST_SUBJECTS: Final = 1_000_000
+_ANYBODY: Final = Subject(0, None, None, None, "", "", "")
+
+
+def _one_of_each(clients: Sequence[Client]) -> list[Client]:
+    """Return a client of each group and kind of key."""
+    found: dict[object, Client] = {}
+    for client in clients:
+        holder = client.keys[client.deal_key()] if client.keys else None
+        kind = holder and (holder.application, holder.legacy)
+        found.setdefault((client.group.name, kind), client)
+    return list(found.values())
+
+
+def template_of(
+    scenario: Scenario,
+    tables: dict[str, LimitTable],
+    profile: Profile,
+    from_ns: int,
+    *,
+    anonymous: bool = False,
+) -> Template | None:
+    """Return the template of a scenario; None when its subjects are not known before a run.
+
+    That is when keys or addresses are dealt at random or per request.
+    """
+    pools = {pool.name: pool for pool in scenario.addresses}
+    dealt = [group.keys for group in scenario.clients]
+    dealt += [pools[g.addresses].deal for g in scenario.clients if g.addresses is not None]
+    if any(each.zipf is not None or each.per == "request" for each in dealt):
+        return None
+    if sum(group.count * len(group.mix) for group in scenario.clients) > _MOST_SUBJECTS:
+        return None
+    with _no_collection():
+        population = populate(scenario, 0)
+        return Template(scenario, population, tables, profile, from_ns, anonymous=anonymous)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause the garbage collector while many objects are made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy that begins with a cache line."""
+    return longer(array, len(array))
+
+
+class _Writer:
+    """Writes rows to a run's book, with subjects for combos and the recorder's verdicts.
+
+    Rows are written in order, so a row that waits for its answer delays those after it.
+    """
+
+    def __init__(
+        self,
+        book: RunBook,
+        run: CompiledRun,
+        population: Population,
+        template: Template | None = None,
+    ) -> None:
+        self._book = book
+        self._run = run
+        self._template = template
+        self._subjects: at.Ints = np.zeros(0, dtype=np.int64)
+        self._verdicts: dict[int, int] = {0: 0}
+        self._held: deque[dict[str, at.Ints]] = deque()
+        self._handed_on = 0
+        if template is not None:
+            return
+        self._numbering = _Subjects(
+            run.scenario, population.clients, book.recorder.subjects, book.view
+        )
+        pools = {pool.name: pool for pool in run.scenario.addresses}
+        for client in population.clients:
+            group = client.group
+            pool = pools.get(group.addresses or "")
+            deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+            if len(group.mix) == 1 and not deals:
+                self._numbering.number(client.number, 0, client.deal_key(), client.deal_address())
+
+    def _known(self, count: int) -> at.Ints:
+        """Return the subjects of so many combos."""
+        new = self._run.sim.combos[len(self._subjects) : count]
+        if not len(new):
+            return self._subjects
+        if self._template is not None:
+            found = self._template.subjects_of(new)
+        else:
+            number = self._numbering.number
+            combos = new[:, : at.O_LANE].tolist()
+            found = np.array([number(*combo) for combo in combos], dtype=np.int64)
+        self._subjects = np.concatenate([self._subjects, found])
+        return self._subjects
+
+    def write(self, count: int) -> None:
+        """Take the rows of the run's last step, and write what is answered."""
+        sim = self._run.sim
+        subjects = self._known(int(sim.clock[at.COMBO_COUNT]))
+        columns = dict(zip(_ROW_NAMES, sim.rows[:, :count].copy(), strict=True))
+        columns["subject"] = subjects[columns["subject"]]
+        columns["verdict"] = self._renumbered(columns["verdict"])
+        self._held.append(columns)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        late = self._run.late()
+        if len(late):
+            self._answer(late)
+        while self._held and self._held[0]["latency_ns"].min(initial=0) >= 0:
+            columns = self._held.popleft()
+            self._handed_on += len(columns["t_ns"])
+            self._book.recorder.take(columns)
+
+    def _answer(self, late: at.Ints) -> None:
+        """Enter the answers of delayed rows."""
+        first = self._handed_on
+        for columns in self._held:
+            size = len(columns["t_ns"])
+            chosen = late[(late[:, 0] >= first) & (late[:, 0] < first + size)]
+            columns["latency_ns"][chosen[:, 0] - first] = chosen[:, 1]
+            columns["status"][chosen[:, 0] - first] = chosen[:, 2]
+            first += size
+
+    def _renumbered(self, verdicts: at.Ints) -> at.Ints:
+        numbers, inverse = _distinct(verdicts)
+        legs = self._run.limiter.legs
+        for number in numbers.tolist():
+            if number not in self._verdicts:
+                outcome, rule = verdict_of(number, legs)
+                self._verdicts[number] = self._book.recorder.verdicts.number(outcome, rule)
+        mapped = np.array([self._verdicts[number] for number in numbers.tolist()], dtype=np.int64)
+        return mapped[inverse]
+
+    def finish(self) -> None:
+        """Write the remaining rows, and the counts that are not made from rows."""
+        self._hand_on()
+        assert not self._held, "every row is answered before the end"
+        sim, tally = self._run.sim, self._book.tally
+        counts = sim.ended[: len(self._subjects)].sum(axis=0).tolist()
+        tally.add_requests(counts[at.Q_BEGAN], counts[at.Q_ENDED], counts[at.Q_WELL])
+        for clause, count in self._run.limiter.shadow_requests().items():
+            tally.add_shadow_requests(clause, count)
+
+
+def simulate_compiled(  # reason: what a run is told
+    scenario: Scenario,
+    population: Population,
+    tables: dict[str, LimitTable],
+    profile: Profile,
+    seed: int,
+    book: RunBook,
+    progress: Callable[[int], None] | None = None,
+    template: Template | None = None,
+) -> None:
+    """Play a scenario and write every row to `book`."""
+    warm_up(tell_line)
+    from_ns = book.header.warm_up_ns
+    run = CompiledRun(
+        scenario, population, tables, profile, seed, from_ns=from_ns, template=template
+    )
+    write_rows(run, book, population, progress, template)
+
+
+def write_rows(
+    run: CompiledRun,
+    book: RunBook,
+    population: Population,
+    progress: Callable[[int], None] | None = None,
+    template: Template | None = None,
+) -> None:
+    """Play a run to its end and write every row to `book`."""
+    duration_ns = run.scenario.duration_ns
+    writer = _Writer(book, run, population, template)
+    while (count := run.step()) is not None:
+        writer.write(count)
+        if progress is not None:
+            progress(min(run.now_ns, duration_ns))
+    writer.finish()
+    if template is not None:
+        template.take_back(run.sim)
+    if progress is not None:
+        progress(duration_ns)

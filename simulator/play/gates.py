@@ -1,0 +1,180 @@
+"""The gate: where a client's attempt meets the service, in one of two fidelities.
+
+`LimitsGate` asks the limiter and nothing else; `simulator.play.engine_gate.EngineGate` runs
+the whole engine. Both decide alike, bit for bit: draws of service times are the client's own, one
+an admitted attempt, whatever the fidelity.
+
+`begin` makes what the attempts of one request share; `put` records an attempt and returns its
+result: a plain latency in the usual case (admitted, cannot fail, latency known), else an `Answer`.
+When the answer is not known yet, `Answer.later` is a generator of SimPy events that returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import simpy
+
+from engine.limits import Limiter
+from engine.messages import Decision, Json, Request
+from engine.profile import Profile
+from simulator.play.coroutines import OutsideWorld, Plan, SimpyClock, go_on, step
+from simulator.play.outside import outside_services, play_outside
+from simulator.play.request_mix import Asked
+from simulator.rows import RunBook
+from simulator.rows.invariants import Violation
+from simulator.rows.record import NO_STATUS
+from simulator.rows.recorder import Recorder
+from simulator.rows.tally import Tally
+from simulator.scenario import Scenario
+from simulator.traffic.population import Client
+
+__all__ = ["LIMITED", "Answer", "Gate", "LimitsGate", "Service", "Verdicts", "Waiting", "drawn_ns"]
+
+LIMITED: Final = 429
+_JOB: Final[Json] = {}
+
+Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
+Service: TypeAlias = int | Callable[[], int]
+"""A service time in ns, or a function that draws the next one."""
+
+
+class Answer(NamedTuple):
+    """What became of an attempt.
+
+    status: `NO_STATUS` where no body was run and the attempt was let in. latency_ns: from now to
+    the answer. wait_ns: of the limits' decision. later: see the module's text. body: of the answer
+    that an upload follows, else None.
+    """
+
+    status: int
+    latency_ns: int = 0
+    wait_ns: int = 0
+    later: Waiting | None = None
+    body: Json = None
+
+
+class Gate(Protocol):
+    """Where attempts meet the service."""
+
+    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+        """Return what all attempts of one request send; None where bodies are not run.
+
+        given: the answer that this request follows, for an upload.
+        """
+        ...
+
+    def put(
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+    ) -> Answer | int:
+        """Decide about an attempt that arrives now, and record it."""
+        ...
+
+    def violations(self) -> list[Violation] | None:
+        """Return the violated invariants of the service at the run's end.
+
+        None when no service ran.
+        """
+        ...
+
+
+class Verdicts:
+    """Converts decisions to the recorder's verdict numbers, and counts shadow refusals."""
+
+    __slots__ = ("_known", "_recorder", "_tally")
+
+    def __init__(self, recorder: Recorder, tally: Tally) -> None:
+        self._recorder = recorder
+        self._tally = tally
+        self._known: dict[tuple[str, str | None], int] = {}
+
+    def number(self, now_ns: int, decision: Decision) -> int:
+        """Return the verdict's number, and count what shadow rules would have refused."""
+        if decision.shadow:
+            self._tally.add_shadow(now_ns, decision.shadow)
+        pair = (decision.outcome, decision.rule)
+        found = self._known.get(pair)
+        if found is None:
+            found = self._recorder.verdicts.number(decision.outcome, decision.rule)
+            self._known[pair] = found
+        return found
+
+
+class LimitsGate:
+    """Decides by the limits alone: bodies are not run, so nothing else can fail at the service.
+
+    What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
+    """
+
+    __slots__ = ("_add", "_decide", "_env", "_outside", "_recorder", "_scenario", "_verdicts")
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        scenario: Scenario,
+        profile: Profile,
+        limiter: Limiter,
+        book: RunBook,
+    ) -> None:
+        self._env = env
+        self._scenario = scenario
+        self._decide = limiter.decide
+        self._recorder = book.recorder
+        self._add = book.recorder.add
+        self._verdicts = Verdicts(book.recorder, book.tally)
+        world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), 0)
+        self._outside = outside_services(profile, world), world
+
+    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+        """Return None: no body is run."""
+        del asked, client, given
+        nothing: Request | None = None
+        return nothing
+
+    def put(
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+    ) -> Answer | int:
+        """Decide about an attempt that arrives now, and record it."""
+        del content
+        decision = self._decide(now_ns, asked.subject)
+        rule, wait_ns = decision.rule, decision.wait_ns
+        plan = None if asked.plan is None else asked.plan()
+        verdict = 0
+        if rule is not None or decision.shadow:
+            verdict = self._verdicts.number(now_ns, decision)
+            if not decision.admitted:
+                self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
+                return Answer(LIMITED, 0, wait_ns)
+        service_ns = service if isinstance(service, int) else service()
+        if plan is not None:
+            row = self._add(now_ns, asked.row, attempt, verdict, wait_ns, None)
+            return Answer(0, 0, wait_ns, self._later(now_ns, asked, row, plan, wait_ns, service_ns))
+        latency_ns = wait_ns + service_ns
+        self._add(now_ns, asked.row, attempt, verdict, wait_ns, latency_ns)
+        if asked.follow is not None:
+            return Answer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
+        return latency_ns
+
+    def violations(self) -> list[Violation] | None:
+        """Return None: no body was run, so nothing was created."""
+        return None
+
+    def _later(
+        self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
+    ) -> Waiting:
+        """Play what lies behind a proxy or a reactor, then answer."""
+        services, world = self._outside
+        playing = play_outside(self._scenario, asked.ask, services, wait_ns)
+        found = step(playing, world, plan)
+        if isinstance(found, tuple):
+            status = found[0]
+        else:
+            status = yield from go_on(self._env, playing, world, plan, found)
+        self._recorder.answer(row, world.clock.now_ns + service_ns - began_ns, status)
+        return Answer(status, service_ns, wait_ns)
+
+
+def drawn_ns(service: Service) -> int:
+    """Return the next service time."""
+    return service if isinstance(service, int) else service()

@@ -1,0 +1,458 @@
+"""The reference simulation: clients as SimPy processes, in whole nanoseconds.
+
+One process a loop of a closed client, one a client of an open loop; a request of an open loop gets
+a process of its own only where something waits for its answer. What a client does, step by step,
+is said in `simulator.scenario.clients`; this module plays it, for every fidelity, and leaves the
+decision to a gate (`simulator.play.gates`).
+
+Nothing begins at the run's end T or later, so what is played before T does not depend on the
+length of the run. (Answers after T are the exception: they come as if no more requests were sent.)
+A request that would retry after T is counted as pending.
+
+A paced client's attempts wait in a line and begin one after the other, as its pace allows. The pace
+(`simulator.traffic.pacing`) gives the instant from which the next attempt may begin. The line holds
+the waiting attempts, first come first served, and wakes the first one then. An answer that changes
+the pace moves that instant. An attempt whose deadline passes leaves the line.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeAlias
+
+import simpy
+
+from engine.limits import Limiter, LimitTable
+from engine.messages import Json, Request
+from engine.profile import Profile
+from simulator.play.engine_gate import EngineGate
+from simulator.play.events import ANSWER, FILE, At, order_of
+from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, Service
+from simulator.play.request_mix import Asked, Asker
+from simulator.progress import Progress
+from simulator.rows import RunBook
+from simulator.rows.record import NO_STATUS
+from simulator.rows.tally import Tally
+from simulator.scenario import Scenario
+from simulator.traffic.instants import ReplayedInstants
+from simulator.traffic.pacing import Pace, pace_of
+from simulator.traffic.population import Client, Population
+from simulator.traffic.retries import attempts_of, draws, own_delay_ns, retry_after_ns
+from simulator.traffic.sampling import arrivals_of, duration_of
+
+__all__ = ["ClientRun", "PacingLine", "simulate_simpy", "start_client"]
+
+_NEVER_NS: Final = 1 << 62
+
+_Process: TypeAlias = Generator[simpy.Event, object, None]
+
+
+class ClientRun:
+    """One client on its way through a run."""
+
+    __slots__ = (
+        "_answer_order",
+        "_attempts_limit",
+        "_began",
+        "_client",
+        "_deadline_ns",
+        "_ended",
+        "_env",
+        "_files",
+        "_first_order",
+        "_gate",
+        "_honours",
+        "_line",
+        "_never",
+        "_next",
+        "_retry",
+        "_retry_draws",
+        "_service",
+        "_stop_ns",
+        "_under_way",
+        "_wants_answer",
+    )
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        client: Client,
+        asker: Asker,
+        gate: Gate,
+        tally: Tally,
+        end_ns: int,
+        *,
+        told_to_wait: bool,
+    ) -> None:
+        """told_to_wait: refusals carry `Retry-After` (D-429-HEADERS)."""
+        group = client.group
+        self._env = env
+        self._client = client
+        self._gate = gate
+        self._next = asker.next
+        self._began = tally.request_began
+        self._ended = tally.request_ended
+        self._never = env.event()
+        self._retry = group.retry
+        self._attempts_limit = attempts_of(group.retry)
+        self._honours = told_to_wait and getattr(group.retry, "honour_retry_after", False)
+        self._retry_draws = client.stream("retry").uniform if draws(group.retry) else _nothing
+        self._service: Service = duration_of(group.service, lambda: client.stream("service"))
+        self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
+        self._deadline_ns = group.deadline_ns
+        self._line: PacingLine | None = None
+        if group.pacing is not None:
+            self._line = PacingLine(env, pace_of(group.pacing, group.start_ns))
+        self._under_way = 0
+        self._files = 0
+        self._answer_order = order_of(client.number, ANSWER, 0)
+        self._first_order = order_of(client.number, 1, 0)
+        self._wants_answer = group.loop == "closed" or group.concurrency is not None
+
+    # --- loops -----------------------------------------------------------------------------------
+
+    def closed_loop(self, lane: int) -> _Process:
+        """Think, ask, wait for the answer, and again."""
+        env, stop_ns = self._env, self._stop_ns
+        group = self._client.group
+        suffix = f"-{lane}" if lane else ""
+        think: Service = 0
+        if group.think is not None:
+            think = duration_of(group.think, lambda: self._client.stream(f"think{suffix}"))
+        first = self._first_order + lane
+        now_ns, at_ns = 0, group.start_ns
+        while True:
+            at_ns += think if isinstance(think, int) else think()
+            if at_ns >= stop_ns:
+                return
+            yield At(env, at_ns - now_ns, first)
+            yield from self._request(at_ns, lane)
+            now_ns = at_ns = env.now  # type: ignore[assignment] # reason: time is whole here
+
+    def open_loop(self, arrivals: Iterator[int]) -> _Process:
+        """Ask at the instants of `arrivals`, whatever became of earlier requests."""
+        env, stop_ns = self._env, self._stop_ns
+        most = self._client.group.concurrency
+        waiting: deque[int] = deque()
+        now_ns = 0
+        for serial, at_ns in enumerate(arrivals):
+            if at_ns >= stop_ns:
+                return
+            yield At(env, at_ns - now_ns, self._first_order + serial)
+            now_ns = at_ns
+            if most is None:
+                self._spawn(self._request(now_ns, serial))
+            elif self._under_way < most:
+                self._under_way += 1
+                self._spawn(self._one_of_many(serial, waiting))
+            else:
+                waiting.append(serial)
+
+    def _one_of_many(self, serial: int, waiting: deque[int]) -> _Process:
+        """Play a request and then those that wait for its place."""
+        yield from self._request(self._now_ns(), serial)
+        while waiting and self._now_ns() < self._stop_ns:
+            serial = waiting.popleft()
+            yield At(self._env, 0, self._first_order + serial)
+            yield from self._request(self._now_ns(), serial)
+        self._under_way -= 1
+
+    def _spawn(self, process: _Process) -> None:
+        """Run a process up to its first event now; give it a SimPy process only if it has one."""
+        first = next(process, None)
+        if first is not None:
+            self._env.process(_from(first, process))
+
+    # --- a request -------------------------------------------------------------------------------
+
+    def _request(self, now_ns: int, serial: int) -> _Process:
+        """Return the play of one request; where it stands for several, begin the others with it."""
+        asked = self._next()
+        for _ in range(1, asked.parts):
+            self._spawn(self._one(now_ns, asked, FILE + self._files, None))
+            self._files += 1
+        return self._one(now_ns, asked, serial, None)
+
+    def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:
+        """Play one request, up to its end; and the upload that may follow."""
+        self._began(now_ns)
+        content = self._gate.begin(asked, self._client, given)
+        answer: Answer | int | None = None
+        if self._line is None:
+            answer = self._gate.put(now_ns, asked, content, 1, self._service)
+            if type(answer) is int:
+                # The usual case, kept short: it was let in, and nothing can fail any more.
+                if answer and self._awaits(asked):
+                    yield At(self._env, answer, self._answer_order + serial)
+                self._end(now_ns, now_ns + answer, NO_STATUS)
+                return
+        yield from self._attempts(now_ns, asked, content, serial, answer)
+
+    def _attempts(
+        self,
+        now_ns: int,
+        asked: Asked,
+        content: Request | None,
+        serial: int,
+        answer: Answer | int | None,
+    ) -> _Process:
+        """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
+        env, line, awaits = self._env, self._line, self._awaits(asked)
+        began_ns, stop_ns = now_ns, self._stop_ns
+        until_ns = _NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
+        attempt = 1
+        delay_ns = 0
+        while True:
+            if line is not None:
+                in_time = yield from self._turn(line, attempt, serial, until_ns)
+                now_ns = self._now_ns()
+                if not in_time:
+                    break
+            if answer is None:
+                answer = self._gate.put(now_ns, asked, content, attempt, self._service)
+            if isinstance(answer, int):
+                answer = Answer(NO_STATUS, answer)
+            # A retry is counted from the answer, so that is waited for too.
+            retried = answer.latency_ns > 0 and self._again(answer, attempt)
+            if answer.later is not None or awaits or retried:
+                answer = yield from self._awaited(answer, serial)
+                now_ns = self._now_ns()
+            if not self._again(answer, attempt):
+                self._end(began_ns, now_ns + answer.latency_ns, answer.status)
+                yield from self._follow(asked.follow, serial, answer.body)
+                return
+            delay_ns = self._delay_ns(attempt - 1, delay_ns)
+            patience_ns = self._patience_ns(answer, delay_ns)
+            if now_ns + patience_ns >= min(until_ns, stop_ns):
+                yield from self._to_deadline(now_ns, until_ns, serial)
+                break
+            attempt += 1
+            yield At(env, patience_ns, order_of(self._client.number, attempt, serial))
+            now_ns += patience_ns
+            answer = None
+        self._ended(began_ns, self._now_ns(), well=False)
+
+    def _turn(
+        self, line: PacingLine, attempt: int, serial: int, until_ns: int
+    ) -> Generator[simpy.Event, object, object]:
+        """Wait for the turn of an attempt; false where the request's deadline came first."""
+        order = order_of(self._client.number, attempt, serial)
+        deadline_ns = until_ns if until_ns < self._stop_ns else None
+        in_time = yield from line.turn(order, deadline_ns, self._answer_order + serial)
+        if self._now_ns() >= self._stop_ns:
+            yield self._never
+        return in_time
+
+    def _to_deadline(self, now_ns: int, until_ns: int, serial: int) -> _Process:
+        """Wait until the deadline of a request that asks no more; for ever where it has stopped."""
+        if now_ns >= until_ns:
+            return
+        if until_ns >= self._stop_ns:
+            yield self._never
+        yield At(self._env, until_ns - now_ns, self._answer_order + serial)
+
+    def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
+        """Wait for an answer; returns it with nothing left to wait for."""
+        is_late = answer.later is not None
+        if answer.later is not None:
+            answer = yield from answer.later
+        if is_late or answer.latency_ns:
+            yield At(self._env, answer.latency_ns, self._answer_order + serial)
+            answer = answer._replace(latency_ns=0)
+        if self._line is not None:
+            self._line.answered(limited=answer.status == LIMITED)
+        return answer
+
+    def _follow(self, upload: Asked | None, serial: int, given: Json) -> _Process:
+        """Play the upload that follows an answer, if any."""
+        if upload is None or given is None:
+            return
+        yield At(self._env, 0, self._first_order + serial)
+        if self._now_ns() < self._stop_ns:
+            yield from self._one(self._now_ns(), upload, serial, given)
+
+    def _awaits(self, asked: Asked) -> bool:
+        return self._wants_answer or self._line is not None or asked.follow is not None
+
+    def _again(self, answer: Answer, attempt: int) -> bool:
+        if answer.status == NO_STATUS or attempt >= self._attempts_limit:
+            return False
+        return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
+
+    def _delay_ns(self, number: int, last_ns: int) -> int:
+        return own_delay_ns(self._retry, number, last_ns, self._retry_draws())
+
+    def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
+        if self._honours and answer.status == LIMITED:
+            return max(delay_ns, retry_after_ns(answer.wait_ns))
+        return delay_ns
+
+    def _end(self, began_ns: int, answered_ns: int, status: int) -> None:
+        """Count a request that got its last answer; late or an error is not well."""
+        well = status == NO_STATUS or 200 <= status < 300
+        if self._deadline_ns is not None:
+            well = well and answered_ns - began_ns < self._deadline_ns
+        self._ended(began_ns, answered_ns, well=well)
+
+    def _now_ns(self) -> int:
+        return self._env.now  # type: ignore[return-value] # reason: time is whole here
+
+
+def start_client(
+    env: simpy.Environment, run: ClientRun, client: Client, arrivals: Callable[[], Iterator[int]]
+) -> None:
+    """Start a client's processes."""
+    if client.group.loop == "open":
+        env.process(run.open_loop(arrivals()))
+        return
+    for lane in range(client.group.concurrency or 1):
+        env.process(run.closed_loop(lane))
+
+
+def _from(first: simpy.Event, rest: _Process) -> _Process:
+    yield first
+    yield from rest
+
+
+def _nothing() -> float:
+    return 0.0
+
+
+class PacingLine:
+    """Attempts of one client, waiting for their turn."""
+
+    __slots__ = ("_came", "_env", "_pace", "_timer", "_timer_ns", "_waiting")
+
+    def __init__(self, env: simpy.Environment, pace: Pace) -> None:
+        self._env = env
+        self._pace = pace
+        self._waiting: OrderedDict[int, tuple[int, simpy.Event]] = OrderedDict()
+        self._came = 0
+        self._timer: simpy.Event | None = None
+        self._timer_ns = -1
+
+    def turn(
+        self, order: int, deadline_ns: int | None, late_order: int
+    ) -> Generator[simpy.Event, object, object]:
+        """Wait until an attempt may begin, and begin it; false where its deadline came first.
+
+        order, late_order: of the attempt and of its end at the deadline (`order_of`).
+        """
+        now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
+        if not self._waiting and self._pace.due_ns <= now_ns:
+            self._pace.began(now_ns)
+            return True
+        go = self._env.event()
+        self._came += 1
+        number = self._came
+        self._waiting[number] = order, go
+        self._arm()
+        if deadline_ns is not None:
+            late = At(self._env, deadline_ns - now_ns, late_order)
+            late.callbacks.append(lambda _: self._leave(number))
+        yield go
+        return go.value
+
+    def answered(self, *, limited: bool) -> None:
+        """Take in an answer; the first in the line may begin earlier, or later, than before."""
+        if self._pace.answered(limited=limited) and self._waiting:
+            self._arm()
+
+    def _arm(self) -> None:
+        now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
+        due_ns = max(self._pace.due_ns, now_ns)
+        if due_ns != self._timer_ns:
+            self._timer_ns = due_ns
+            order, _ = self._waiting[self._first()]
+            self._timer = timer = At(self._env, due_ns - now_ns, order)
+            timer.callbacks.append(self._fire)
+
+    def _first(self) -> int:
+        return next(iter(self._waiting))
+
+    def _leave(self, number: int) -> None:
+        """Let an attempt go that has waited until its deadline, if it still waits."""
+        if number not in self._waiting:
+            return
+        was_first = number == self._first()
+        _, go = self._waiting.pop(number)
+        if was_first:
+            self._timer, self._timer_ns = None, -1
+            if self._waiting:
+                self._arm()
+        go.succeed(value=False)
+
+    def _fire(self, timer: simpy.Event) -> None:
+        if timer is not self._timer:
+            return  # the pace or the first in the line has changed; another timer stands for it
+        now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
+        self._timer, self._timer_ns = None, -1
+        _, (_, go) = self._waiting.popitem(last=False)
+        self._pace.began(now_ns)
+        go.succeed(value=True)
+        if self._waiting:
+            self._arm()
+
+
+_PROGRESS_STEPS: Final = 200
+_LAST: Final = 1 << 200
+
+
+def simulate_simpy(
+    scenario: Scenario,
+    population: Population,
+    tables: dict[str, LimitTable],
+    profile: Profile,
+    seed: int,
+    book: RunBook,
+    fidelity: str,
+    progress: Progress | None = None,
+) -> Gate:
+    """Play a scenario, write every row to `book`, and return the gate that decided."""
+    env = simpy.Environment()
+    gate: Gate
+    if fidelity == "engine":
+        gate = EngineGate(env, scenario, population, profile, tables, seed, book)
+    else:
+        gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)
+    file_limit_bytes = profile.account_updater.file_limit_bytes
+    replayed = ReplayedInstants()
+    for client in population.clients:
+        asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
+        run = ClientRun(
+            env,
+            client,
+            asker,
+            gate,
+            book.tally,
+            scenario.duration_ns,
+            told_to_wait=profile.http.retry_after,
+        )
+        start_client(env, run, client, lambda c=client: _arrivals(scenario, c, replayed))  # type: ignore[misc] # reason: a default binds the loop's client
+    if progress is not None:
+        env.process(_ticks(env, scenario.duration_ns, progress))
+    env.run()
+    return gate
+
+
+def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:
+    assert client.group.arrivals is not None, "an open loop has arrivals"
+    return arrivals_of(
+        client.group.arrivals,
+        client.stream,
+        start_ns=client.group.start_ns,
+        start_time_ns=scenario.start_time_ns,
+        replayed_ns=replayed.of,
+    )
+
+
+def _ticks(
+    env: simpy.Environment, end_ns: int, progress: Progress
+) -> Generator[simpy.Event, object, None]:
+    told_ns = 0
+    for step in range(1, _PROGRESS_STEPS):
+        now_ns = end_ns * step // _PROGRESS_STEPS
+        yield At(env, now_ns - told_ns, _LAST)
+        progress(now_ns)
+        told_ns = now_ns

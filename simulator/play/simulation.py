@@ -1,0 +1,143 @@
+"""One run of a scenario: connect population, limits, gate and clients, and play them.
+
+`simulator.study.runs` handles several runs, files and thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from engine.errors import InputError
+from engine.files import format_duration
+from engine.profile import Profile
+from simulator.arguments import Rule, optional, whole
+from simulator.play.engine_needs import needs_bodies
+from simulator.progress import Progress
+from simulator.rows import Result, RunBook, RunHeader
+from simulator.scenario import Scenario, limit_tables_of, profile_of
+from simulator.traffic.population import populate
+
+if TYPE_CHECKING:
+    from simulator.play.compiled import Template
+
+__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate", "template_for"]
+
+Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
+FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
+
+_SEEDS: Final = whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 64)
+"""The largest seed: replications count up from a scenario's seed, so it is above that limit."""
+
+SEED: Final[Rule] = optional(_SEEDS, "the scenario's")
+
+
+def simulate(  # noqa: PLR0913 # reason: what a run is told
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    fidelity: Fidelity = "limits",
+    warm_up_ns: int | None = None,
+    folder: Path | None = None,
+    columns: Collection[str] | None = None,
+    check: bool = True,
+    headroom: bool = False,
+    progress: Progress | None = None,
+    template: Template | None = None,
+    keep: bool = True,
+) -> Result:
+    """Play a scenario once; returns its result, with the rows in memory or in `folder`.
+
+    seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
+    of them unless given. check: run the invariant checkers. headroom: watch how full counters are.
+    template: of this scenario and this warm-up (`template_for`), for compiled runs.
+    keep: False when only the summary's totals are wanted, neither rows nor their digest.
+
+    Raises `InputError` where the scenario needs bodies and the fidelity runs none.
+    """
+    if fidelity not in FIDELITIES:
+        raise InputError(f"fidelity = {fidelity!r} must be one of {', '.join(FIDELITIES)}")
+    seed = seed_in_force(scenario, seed)
+    warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
+    if template is None:
+        profile, tables = profile_of(scenario), limit_tables_of(scenario)
+        _refuse_unplayable(scenario, profile, fidelity)
+        population = populate(scenario, seed)
+    else:
+        profile, tables, population = template.profile, template.tables, template.population
+    header = RunHeader(
+        scenario.name,
+        seed,
+        fidelity,
+        scenario.start_time_ns,
+        scenario.duration_ns,
+        warm_up_ns,
+        population.groups,
+    )
+    book = RunBook(
+        header,
+        tables,
+        profile.limits,
+        folder=folder,
+        columns=columns,
+        check=check,
+        headroom=headroom,
+        known=None if template is None else template.known,
+        keep=keep,
+    )
+    if fidelity == "compiled":
+        from simulator.play.compiled import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        simulate_compiled(scenario, population, tables, profile, seed, book, progress, template)
+        return book.close()
+    from simulator.play.simpy_driver import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
+
+    gate = simulate_simpy(scenario, population, tables, profile, seed, book, fidelity, progress)
+    return book.close(gate.violations() if check else None)
+
+
+def template_for(
+    scenario: Scenario, warm_up_ns: int | None = None, *, anonymous: bool = False
+) -> Template | None:
+    """Return what compiled runs of a scenario share under all seeds; None where they share nothing.
+
+    anonymous: for runs of which the totals alone are wanted.
+
+    Raises `InputError` where the scenario cannot be compiled.
+    """
+    from simulator.play.compiled import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+    profile, tables = profile_of(scenario), limit_tables_of(scenario)
+    _refuse_unplayable(scenario, profile, "compiled")
+    from_ns = _warm_up_ns(scenario, warm_up_ns)
+    return template_of(scenario, tables, profile, from_ns, anonymous=anonymous)
+
+
+def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:
+    if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
+        raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
+    if fidelity == "compiled":
+        from simulator.play.compiled import cannot_play  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        if reason := cannot_play(scenario):
+            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}; choose limits")
+
+
+def seed_in_force(scenario: Scenario, asked: object = None) -> int:
+    """Return the seed of a run, the scenario's unless asked; `InputError` for what is none."""
+    seed: int | None = SEED.read("seed", asked)
+    return scenario.seed if seed is None else seed
+
+
+def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:
+    """Return how long results are left out; raises `InputError` when nothing would be left."""
+    warm_up_ns = scenario.warm_up_ns if asked_ns is None else asked_ns
+    if warm_up_ns < 0:
+        raise InputError(f"warm_up = {warm_up_ns} ns must be at least 0; take more")
+    if warm_up_ns >= scenario.duration_ns:
+        raise InputError(
+            f"warm_up = {format_duration(warm_up_ns)} must be below the duration, "
+            f"{format_duration(scenario.duration_ns)}; take less"
+        )
+    return warm_up_ns

@@ -1,0 +1,255 @@
+"""Invariant checkers, independent of the model: they check the rows that it makes.
+
+Each takes the rows chunk by chunk, keeps state for the active counters only, and collects
+`Violation`s; it uses nothing of the limiter's state. A run that violates an invariant is wrong. The
+sums (offered = admitted + refused + pending, and those of requests) are checked in
+`simulator.rows.run_writer`, which makes them.
+
+- `OrderChecker`: rows come in order of (t_ns, client).
+- `RowChecker`: outcome, rule, wait and latency of each row fit together.
+- `RateChecker`: what a counter admitted in any window is within what its algorithm allows.
+- `WaitChecker`: a counter admits no request before the instant that a refusal of it announced.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from engine.limits.algorithms import ALGORITHMS
+from simulator.rows.counters import CountedRule, CounterIndex, order_by_counter
+from simulator.rows.record import NO_STATUS, Chunk, Numbers
+from simulator.rows.running_maxima import LatestEnd
+
+__all__ = [
+    "Checker",
+    "OrderChecker",
+    "RateChecker",
+    "RowChecker",
+    "Violation",
+    "WaitChecker",
+    "checkers",
+]
+
+_KEPT_VIOLATIONS: Final = 5
+_NONE: Final[Numbers] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One invariant that does not hold, and where."""
+
+    invariant: str
+    what: str
+
+
+class Checker(Protocol):
+    """Watches rows; `violations` holds the first few faults, `faults` how many there were."""
+
+    invariant: str
+    violations: list[Violation]
+    faults: int
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        ...
+
+
+@dataclass(slots=True)
+class _Base:
+    """What every checker keeps."""
+
+    invariant: str
+    violations: list[Violation] = field(default_factory=list)
+    faults: int = 0
+
+    def fault(self, bad: np.ndarray[Any, np.dtype[np.bool_]], chunk: Chunk, what: str) -> None:
+        """Note the rows where `bad` holds."""
+        places = np.flatnonzero(bad)
+        self.faults += len(places)
+        for place in places[: max(0, _KEPT_VIOLATIONS - len(self.violations))]:
+            subject = chunk.subjects[chunk.subject[place]]
+            self.violations.append(
+                Violation(
+                    self.invariant,
+                    f"{what} at t_ns = {chunk.t_ns[place]}, client {subject.client}, "
+                    f"attempt {chunk.attempt[place]}, {subject.method} {subject.path}",
+                )
+            )
+
+
+class OrderChecker(_Base):
+    """Rows come in order of (t_ns, client); in replay, of t_ns alone.
+
+    Attempts of one client at one instant may follow from one another (a refusal at once ends a
+    request, and the next one begins), so their numbers say nothing about their order here.
+    """
+
+    __slots__ = ("_by_client", "_last")
+
+    def __init__(self, *, by_client: bool = True) -> None:
+        super().__init__("order")
+        self._by_client = by_client
+        self._last = (-1, -1)
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        t_ns = np.r_[self._last[0], chunk.t_ns]
+        client = np.r_[self._last[1], chunk.subjects.clients().take(chunk.subject)]
+        bad = t_ns[1:] < t_ns[:-1]
+        if self._by_client:
+            bad |= (t_ns[1:] == t_ns[:-1]) & (client[1:] < client[:-1])
+        self.fault(bad, chunk, "out of order")
+        self._last = (int(t_ns[-1]), int(client[-1]))
+
+
+class RowChecker(_Base):
+    """Outcome, rule, wait, latency and status of a row fit together."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("row")
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        passed = chunk.outcome_is("admitted")
+        delayed = chunk.outcome_is("delayed")
+        turned = chunk.outcome_is("refused", "blocked")
+        ruled = np.fromiter((r is not None for _, r in chunk.verdicts), bool)[chunk.verdict]
+        known = chunk.status != NO_STATUS
+        self.fault(passed & ((chunk.wait_ns != 0) | ruled), chunk, "admitted, yet a wait or a rule")
+        self.fault(delayed & ((chunk.wait_ns <= 0) | ~ruled), chunk, "delayed by nothing")
+        self.fault(turned & ((chunk.wait_ns <= 0) | ~ruled), chunk, "refused, yet admissible")
+        self.fault(turned & known & (chunk.status != 429), chunk, "refused, yet not 429 (ERR-429)")
+        self.fault(~turned & (chunk.status == 429), chunk, "429, yet not refused (ERR-429)")
+        self.fault(delayed & (chunk.latency_ns < chunk.wait_ns), chunk, "answered before release")
+        self.fault((chunk.latency_ns < 0) | (chunk.attempt < 1), chunk, "a number out of range")
+
+
+class RateChecker(_Base):
+    """In any window of any counter, no more was admitted than its algorithm allows.
+
+    The check compares each admission with the one `bound` places before it on the same counter:
+    they must lie a window apart. N per window for the sliding log; twice N (one full window at
+    each side of an edge) for fixed windows and the sliding counter; N + burst for token bucket
+    and gcra. Where the end of a block clears its counter (D-BLOCK-RESET), as much again for each
+    block that a window has room for. A delayed request counts at its release.
+    """
+
+    __slots__ = ("_carried", "_clears", "_closed", "_index")
+
+    def __init__(self, index: CounterIndex, *, closed: bool = False, clears: bool = False) -> None:
+        super().__init__("rate")
+        self._index = index
+        self._clears = clears
+        self._closed = 1 if closed else 0
+        self._carried: dict[int, tuple[Numbers, Numbers]] = {}
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        rows = chunk.outcome_is("admitted", "delayed")
+        rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
+        release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
+        for place, rule in enumerate(self._index.rules):
+            if rule.shadow:
+                continue
+            counter = self._index.numbers(place, chunk)
+            chosen = np.flatnonzero(rows & (counter >= 0))
+            if len(chosen):
+                self._check(place, rule, chunk, chosen, counter[chosen], release_ns[chosen])
+
+    def _check(
+        self,
+        place: int,
+        rule: CountedRule,
+        chunk: Chunk,
+        chosen: Numbers,
+        counter: Numbers,
+        release_ns: Numbers,
+    ) -> None:
+        before, before_ns = self._carried.get(place, (_NONE, _NONE))
+        counters = np.r_[before, counter]
+        times_ns = np.r_[before_ns, release_ns]
+        order = order_by_counter(counters)
+        counters, times_ns = counters[order], times_ns[order]
+        bound = self._bound(rule)
+        if len(counters) > bound:
+            same = counters[bound:] == counters[:-bound]
+            near = times_ns[bound:] - times_ns[:-bound] < rule.window_ns + self._closed
+            late = order[bound:][same & near]
+            bad = np.zeros(len(chunk), dtype=bool)
+            bad[chosen[late[late >= len(before)] - len(before)]] = True
+            self.fault(bad, chunk, f"{rule.id}: over {bound} admitted in {rule.window_ns} ns")
+        keep = times_ns > int(chunk.t_ns[-1]) - rule.window_ns - self._closed
+        self._carried[place] = (counters[keep], times_ns[keep])
+
+    def _bound(self, rule: CountedRule) -> int:
+        method = ALGORITHMS[rule.algorithm]
+        bound = method.windows * rule.limit_requests
+        if method.has_burst:
+            bound += rule.burst_requests
+        if self._clears and rule.block_ns:
+            bound *= 1 - -rule.window_ns // rule.block_ns
+        return bound
+
+
+class WaitChecker(_Base):
+    """A counter admits no request before the instant that a refusal of it announced.
+
+    The rule that is reported is the one with the longest wait (D-DECIDER), so its counter stays
+    closed until then. It does not hold where throttles delay: there a refusal says when the
+    delay would be short enough, while an earlier reservation may be what others wait for.
+    """
+
+    __slots__ = ("_index", "_latest")
+
+    def __init__(self, index: CounterIndex) -> None:
+        super().__init__("wait")
+        self._index = index
+        self._latest: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        turned = chunk.outcome_is("refused", "blocked")
+        for place, rule in enumerate(self._index.rules):
+            if rule.shadow:
+                continue
+            counter = self._index.numbers(place, chunk)
+            chosen = np.flatnonzero(counter >= 0)
+            by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
+            closes = turned[chosen] & by_rule[chunk.verdict[chosen]]
+            if closes.any():
+                ends_ns = np.where(closes, chunk.t_ns[chosen] + chunk.wait_ns[chosen], 0)
+                open_ns = self._latest[place].before(counter[chosen], ends_ns)
+            else:
+                open_ns = self._latest[place].so_far(counter[chosen])
+            bad = np.zeros(len(chunk), dtype=bool)
+            bad[chosen] = ~turned[chosen] & (chunk.t_ns[chosen] < open_ns)
+            self.fault(bad, chunk, f"{rule.id}: admitted before the announced instant")
+
+
+def checkers(
+    index: CounterIndex,
+    *,
+    delays: bool = False,
+    closed: bool = False,
+    clears: bool = False,
+    by_client: bool = True,
+) -> list[Checker]:
+    """Return the checkers that hold for a run.
+
+    delays: some throttle delays. closed: D-EDGES closed. clears: D-BLOCK-RESET clear.
+    by_client: ties go by client number.
+    """
+    found: list[Checker] = [
+        OrderChecker(by_client=by_client),
+        RowChecker(),
+        RateChecker(index, closed=closed, clears=clears),
+    ]
+    if not delays:
+        found.append(WaitChecker(index))
+    return found

@@ -1,0 +1,388 @@
+"""Metrics of a run, by any dimension of its rows, in one pass over the row groups.
+
+A run that fits in one batch of `EXACT_ROWS` gets exact percentiles; beyond, they come from a
+t-digest for each group (about 1 % off in rank), so that memory follows the groups and not the rows.
+
+What it is not: the table by clause of `summary.json`, which counts what each clause was offered;
+here `by="clause"` groups the refused rows by the clause that refused them.
+
+*Blocked time* is computed from the rows too, in all or between instants. A block lasts from a
+blocked row to the instant that it was told to wait for. Overlaps of one counter count once: a wait
+of 5 s, and a second later one of 4 s, are a block of 5 s, not of 9. The times of several counters
+add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from fastdigest import TDigest
+
+from engine.errors import InputError, did_you_mean
+from simulator.arguments import Rule, shown, whole
+from simulator.rows.column_sets import missing, refuse_missing
+from simulator.rows.metric_rows import BatchRows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "BY",
+    "COUNTS",
+    "DIMENSIONS",
+    "EXACT_ROWS",
+    "NEEDS",
+    "WHERE",
+    "BlockTimes",
+    "column_of",
+    "metrics_of",
+]
+
+DIMENSIONS: Final = (
+    "client",
+    "group",
+    "tenant",
+    "application",
+    "key",
+    "ip",
+    "method",
+    "path",
+    "clause",
+    "rule",
+    "time",
+)
+_NUMBERED: Final = ("client", "time")
+"""Dimensions whose values are numbers; those of the others are texts."""
+BY: Final = Rule(
+    "a dimension, or a list of them",
+    lambda by: (
+        isinstance(by, str)
+        or (isinstance(by, list | tuple) and all(isinstance(name, str) for name in by))
+    ),
+)
+WHERE: Final = Rule(
+    'dimensions with the value of each, such as {"key": "key-0001"}',
+    lambda where: isinstance(where, Mapping) and all(isinstance(name, str) for name in where),
+    dict,
+)
+EXACT_ROWS: Final = 1 << 20
+QUANTILES: Final = (0.5, 0.9, 0.99)
+COUNTS: Final = frozenset(
+    {"offered", "admitted", "delayed", "refused", "blocked", "blocked_time", "goodput_per_s"}
+)
+"""Metrics that are 0 where there is no row."""
+_COLUMN_OF: Final = {"group": "client", "clause": "rule", "time": "t_ns"}
+_COUNTED: Final = ("offered", "admitted", "delayed", "refused", "blocked", "refused_share")
+NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_COUNTED, ("outcome",)),
+    "blocked_ns": ("t_ns", "key", "ip", "outcome", "rule", "wait_ns"),
+    "goodput_per_s": ("outcome", "status"),
+    "attempts_per_success": ("outcome", "status"),
+    **{
+        f"{what}_p{q * 100:g}_ns": ("outcome", f"{what}_ns")
+        for what in ("wait", "latency")
+        for q in QUANTILES
+    },
+    "first_refusal_ns": ("t_ns", "outcome"),
+    "fairness": ("client", "outcome"),
+}
+"""Metric → the columns of the rows that it is made of."""
+_NUMBER: Final = whole(0)
+_NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
+_ALL: Final = "all"
+_BAD_STATUS: Final = 400
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is kept for one group of rows."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    good: int = 0
+    firsts: int = 0
+    first_refusal_ns: int | None = None
+    admitted_of: dict[int, int] = field(default_factory=dict)
+    latency: list[Any] = field(default_factory=list)
+    wait: list[Any] = field(default_factory=list)
+    latency_digest: TDigest = field(default_factory=TDigest)
+    wait_digest: TDigest = field(default_factory=TDigest)
+    blocked_ns: int = 0
+
+
+def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
+    batches: Iterable[pa.RecordBatch],
+    by: str | Sequence[str],
+    *,
+    end_ns: int,
+    start_ns: int = 0,
+    bin_ns: int | None = None,
+    groups: Mapping[str, range] | None = None,
+    where: Mapping[str, str | int] | None = None,
+    counters: Mapping[str, Sequence[str]] | None = None,
+    exact: bool = True,
+) -> pd.DataFrame:
+    """Return a frame, a line a group, indexed by the dimensions of `by` (see `DIMENSIONS`).
+
+    Columns: offered, admitted, delayed, refused, blocked (counts of attempts), refused_share,
+    blocked_ns (time for which blocked counters let nobody in, added up over counters; in a bin of
+    time what falls into it), goodput_per_s (let in and not answered with an error),
+    attempts_per_success, wait_p50_ns … and latency_p50_ns … (of what was let in), first_refusal_ns
+    (from `start_ns`; <NA> when never), fairness (Jain's index of what each client had admitted;
+    1 = even).
+
+    bin_ns: width of a bin for `time`. groups: client group → client numbers, for `group`.
+    where: dimension → the value that rows must have. Rows before `start_ns` are left out.
+    counters: rule → the columns that tell its counters apart, `key` and `ip` unless given.
+    A metric that needs a column which the rows lack (`NEEDS`) is NaN.
+    Raises `InputError` for an unknown dimension, and for one that is a column which they lack.
+    """
+    names = _dimensions(by, where or {}, bin_ns)
+    held: Sequence[str] = ()
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    found: dict[Any, _Group] = {}
+    blocks: dict[Any, BlockTimes] = {}
+    others = [name for name in names if name != "time"]
+    nulls = "clause" not in names and "rule" not in names
+    for batch in batches:
+        held = held or _checked(batch.schema.names, (*names, *(where or ())), start_ns)
+        rows = BatchRows(batch, bin_ns, groups or {})
+        for name, value in (where or {}).items():
+            rows = rows.take(np.flatnonzero(rows.holds(name, value)))
+        blocked = rows.take(np.flatnonzero(rows.holds("outcome", "blocked")))
+        for key, part in blocked.split(others, nulls=nulls) if len(blocked) else ():
+            times = blocks.setdefault(key or (), BlockTimes(start_ns, end_ns, counters or {}))
+            times.take(part)
+        if start_ns:
+            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
+        if len(rows):
+            for key, part in rows.split(names, nulls=nulls):
+                _take(found.setdefault(key or (_ALL,), _Group()), part, exact=exact)
+    _share_blocks(found, blocks, names, bin_ns)
+    place = names.index("time") if "time" in names else None
+    lines = []
+    for key, group in found.items():
+        at_ns = start_ns if place is None else key[place]
+        until_ns = end_ns if place is None else min(end_ns, at_ns + (bin_ns or 0))
+        lines.append(_line(group, until_ns - max(at_ns, start_ns), start_ns))
+    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=_COLUMNS)
+    lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
+    answer[lacking] = float("nan")
+    answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
+    return answer.sort_index()
+
+
+def _dimensions(
+    by: str | Sequence[str], where: Mapping[str, str | int], bin_ns: int | None
+) -> list[str]:
+    """Return the dimensions of `by`; raises `InputError` for what is none."""
+    names = [by] if isinstance(by, str) else list(by)
+    for what, asked in (("by", names), ("where", where)):
+        for name in asked:
+            if name not in DIMENSIONS:
+                hint = did_you_mean(name, DIMENSIONS)
+                raise InputError(f"{what} = {shown(name)} must be a dimension{hint}")
+    for name, value in where.items():
+        rule = _NUMBER if name in _NUMBERED else _NAME
+        rule.read(f"where[{name!r}]", value)
+    if "time" in (*names, *where):
+        whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
+    return names
+
+
+def column_of(dimension: str) -> str:
+    """Return the column of the rows that a dimension is read from."""
+    return _COLUMN_OF.get(dimension, dimension)
+
+
+def _checked(held: Sequence[str], dimensions: Iterable[str], start_ns: int) -> Sequence[str]:
+    """Return the columns; raises `InputError` where they do not tell what is asked."""
+    refuse_missing("metrics", ("t_ns", "outcome") if start_ns else ("outcome",), held)
+    for name in dimensions:
+        refuse_missing(f"by = {name!r}", (column_of(name),), held)
+    return held
+
+
+def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | None:
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    if not keys:
+        return None
+    found: pd.Index[Any]
+    if len(names) > 1:
+        found = pd.MultiIndex.from_tuples(keys, names=names)
+    else:
+        found = pd.Index([key[0] for key in keys], name=names[0] if names else _ALL)
+    return found
+
+
+_COLUMNS: Final = (
+    "offered",
+    "admitted",
+    "delayed",
+    "refused",
+    "blocked",
+    "refused_share",
+    "blocked_ns",
+    "goodput_per_s",
+    "attempts_per_success",
+    *(f"{what}_p{q * 100:g}_ns" for what in ("wait", "latency") for q in QUANTILES),
+    "first_refusal_ns",
+    "fairness",
+)
+
+
+def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
+    outcome, names = rows.coded("outcome")
+    for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
+        group.counts[name] = group.counts.get(name, 0) + int(count)
+    passed = np.array([name in {"admitted", "delayed"} for name in names])[outcome]
+    client = rows.ints("client")
+    for number in np.unique(client).tolist():
+        group.admitted_of.setdefault(number, 0)
+    for number, count in zip(*np.unique(client[passed], return_counts=True), strict=True):
+        group.admitted_of[int(number)] += int(count)
+    if passed.any():
+        served = rows.take(np.flatnonzero(passed))
+        group.good += int((served.ints("status") < _BAD_STATUS).sum())  # null, −1, is good
+        _take_times(group, served, exact=exact)
+    if not passed.all():
+        turned = rows.take(np.flatnonzero(~passed))
+        if group.first_refusal_ns is None:
+            group.first_refusal_ns = int(turned.ints("t_ns")[0])
+
+
+def _take_times(group: _Group, served: BatchRows, *, exact: bool) -> None:
+    latency_ns, wait_ns = served.ints("latency_ns"), served.ints("wait_ns")
+    if exact:
+        group.latency.append(latency_ns)
+        group.wait.append(wait_ns)
+    else:
+        group.latency_digest.batch_update(np.sort(latency_ns).tolist())
+        group.wait_digest.batch_update(np.sort(wait_ns).tolist())
+
+
+def _share_blocks(
+    found: Mapping[Any, _Group],
+    blocks: Mapping[Any, BlockTimes],
+    names: Sequence[str],
+    bin_ns: int | None,
+) -> None:
+    """Set how long the counters of each group were blocked, within its bin if it has one."""
+    if "time" not in names:
+        for key, group in found.items():
+            times = blocks.get(() if key == (_ALL,) and not names else key)
+            group.blocked_ns = times.in_all_ns() if times is not None else 0
+        return
+    place = names.index("time")
+    bins: dict[Any, list[int]] = {}
+    for key in found:
+        bins.setdefault(key[:place] + key[place + 1 :], []).append(key[place])
+    for others, starts in bins.items():
+        times = blocks.get(others)
+        if times is not None:
+            starts_ns = np.array(starts, dtype=np.int64)
+            shares_ns = times.between(starts_ns + (bin_ns or 1)) - times.between(starts_ns)
+            for start, share_ns in zip(starts, shares_ns.tolist(), strict=True):
+                found[(*others[:place], start, *others[place:])].blocked_ns = share_ns
+
+
+def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
+    counts = group.counts
+    passed = counts.get("admitted", 0) + counts.get("delayed", 0)
+    refused = counts.get("refused", 0) + counts.get("blocked", 0)
+    offered = passed + refused
+    line = {
+        "offered": offered,
+        "admitted": passed,
+        "delayed": counts.get("delayed", 0),
+        "refused": refused,
+        "blocked": counts.get("blocked", 0),
+        "refused_share": refused / offered,
+        "blocked_ns": group.blocked_ns,
+        "goodput_per_s": group.good * 1e9 / span_ns,
+        "attempts_per_success": offered / group.good if group.good else float("nan"),
+        "first_refusal_ns": None
+        if group.first_refusal_ns is None
+        else group.first_refusal_ns - start_ns,
+        "fairness": _jain(group.admitted_of.values()),
+    }
+    for what, values, digest in (
+        ("wait", group.wait, group.wait_digest),
+        ("latency", group.latency, group.latency_digest),
+    ):
+        together = np.concatenate(values) if values else None
+        for q in QUANTILES:
+            name = f"{what}_p{q * 100:g}_ns"
+            if together is not None:
+                line[name] = float(np.quantile(together, q))
+            else:
+                line[name] = float("nan") if digest.is_empty() else digest.quantile(q)
+    return line
+
+
+def _jain(values: Iterable[int]) -> float:
+    """Return Jain's fairness index (Σx)² ÷ (n · Σx²); 1 where all are equal or nothing passed."""
+    numbers = list(values)
+    squares = sum(x * x for x in numbers)
+    return sum(numbers) ** 2 / (len(numbers) * squares) if squares else 1.0
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_PAIR: Final = ("key", "ip")
+
+
+class BlockTimes:
+    """The block times of one group of rows, batch by batch in order of time.
+
+    from_ns, until_ns: time outside is not counted, yet blocks that began before go on.
+    counters: rule → the columns that tell its counters apart; both key and address unless given.
+    """
+
+    __slots__ = ("_counters", "_from_ns", "_known", "_spans", "_until_ns")
+
+    def __init__(self, from_ns: int, until_ns: int, counters: Mapping[str, Sequence[str]]) -> None:
+        self._from_ns = from_ns
+        self._until_ns = until_ns
+        self._counters = counters
+        self._known: dict[Any, int] = {}
+        self._spans: list[tuple[Ints, Ints]] = []
+
+    def take(self, blocked: BatchRows) -> None:
+        """Take the next blocked rows."""
+        for (rule,), rows in blocked.split(("rule",), nulls=False):
+            for counter, part in rows.split(self._counters.get(rule, _PAIR), nulls=True):
+                self._take_counter((rule, *counter), part)
+
+    def _take_counter(self, counter: Any, rows: BatchRows) -> None:  # noqa: ANN401 # reason: texts, or NaN for none
+        start_ns = rows.ints("t_ns")
+        end_ns = np.minimum(start_ns + rows.ints("wait_ns"), self._until_ns)
+        known_ns = self._known.get(counter, self._from_ns)
+        before_ns = np.maximum.accumulate(np.r_[known_ns, end_ns])
+        start_ns = np.maximum(start_ns, before_ns[:-1])
+        fresh = end_ns > start_ns
+        self._spans.append((start_ns[fresh], end_ns[fresh]))
+        self._known[counter] = int(before_ns[-1])
+
+    def in_all_ns(self) -> int:
+        """Return the time in all."""
+        return sum(int((end_ns - start_ns).sum()) for start_ns, end_ns in self._spans)
+
+    def between(self, edges_ns: Ints) -> Ints:
+        """Return the time before each of some instants, modulo 2^64; differences are exact."""
+        starts_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *(s for s, _ in self._spans)]))
+        ends_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *(e for _, e in self._spans)]))
+        return _gone(starts_ns, edges_ns) - _gone(ends_ns, edges_ns)
+
+
+def _gone(instants_ns: Ints, edges_ns: Ints) -> Ints:
+    """Return Σ max(0, edge − instant) for each edge, modulo 2^64."""
+    before = np.searchsorted(instants_ns, edges_ns)
+    sums = np.r_[np.int64(0), np.cumsum(instants_ns)]
+    return np.asarray(edges_ns * before - sums[before], dtype=np.int64)

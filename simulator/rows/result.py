@@ -1,0 +1,380 @@
+"""The result of a run: rows, summary, metrics, and how to show and save them."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import InputError
+from engine.files import format_duration
+from simulator.arguments import (
+    DURATION,
+    FLAG,
+    FOLDER,
+    Rule,
+    is_number,
+    one_of,
+    optional,
+    takes,
+)
+from simulator.rows.column_sets import COLUMNS, choose_columns, refuse_missing
+from simulator.rows.folder import out_folder
+from simulator.rows.invariants import Violation
+from simulator.rows.metrics import BY, COUNTS, EXACT_ROWS, NEEDS, WHERE, column_of, metrics_of
+from simulator.rows.sinks import REQUESTS_FILE, write_table
+from simulator.rows.tally import Tally
+from simulator.rows.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
+from simulator.scenario.conditions import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from simulator.views.plots import Plots
+
+__all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
+
+SUMMARY_FILE: Final = "summary.json"
+RESOLVED_FILE: Final = "scenario.resolved.toml"
+_INTERVAL_COLUMNS: Final = ["mean", "low", "high", "runs", "method", "confidence"]
+_BATCH_ROWS: Final = 1 << 17
+_SERIES: Final = one_of([name for name in METRICS if name != "first_refusal"])
+_HALF_WIDTH: Final = Rule(
+    "a number above 0, half the width of an interval",
+    lambda value: is_number(value) and 0 < value < float("inf"),
+    float,
+)
+
+
+class Result:
+    """A run's result.
+
+    summary: what `summary.json` holds. violations: broken invariants, none in a sound run.
+    check_s: seconds of wall clock that the checkers took; in no file.
+
+    The rows are in memory (`simulator.run` without a folder) or in the run's folder. A file may
+    keep fewer columns than a run has: `columns` says which, and whatever needs another raises
+    `InputError`.
+    """
+
+    def __init__(
+        self,
+        summary: dict[str, Any],
+        *,
+        table: pa.Table | None = None,
+        folder: Path | None = None,
+        tally: Tally | None = None,
+        violations: tuple[Violation, ...] = (),
+        check_s: float = 0.0,
+    ) -> None:
+        self.summary = summary
+        self.violations = violations
+        self.check_s = check_s
+        self.tally = tally
+        self.scenario_text: str | None = None
+        self.folder = folder
+        self._table = table
+
+    @classmethod
+    @takes(folder=FOLDER)
+    def load(cls, folder: str | Path) -> Result:
+        """Return the result that a run's folder holds. Raises `InputError` when it holds none."""
+        folder = Path(folder)
+        try:
+            summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
+        except (OSError, ValueError):
+            raise InputError(
+                f"folder = {folder} must be a run's folder; it has no readable {SUMMARY_FILE}"
+            ) from None
+        found = cls(summary, folder=folder)
+        resolved = folder / RESOLVED_FILE
+        if resolved.is_file():
+            found.scenario_text = resolved.read_text("utf-8")
+        return found
+
+    # --- rows and numbers ------------------------------------------------------------------------
+
+    @property
+    def table(self) -> pa.Table:
+        """The attempt rows as an Arrow table, in decision order."""
+        if self._table is None:
+            assert self.folder is not None, "rows are in memory or in a folder"
+            self._table = pq.read_table(self.folder / REQUESTS_FILE)
+        return self._table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the attempt rows have here, in order."""
+        if self._table is not None:
+            return tuple(self._table.column_names)
+        assert self.folder is not None, "rows are in memory or in a folder"
+        return tuple(pq.read_schema(self.folder / REQUESTS_FILE).names)
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """The attempt rows as a frame, in decision order."""
+        frame: pd.DataFrame = self.table.to_pandas()
+        return frame
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the attempt rows in batches, from the file where they are not in memory."""
+        if self._table is not None:
+            yield from self._table.to_batches(max_chunksize=_BATCH_ROWS)
+            return
+        assert self.folder is not None, "rows are in memory or in a folder"
+        # Whatever is buffered ahead stays in memory until the whole file is read.
+        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
+            yield from file.iter_batches(_BATCH_ROWS)
+
+    @property
+    def groups(self) -> dict[str, range]:
+        """Client group → the numbers of its clients."""
+        return {
+            group["name"]: range(group["first_client"], group["first_client"] + group["clients"])
+            for group in self.summary["groups"]
+        }
+
+    @property
+    def clauses(self) -> pd.DataFrame:
+        """The table by limit clause."""
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+        return pd.DataFrame(self.summary["clauses"]).set_index("clause")
+
+    @property
+    def replications(self) -> pd.DataFrame:
+        """A line a metric: mean, its interval over replications, and how that is made.
+
+        Empty for a single run.
+        """
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+        found = self.summary.get("replications", {}).get("intervals", {})
+        return pd.DataFrame.from_dict(found, orient="index", columns=_INTERVAL_COLUMNS)
+
+    @takes(by=BY, bin=optional(DURATION), where=optional(WHERE))
+    def metrics(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+        where: Mapping[str, str | int] | None = None,
+    ) -> pd.DataFrame:
+        """Return metrics, a line a group; `by` is one dimension or several.
+
+        Dimensions: client, group, tenant, application, key, ip, method, path, clause, rule, time.
+        bin: width of a bin for `time`, in ns or as a text such as `"10s"`. where: dimension → the
+        value that rows must have.
+        Columns: `simulator.rows.metrics.metrics_of`. Rows of the warm-up are left out.
+
+        A metric is NaN where a column that it is made of is not among `columns`.
+
+        Raises `InputError` for an unknown dimension, and for one whose column is not kept.
+        """
+        assert not isinstance(bin, str), "a text was read already"
+        asked = ((by,) if isinstance(by, str) else tuple(by)) + tuple(where or ())
+        if bin is not None and "time" not in asked:
+            raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
+        return metrics_of(
+            self.batches(),
+            by,
+            end_ns=self.summary["duration_ns"],
+            start_ns=self.summary["warm_up_ns"],
+            bin_ns=bin,
+            groups=self.groups,
+            where=where,
+            counters=self.summary.get("counters"),
+            exact=self.summary["rows"] <= EXACT_ROWS,
+        )
+
+    @takes(metric=_SERIES, bin=optional(DURATION), where=optional(WHERE))
+    def warm_up(
+        self,
+        metric: str = "refused_share",
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+        where: Mapping[str, str | int] | None = None,
+    ) -> WarmUp:
+        """Return the warm-up that MSER-5 suggests for a metric, with the metric's series.
+
+        bin: width of a bin of the series, in ns or as a text; 180 bins at most unless given.
+        where: dimension → the value that rows must have, as in `metrics`.
+
+        >>> import simulator
+        >>> result = simulator.run("management-loop", fidelity="limits")
+        >>> found = result.warm_up("offered")
+        >>> found.given_ns, len(found.series) > 50
+        (0, True)
+        """
+        assert not isinstance(bin, str), "a text was read already"
+        from simulator.views._findings import round_bin_ns  # noqa: PLC0415 # reason: charts load only where a page is written
+
+        end_ns = self.summary["duration_ns"]
+        bin_ns = round_bin_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
+        if bin_ns < 1:
+            raise InputError(f"bin = {bin_ns} ns must be above 0; take a wider one")
+        column = METRICS[metric].column
+        asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
+        refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
+        found = metrics_of(
+            self._narrow_batches([name for name in self.columns if name in asked]),
+            "time",
+            end_ns=end_ns,
+            bin_ns=bin_ns,
+            groups=self.groups,
+            where=where,
+            counters=self.summary.get("counters"),
+            exact=self.summary["rows"] <= EXACT_ROWS,
+        )[column]
+        series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
+        if metric in COUNTS:
+            series = series.fillna(0.0)
+        return warm_up_of(
+            metric,
+            series.tolist(),
+            bin_ns=bin_ns,
+            end_ns=end_ns,
+            given_ns=self.summary["warm_up_ns"],
+        )
+
+    @takes(half_width=_HALF_WIDTH, metric=_SERIES, bin=optional(DURATION))
+    def run_length(
+        self,
+        half_width: float,
+        metric: str = "refused_share",
+        *,
+        bin: str | int | None = None,  # noqa: A002 # reason: what an analyst calls it
+    ) -> RunLength:
+        """Return how long a run, or how many replications, would give an interval's half-width.
+
+        bin: as in `warm_up`, whose suggestion is left out.
+        """
+        runs = self.summary.get("replications", {}).get("runs", [])
+        lines = [run["line"].get(metric) for run in runs]
+        return run_length_of(
+            self.warm_up(metric, bin=bin),
+            half_width,
+            end_ns=self.summary["duration_ns"],
+            of_runs=[line for line in lines if line is not None],
+        )
+
+    def _narrow_batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows, from the file where they are not in memory."""
+        if self._table is not None:
+            yield from self._table.select(columns).to_batches(max_chunksize=_BATCH_ROWS)
+            return
+        assert self.folder is not None, "rows are in memory or in a folder"
+        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
+            yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
+
+    @property
+    def plots(self) -> Plots:
+        """Altair charts: `plots.timeline()`, `shut_out`, `clauses`, `waits`, `latencies`."""
+        from simulator.views.plots import Plots  # noqa: PLC0415 # reason: charts load where drawn
+
+        return Plots(self)
+
+    # --- keeping -----------------------------------------------------------------------------
+
+    def write_to(self, folder: Path, columns: Sequence[str] | None = None) -> None:
+        """Write the result's files into a folder that is there; rows that are there stay.
+
+        columns: those of `self.columns` that the file keeps, all of them unless given.
+        """
+        if self._table is not None and not (folder / REQUESTS_FILE).exists():
+            table = self._table if columns is None else self._table.select(columns)
+            write_table(table, folder / REQUESTS_FILE)
+        summary = self.summary if columns is None else {**self.summary, "columns": list(columns)}
+        text = json.dumps(summary, indent=2, ensure_ascii=False)
+        (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
+        if self.scenario_text is not None:
+            (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
+
+    @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        columns: str | Sequence[str] | None = None,
+        force: bool = False,
+    ) -> Path:
+        """Write `requests.parquet`, `summary.json`, `report.html` and the resolved scenario.
+
+        columns: those that the file keeps, as names or a text with commas; `decisions` stands for
+            t_ns, key, outcome, rule and wait_ns. All that are here unless given.
+
+        Raises `InputError` for a folder that holds something (unless `force`) or cannot be written,
+        and for a column that is not here.
+        """
+        from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+
+        folder = Path(folder)
+        kept = choose_columns(columns)
+        if kept is not None:
+            refuse_missing(f"columns = {','.join(kept)}", kept, self.columns)
+        with out_folder(folder, force=force) as partial:
+            if self._table is None:
+                _ = self.table
+            self.write_to(partial, kept)
+            write_report(partial)
+        return folder
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        totals = self.summary["totals"]
+        return (
+            f"<Result {self.summary['scenario']} seed={self.summary['seed']} "
+            f"offered={totals['offered']} refused={totals['refused']}>"
+        )
+
+    def __rich__(self) -> Table:
+        """Return the table by limit clause, of those that any request met, for a terminal."""
+        from rich.table import Table as _Table  # noqa: PLC0415 # reason: loads only where it is shown
+
+        table = _Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column("clause", no_wrap=True)
+        for name in ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("first", justify="right", no_wrap=True)
+        for line in self.summary["clauses"]:
+            if line["offered"]:
+                table.add_row(line["clause"], *_cells(line))
+        return table
+
+    def _repr_html_(self) -> str:
+        totals = self.summary["totals"]
+        shown = self.clauses[self.clauses["offered"] > 0]
+        name = html.escape(str(self.summary["scenario"]))
+        head = (
+            f"<b>{name}</b>, seed {self.summary['seed']}, {self.summary['fidelity']}: "
+            f"{totals['offered']:,} offered, {totals['refused']:,} refused "
+            f"({totals['refused_share']:.2%})"
+        )
+        blocked = shown["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
+        columns = ["offered", "admitted", "refused", "delayed", "keys", "ips"]
+        table = shown[columns].assign(blocked=blocked).to_html(border=0)
+        faults = self.summary["checks"]["faults"]
+        tail = f"<p><b>{faults} broken invariants</b></p>" if faults else ""
+        return f"<div><p>{head}</p>{table}{tail}</div>"
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    first_ns = line["first_refusal_ns"]
+    shadow = f" ({line['shadow_refused']:,} shadow)" if line["shadow_refused"] else ""
+    return [
+        f"{line['offered']:,}",
+        f"{line['admitted']:,}",
+        f"{line['refused']:,}{shadow}",
+        f"{line['delayed']:,}",
+        f"{line['blocked_ns'] / 1e9:,.1f}",
+        str(line["keys"]),
+        str(line["ips"]),
+        "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
+    ]

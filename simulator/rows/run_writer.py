@@ -1,0 +1,241 @@
+"""The book of one run: connects recorder, sink, tally and checkers, and makes the result.
+
+A simulation, a replay or a compiled loop writes rows to `book.recorder` and calls `close`. This
+module defines the content of a summary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from engine.limits import LimitTable
+from engine.profile import LimitsProfile
+from simulator.rows.counters import LimitsView
+from simulator.rows.groups import GroupTally
+from simulator.rows.headroom import Headroom
+from simulator.rows.invariants import Checker, Violation, checkers
+from simulator.rows.record import Chunk
+from simulator.rows.recorder import CHUNK_ROWS, Recorder, Watcher
+from simulator.rows.result import Result
+from simulator.rows.sinks import REQUESTS_FILE, CountSink, FileSink, MemorySink
+from simulator.rows.subjects import SubjectTable
+from simulator.rows.tally import Tally
+
+__all__ = ["RunBook", "RunHeader"]
+
+SUMMARY_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """The settings of a run, before it begins; all of it is in the summary.
+
+    start_time_ns: the run's instant 0, ns since the Unix epoch. groups: client group → numbers of
+    its clients. drawn: options that were drawn or derived, by name.
+    """
+
+    name: str
+    seed: int | None
+    fidelity: str
+    start_time_ns: int
+    duration_ns: int
+    warm_up_ns: int = 0
+    groups: Mapping[str, range] = field(default_factory=dict)
+
+
+class _Timed:
+    """A watcher whose cost is measured, so that a run can say what its checks cost."""
+
+    __slots__ = ("_watcher", "spent_s")
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.spent_s = 0.0
+
+    def take(self, chunk: Chunk) -> None:
+        began_s = time.perf_counter()
+        self._watcher.take(chunk)
+        self.spent_s += time.perf_counter() - began_s
+
+
+class RunBook:
+    """Everything that one run writes to.
+
+    tables, profile: the limits in force, for the table by clause and the checkers.
+    folder: where `requests.parquet` is streamed to; None keeps the rows in memory.
+    columns: those that the file keeps; all of them for None, and in memory always.
+    check: run the invariant checkers. headroom: watch how full counters are, which costs more than
+    all checks; for runs that somebody will look at.
+    by_client: ties in time go by client number (not in replay).
+    known: the subjects of all rows, where they are known before the run. keep: False where the
+    totals alone are wanted, neither rows nor their digest.
+    """
+
+    __slots__ = (
+        "_checkers",
+        "_columns",
+        "_groups",
+        "_headroom",
+        "_sink",
+        "_timed",
+        "header",
+        "recorder",
+        "tally",
+        "view",
+    )
+
+    def __init__(  # noqa: PLR0913 # reason: the parts of a run
+        self,
+        header: RunHeader,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        *,
+        folder: Path | None = None,
+        columns: Collection[str] | None = None,
+        check: bool = True,
+        headroom: bool = False,
+        by_client: bool = True,
+        chunk_rows: int = CHUNK_ROWS,
+        known: tuple[LimitsView, SubjectTable] | None = None,
+        keep: bool = True,
+    ) -> None:
+        self.header = header
+        self._columns = None if folder is None or columns is None else list(columns)
+        self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
+        self.tally = Tally(
+            self.view.index,
+            self.view.clauses,
+            end_ns=header.duration_ns,
+            warm_up_ns=header.warm_up_ns,
+        )
+        self._sink: CountSink | MemorySink | FileSink
+        if not keep:
+            self._sink = CountSink()
+        elif folder is None:
+            self._sink = MemorySink()
+        else:
+            self._sink = FileSink(folder / REQUESTS_FILE, self._columns)
+        self._checkers: list[Checker] = []
+        if check:
+            self._checkers = checkers(
+                self.view.index,
+                delays=self.view.delays,
+                closed=profile.edges == "closed",
+                clears=profile.block_reset == "clear",
+                by_client=by_client,
+            )
+        self._timed = [_Timed(checker) for checker in self._checkers]
+        self._groups = GroupTally(self.view.index, header.groups, warm_up_ns=header.warm_up_ns)
+        watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
+        self._headroom: Headroom | None = None
+        if header.groups and keep:
+            watchers.append(self._groups)
+        if header.groups and headroom:
+            self._headroom = Headroom(
+                self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
+            )
+            watchers.append(self._headroom)
+        self.recorder = Recorder(watchers, chunk_rows=chunk_rows, subjects=subjects)
+
+    def close(self, found: Sequence[Violation] | None = None) -> Result:
+        """Finish the run; returns its result, with the rows in memory or in the folder's file.
+
+        found: broken invariants of the service itself, which no row shows; None where nobody
+        looked at them.
+        """
+        self.recorder.close()
+        if isinstance(self._sink, FileSink):
+            self._sink.close()
+        violations = [v for checker in self._checkers for v in checker.violations]
+        violations += [*self._sums(), *(found or ())]
+        summary = self._summary(violations, looked_inside=found is not None)
+        table = self._sink.table() if isinstance(self._sink, MemorySink) else None
+        return Result(
+            summary,
+            table=table,
+            tally=self.tally,
+            violations=tuple(violations),
+            check_s=sum(timed.spent_s for timed in self._timed),
+        )
+
+    def _invariants(self, *, looked_inside: bool) -> list[str]:
+        if not self._checkers:
+            return []
+        names = [*(checker.invariant for checker in self._checkers), "sum"]
+        return [*names, "tokens"] if looked_inside else names
+
+    def _sums(self) -> list[Violation]:
+        """Check the tally's sums: of attempts against the rows, and of requests.
+
+        offered = admitted + refused + pending; requests = succeeded + failed + pending, each of
+        them at least 0, and each request has one first attempt at most.
+        """
+        if not self._checkers:
+            return []
+        totals = self.tally.totals()
+        parts = totals.admitted + totals.refused + totals.pending
+        if totals.offered != parts or (not self.header.warm_up_ns and parts != self._sink.rows):
+            return [Violation("sum", f"{self._sink.rows} rows, offered {totals.offered} ≠ {parts}")]
+        ended, firsts = totals.succeeded + totals.failed, self.tally.first_attempts
+        if not totals.succeeded <= ended <= totals.requests:
+            return [Violation("sum", f"{totals.requests} requests began, {ended} ended")]
+        # One that began in the warm-up may make its first attempt after it.
+        if not self.header.warm_up_ns and firsts > totals.requests:
+            what = f"{totals.requests} requests began, {firsts} made a first attempt"
+            return [Violation("sum", what)]
+        return []
+
+    def _summary(self, violations: list[Violation], *, looked_inside: bool) -> dict[str, Any]:
+        header = self.header
+        totals = self.tally.totals()
+        return {
+            "format": SUMMARY_FORMAT,
+            "version": _version(),
+            "scenario": header.name,
+            "fidelity": header.fidelity,
+            "seed": header.seed,
+            "start_time": _iso(header.start_time_ns),
+            "start_time_ns": header.start_time_ns,
+            "duration_ns": header.duration_ns,
+            "warm_up_ns": header.warm_up_ns,
+            "rows": self._sink.rows,
+            "sha256": self._sink.hexdigest(),
+            "decisions_sha256": self._sink.decisions_hexdigest(),
+            **({} if self._columns is None else {"columns": self._columns}),
+            "totals": {
+                **dataclasses.asdict(totals),
+                "refused_share": totals.refused_share,
+                "statuses": self.tally.statuses(),
+                "latency_ns": self.tally.latency_quantiles_ns(),
+            },
+            "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
+            "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
+            "groups": self._groups.lines(),
+            **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
+            "checks": {
+                "ran": bool(self._checkers),
+                "invariants": self._invariants(looked_inside=looked_inside),
+                "faults": sum(checker.faults for checker in self._checkers)
+                + sum(v.invariant in {"sum", "tokens"} for v in violations),
+            },
+        }
+
+
+@functools.cache
+def _version() -> str:
+    return importlib.metadata.version("tollgate")
+
+
+def _iso(instant_ns: int) -> str:
+    seconds, rest_ns = divmod(instant_ns, 1_000_000_000)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"

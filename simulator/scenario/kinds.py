@@ -1,0 +1,87 @@
+"""Kinds of scenario fields that `engine.files` does not have: instants, names, profile choices.
+
+An instant of the wall clock is ISO 8601 in files, nanoseconds since the Unix epoch in Python.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
+
+from engine.files import Form, Items, Kind, Spot, Text
+from engine.profile import Profile
+
+__all__ = ["NAME", "Choices", "Instant", "Names"]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_RULE: Final = "must be a time with its offset, such as 2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Instant(Kind[int]):
+    """An offset date-time of TOML, or a text of the same form; whole microseconds."""
+
+    suffix: ClassVar[str] = "_ns"
+
+    def _read(self, spot: Spot) -> int:
+        value = spot.value
+        if isinstance(value, str):
+            try:
+                value = dt.datetime.fromisoformat(value)
+            except ValueError:
+                spot.fail(_RULE)
+        if not isinstance(value, dt.datetime) or value.tzinfo is None:
+            spot.fail(_RULE)
+        if value < _EPOCH:
+            spot.fail("must not be before 1970")
+        return (value - _EPOCH) // _MICROSECOND * 1_000
+
+    def _write(self, value: int) -> str:
+        moment = _EPOCH + value // 1_000 * _MICROSECOND
+        return moment.isoformat().replace("+00:00", "Z")
+
+    def _schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time"}
+
+
+_NAME = Text(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
+
+NAME: TypeAlias = Annotated[str, _NAME, "a name, unique among its kind"]
+"""What other parts of the scenario call something."""
+
+
+@dataclass(frozen=True)
+class Names(Kind[tuple[str, ...]]):
+    """One name or an array of names; a tuple in Python."""
+
+    def _read(self, spot: Spot) -> tuple[str, ...]:
+        if isinstance(spot.value, str):
+            return (Text().read(spot),)
+        if not isinstance(spot.value, list | tuple):
+            spot.fail("must be a name or an array of names")
+        return Items(Text()).read(spot)
+
+    def _write(self, value: tuple[str, ...]) -> Any:  # noqa: ANN401 # reason: a text or an array
+        return value[0] if len(value) == 1 else list(value)
+
+    def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        array = Items(Text()).schema(definitions)
+        return {"anyOf": [{"type": "string", "minLength": 1}, array]}
+
+
+@dataclass(frozen=True)
+class Choices(Kind[Mapping[str, Mapping[str, object]]]):
+    """Some of the profile's sections and fields; checked as a profile, kept as written."""
+
+    def _read(self, spot: Spot) -> dict[str, dict[str, object]]:
+        Form(Profile).read(spot)
+        return {section: dict(fields) for section, fields in spot.value.items()}
+
+    def _write(self, value: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+        return {section: dict(fields) for section, fields in value.items()}
+
+    def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return Form(Profile).schema(definitions)

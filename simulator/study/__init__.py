@@ -1,0 +1,1 @@
+"""Studies: a run, replications, a sweep, a capacity, coverage, a comparison, a replayed log."""

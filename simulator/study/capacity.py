@@ -1,0 +1,561 @@
+"""Capacity: the largest value of one parameter at which a condition is kept, and how surely.
+
+The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; their
+means decide nothing. *Trials* then decide, each with fresh runs of its own: the largest value that
+the pilots say can be decided within the budget is played until the whole interval keeps the
+condition, and on the other side of the border the smallest, until none of it does. Where a trial
+fails, a value further from the border follows, at a smaller part of the error.
+
+So `keeps` is wrong, or `breaks` is, in at most 5 % of searches: each side may err in 2.5 %, shared
+out over its trials. It assumes that more of the parameter does not help the condition.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Literal, Protocol, TypeAlias
+
+from engine.errors import InputError
+from simulator.arguments import (
+    DURATION,
+    FUNCTION,
+    TEXT,
+    Rule,
+    instance,
+    is_number,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
+from simulator.intervals import (
+    CONFIDENCE,
+    Interval,
+    Verdict,
+    interval_of,
+    is_share,
+    judged,
+    runs_for_verdict,
+    spent,
+)
+from simulator.play import FIDELITIES, SEED, Fidelity, seed_in_force
+from simulator.rows.measures import subject_of
+from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
+from simulator.scenario.chance import draws_at_random
+from simulator.study.replications import Budget, Replicator, replicator
+from simulator.study.runs import SCENARIO, ScenarioLike, resolve
+
+__all__ = ["Capacity", "CapacityInterrupted", "Player", "Trial", "capacity", "search"]
+
+Side: TypeAlias = Literal["keeps", "breaks"]
+
+MOST_REPLICATIONS: Final = 1_000
+"""Runs that deciding one value may take unless told: 1 % kept wholly takes about 460."""
+_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)
+_PARTS: Final = (0.8, 0.15, 0.05)
+"""Parts of a side's error that its first, second and third trial may spend."""
+_ROOMS: Final = (0.55, 0.5, 0.47)
+"""Parts of a value's budget within which its pilot must foresee a decision, trial by trial.
+
+A pilot is a few runs and may be wrong; later trials have less of the error, and need more runs.
+"""
+_DIGITS: Final = 6
+_SEED: Final = "seed"
+_BETWEEN: Final = Rule(
+    'the lowest and the highest value, such as (10, 500) or ("1/1s", "90/1s")',
+    lambda ends: (
+        isinstance(ends, list | tuple)
+        and len(ends) == 2
+        and all(isinstance(end, str) or is_number(end) for end in ends)
+    ),
+)
+_TOLERANCE: Final = Rule(
+    "a share of the value, from 0 to 1", lambda share: is_number(share) and 0 <= share <= 1
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One value that was played, its metric's interval, and what that says of the condition.
+
+    is_pilot: a few runs that look for the border; their verdict is not used. needed: about how
+    many runs would decide it; None where it is decided, or where no number would do.
+    """
+
+    value: str
+    interval: Interval
+    verdict: Verdict
+    is_pilot: bool = False
+    needed: int | None = None
+
+
+@dataclass(slots=True)
+class Capacity:
+    """What was found; between `keeps` and `breaks` nothing is decided.
+
+    keeps: the largest value that is shown to keep the condition, None where none is. breaks: the
+    smallest that is shown to break it, None where none is. estimate: about where the border is, as
+    the pilots' means have it; None where it lies outside. trials: what was played, in order. runs:
+    how many in all. unfinished: why the search ended early; empty where it did not. undecided: the
+    sides where the pilots saw a border, and the budget decided no value.
+    """
+
+    path: str
+    condition: str
+    keeps: str | None = None
+    breaks: str | None = None
+    estimate: str | None = None
+    trials: list[Trial] = field(default_factory=list)
+    runs: int = 0
+    unfinished: str = ""
+    undecided: tuple[Side, ...] = ()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a value was decided on each side of the border that the pilots saw."""
+        return not self.unfinished and not self.undecided
+
+
+class CapacityInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a search. found: what is known so far."""
+
+    def __init__(self, found: Capacity) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
+class Player(Protocol):
+    """Plays values. `play` returns each run's metric, NaN for none, and its attempts."""
+
+    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Play a value under these seeds."""
+        ...
+
+
+@takes(
+    scenario=SCENARIO,
+    vary=TEXT,
+    between=_BETWEEN,
+    keep=instance("a condition such as 'refused_share <= 0.01'", str, Condition),
+    fidelity=one_of(FIDELITIES),
+    replications=whole(1),
+    most_replications=optional(whole(1)),
+    most_time=optional(DURATION, "no bound"),
+    seed=SEED,
+    tolerance=_TOLERANCE,
+    told=optional(FUNCTION),
+    progress=optional(FUNCTION),
+)
+def capacity(  # noqa: PLR0913 # reason: what a command has as flags
+    scenario: ScenarioLike,
+    *,
+    vary: str,
+    between: tuple[str | float, str | float],
+    keep: str | Condition,
+    fidelity: Fidelity = "compiled",
+    replications: int = 5,
+    most_replications: int | None = None,
+    most_time: str | int | None = None,
+    seed: int | None = None,
+    tolerance: float = 0.01,
+    told: Callable[[Trial], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Capacity:
+    """Find the largest value of `vary` that keeps a condition.
+
+    vary: a path as in `with_value` (`clients.browsers.count`, `clients[0].arrivals.rate`).
+    between: the lowest and the highest value: numbers, or texts that differ in their first number
+        only (`"10/1s"`, `"90/1s"`). keep: such as `"refused_share <= 0.01"`.
+    replications: runs of a pilot. most_replications: runs that deciding one value may take, 1000
+        unless given. most_time: ns, or a text such as `"1m"`, after which the search ends.
+    tolerance: the border is looked for to this share of the value where the parameter takes
+        decimals, and to neighbours, or to this share, where it takes whole numbers.
+    told: hears each trial, and trials under way as they go on. progress: hears, run by run, the
+        value under way, how many of its next runs are done, and of how many.
+
+    Raises `InputError` for a path, values or a condition that cannot be. Ctrl-C raises
+    `CapacityInterrupted`, a `KeyboardInterrupt` that has what is known so far.
+    """
+    assert not isinstance(most_time, str), "a text was read already"
+    if vary.strip() == _SEED:
+        raise InputError(
+            "vary = 'seed' must be something else; every value is tried under the same seeds"
+        )
+    most = max(MOST_REPLICATIONS, replications) if most_replications is None else most_replications
+    if most < replications:
+        raise InputError(
+            f"most_replications = {most} must be at least replications, {replications}; take more"
+        )
+    if most_time is not None and most_time <= 0:
+        raise InputError(f"most_time = {most_time} ns must be above 0; take more")
+    base = resolve(scenario)
+    condition = parse_condition(keep) if isinstance(keep, str) else keep
+    scale = _Scale(str(between[0]), str(between[1]), base, vary)
+    for end in (scale.low, scale.high):
+        with_value(base, vary, value_of(scale.text(end)))
+    with replicator() as runner:
+        return search(
+            _ScenarioPlayer(base, vary, condition, runner, fidelity, progress),
+            scale,
+            condition,
+            path=vary,
+            first=replications,
+            budget=Budget(most, None if most_time is None else most_time / 1e9),
+            seed=seed_in_force(base, seed),
+            tolerance=tolerance,
+            exact=lambda value: not draws_at_random(with_value(base, vary, value_of(value))),
+            told=told,
+        )
+
+
+def search(  # noqa: PLR0913 # reason: what a search is told
+    player: Player,
+    scale: Scale,
+    condition: Condition,
+    *,
+    path: str = "",
+    first: int = 5,
+    budget: Budget | None = None,
+    seed: int = 0,
+    tolerance: float = 0.01,
+    exact: Callable[[str], bool] = lambda _: False,
+    told: Callable[[Trial], None] | None = None,
+) -> Capacity:
+    """Search among the values of a scale, whatever plays them; the rest as `capacity` says."""
+    found = Capacity(path, str(condition))
+    budget = budget or Budget(MOST_REPLICATIONS)
+    work = _Search(player, scale, condition, first, budget, seed, exact, found, told)
+    try:
+        work.find(tolerance)
+    except KeyboardInterrupt:
+        found.unfinished = "it was interrupted"
+        raise CapacityInterrupted(found) from None
+    except _OutOfTimeError:
+        found.unfinished = f"{budget.most_time_s:g} s were over"
+    return found
+
+
+class _OutOfTimeError(Exception):
+    """The time of a search's budget is over."""
+
+
+class Scale(Protocol):
+    """The values of a parameter."""
+
+    low: Fraction
+    high: Fraction
+    is_whole: bool
+
+    def text(self, number: Fraction) -> str:
+        """Return a value as a person would write it."""
+        ...
+
+    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
+        """Return a value strictly between two, or None where they are near enough."""
+        ...
+
+
+class _Scale:
+    """The values between two texts that differ in their first number only.
+
+    They are whole numbers where the scenario takes no decimals at that place.
+    """
+
+    def __init__(self, low: str, high: str, scenario: Scenario, path: str) -> None:
+        parts = _NUMBER.fullmatch(low.strip()), _NUMBER.fullmatch(high.strip())
+        if parts[0] is None or parts[1] is None or parts[0][2] != parts[1][2]:
+            raise InputError(
+                f"between = {low} {high} must be two numbers, or texts that differ in their first "
+                "number only, such as 10/1s 90/1s"
+            )
+        self.low, self.high = Fraction(parts[0][1]), Fraction(parts[1][1])
+        self._rest = parts[0][2]
+        if self.low >= self.high:
+            raise InputError(f"between = {low} {high} must rise; put the lower value first")
+        self.is_whole = all("." not in part[1] for part in parts if part) and not _takes(
+            scenario, path, f"{float(self.high) - 0.5:g}{self._rest}"
+        )
+
+    def text(self, number: Fraction) -> str:
+        """Return a value as a person would write it."""
+        is_whole = number.denominator == 1
+        shown = str(int(number)) if is_whole else f"{float(number):.{_DIGITS}g}"
+        return shown + self._rest
+
+    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
+        """Return a value strictly between two, or None where they are near enough."""
+        if self.is_whole:
+            middle = Fraction(math.floor((low + high) / 2))
+            near = high - low <= 1 or (high - low) <= Fraction(tolerance) * low
+            return None if near or middle in {low, high} else middle
+        if high - low <= Fraction(tolerance) * max(low, high - low if low == 0 else low):
+            return None
+        # No more digits than the tolerance asks for, so that a person can write it again.
+        for digits in range(1, _DIGITS + 1):
+            middle = Fraction(f"{float((low + high) / 2):.{digits}g}")
+            if 3 * low + high < 4 * middle < low + 3 * high:
+                return middle
+        middle = Fraction(f"{float((low + high) / 2):.{_DIGITS}g}")
+        return None if middle in {low, high} else middle
+
+
+def _takes(scenario: Scenario, path: str, text: str) -> bool:
+    """Return whether the scenario takes a value at a place."""
+    try:
+        with_value(scenario, path, value_of(text))
+    except InputError:
+        return False
+    return True
+
+
+class _ScenarioPlayer:
+    """Plays a scenario under values of one of its parameters."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        path: str,
+        condition: Condition,
+        runner: Replicator,
+        fidelity: Fidelity,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self._progress = progress
+        self._scenario = scenario
+        self._path = path
+        self._runner = runner
+        self._fidelity: Fidelity = fidelity
+        self._conditions = condition, dataclasses.replace(condition, metric="offered")
+        self._played: tuple[str, Scenario] = "", scenario
+
+    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Play a value under these seeds; return the metric of each run, and its attempts."""
+        if self._played[0] != value:
+            self._played = value, with_value(self._scenario, self._path, value_of(value))
+        progress, count = self._progress, len(seeds)
+        found = self._runner.play(
+            self._played[1],
+            seeds,
+            fidelity=self._fidelity,
+            check=False,
+            told=progress and (lambda done: progress(value, done, count)),
+            only=self._conditions,
+        )
+        name, offered = map(subject_of, self._conditions)
+        return [run.line[name] for run in found], [run.line[offered] for run in found]
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search under way; the fields are what `search` is told."""
+
+    player: Player
+    scale: Scale
+    condition: Condition
+    first: int
+    budget: Budget
+    seed: int
+    exact: Callable[[str], bool]
+    found: Capacity
+    told: Callable[[Trial], None] | None
+    _ends_s: float = math.inf
+    _trials: int = 0
+    _pilots: dict[Fraction, _Pilot] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.budget.most_time_s is not None:
+            self._ends_s = time.monotonic() + self.budget.most_time_s
+
+    def find(self, tolerance: float) -> None:
+        """Look for the border, then decide on both sides of it."""
+        scale, found = self.scale, self.found
+        at_low = self._pilot(scale.low).holds
+        at_high = self._pilot(scale.high).holds
+        border: tuple[Fraction | None, Fraction | None]
+        if at_high:
+            border = scale.high, None
+        elif not at_low:
+            border = None, scale.low
+        else:
+            low, high = scale.low, scale.high
+            while (middle := scale.middle(low, high, tolerance)) is not None:
+                low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
+            border = low, high
+            found.estimate = scale.text(low)
+        if border[1] is not None:  # it is decided in fewer runs
+            found.breaks = self._decide("breaks", border[1], scale.high, tolerance)
+            found.undecided += () if found.breaks else ("breaks",)
+        if border[0] is not None:
+            found.keeps = self._decide("keeps", border[0], scale.low, tolerance)
+            found.undecided += () if found.keeps else ("keeps",)
+
+    # --- pilots ----------------------------------------------------------------------------------
+
+    def _pilot(self, number: Fraction) -> _Pilot:
+        """Play a few runs of a value, once."""
+        known = self._pilots.get(number)
+        if known is None:
+            text = self.scale.text(number)
+            exact = self.exact(text)
+            values, offered = self._play(text, self.seed, 1 if exact else self.first)
+            interval = interval_of(values, self.condition.metric, exact=exact)
+            asked = sum(offered) > 0
+            verdict = self._verdict(interval, asked=asked)
+            needed = None
+            if verdict == "not decided":
+                error = _error(0)
+                needed = runs_for_verdict(values, self.condition, error=error)
+            trial = Trial(text, interval, verdict, is_pilot=not exact, needed=needed)
+            holds = self.condition.holds(interval.mean) if interval.runs else not asked
+            known = self._pilots[number] = _Pilot(trial, holds, values, asked)
+            self._report(trial)
+        return known
+
+    def _play(self, text: str, seed: int, count: int) -> tuple[list[float], list[float]]:
+        if time.monotonic() >= self._ends_s:
+            raise _OutOfTimeError
+        found = self.player.play(text, range(seed, seed + count))
+        self.found.runs += count
+        return found
+
+    def _report(self, trial: Trial) -> None:
+        self.found.trials.append(trial)
+        if self.told is not None:
+            self.told(trial)
+
+    def _verdict(self, interval: Interval, *, asked: bool) -> Verdict:
+        """No value at all breaks a condition, unless nobody asked: then nothing is known."""
+        if not interval.runs and not asked:
+            return "not decided"
+        return judged(self.condition, interval)
+
+    # --- trials ----------------------------------------------------------------------------------
+
+    def _decide(self, side: Side, near: Fraction, far: Fraction, tolerance: float) -> str | None:
+        """Return the value nearest to the border that is shown to lie on a side of it."""
+        most = self.budget.most_replications
+        start = near
+        for place, room in enumerate(_ROOMS):
+            chosen = self._nearest(side, near, far, tolerance, room * most)
+            if chosen is None:
+                return None
+            trial = self._trial(chosen, place)
+            if trial.verdict == _WANTED[side]:
+                return trial.value
+            following = self._further(start, chosen, far, tolerance)
+            if following is None:
+                return None
+            near = following
+        return None
+
+    def _further(
+        self, start: Fraction, chosen: Fraction, far: Fraction, tolerance: float
+    ) -> Fraction | None:
+        """Return a value about twice as far from the border, None where there is none."""
+        if chosen == far:
+            return None
+        least = Fraction(2 * tolerance) * chosen
+        step = max(abs(chosen - start), least, Fraction(1 if self.scale.is_whole else 0))
+        if step >= abs(far - chosen):
+            return far
+        sign = 1 if far > chosen else -1
+        ends = sorted((chosen + sign * step / 2, chosen + sign * 3 * step / 2))
+        return self.scale.middle(ends[0], ends[1], 0) or far
+
+    def _nearest(
+        self, side: Side, near: Fraction, far: Fraction, tolerance: float, most: float
+    ) -> Fraction | None:
+        """Return the value nearest to the border that so many runs can decide, by its pilot."""
+        if self._can(side, near, most):
+            return near
+        if near == far or not self._can(side, far, most):
+            return None
+        outer, inner = far, near
+        between = [number for number in self._pilots if min(near, far) < number < max(near, far)]
+        for known in sorted(between, key=lambda number: abs(near - number)):
+            if self._can(side, known, most):
+                outer = known
+                break
+            inner = known
+        while (middle := self._between(side, inner, outer, tolerance)) is not None:
+            if self._can(side, middle, most):
+                outer = middle
+            else:
+                inner = middle
+        return outer
+
+    def _between(
+        self, side: Side, inner: Fraction, outer: Fraction, tolerance: float
+    ) -> Fraction | None:
+        ends = (outer, inner) if side == "keeps" else (inner, outer)
+        return self.scale.middle(*ends, tolerance)
+
+    def _can(self, side: Side, number: Fraction, most: float) -> bool:
+        pilot = self._pilot(number)
+        if pilot.holds != (side == "keeps") or not pilot.asked:
+            return False
+        if pilot.trial.verdict != "not decided":
+            return True
+        return pilot.trial.needed is not None and pilot.trial.needed <= most
+
+    def _trial(self, number: Fraction, place: int) -> Trial:
+        """Play fresh runs of a value until it is decided, or the budget is spent."""
+        pilot = self._pilot(number)
+        if not pilot.trial.is_pilot:
+            return pilot.trial  # nothing is drawn at random: one run tells all
+        text, most = self.scale.text(number), self.budget.most_replications
+        seed = self.seed + self.first + self._trials * most  # of runs that nothing was chosen by
+        self._trials += 1
+        error = _error(place)
+        values: list[float] = []
+        offered = 0.0
+        count = min(most, max(self.first, (pilot.trial.needed or 0) // 2))
+        for look in itertools.count(1):
+            more, asked = self._play(text, seed + len(values), count - len(values))
+            values += more
+            offered += sum(asked)
+            part = error if is_share(self.condition.metric) else spent(look, error)
+            interval = interval_of(values, self.condition.metric, error=part)
+            verdict = self._verdict(interval, asked=offered > 0)
+            needed = None
+            if verdict == "not decided":
+                needed = runs_for_verdict(values, self.condition, error=part)
+            trial = Trial(text, interval, verdict, needed=needed)
+            if verdict != "not decided" or count >= most or not _is_within(needed, count, most):
+                break
+            if self.told is not None:
+                self.told(trial)
+            count = min(most, max(count + max(2, count // 16), min(needed or most, 2 * count)))
+        self._report(trial)
+        return trial
+
+
+_WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
+
+
+def _is_within(needed: int | None, count: int, most: int) -> bool:
+    """Whether the budget is likely to decide: foresight from few runs may be three times off."""
+    return needed is not None and needed <= (most if count >= most // 10 else 3 * most)
+
+
+def _error(place: int) -> float:
+    """Return how often a trial's interval may miss, at both ends together.
+
+    One end matters. A side may err in 2.5 % of searches, in a trial in so much of it.
+    """
+    return (1 - CONFIDENCE) * _PARTS[place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pilot:
+    trial: Trial
+    holds: bool
+    values: list[float]
+    asked: bool

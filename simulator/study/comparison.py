@@ -1,0 +1,322 @@
+"""Comparison of two runs of the same or of two scenarios: what differs, and how surely.
+
+Where both folders hold replications, the seeds that they have in common are paired: the draws are
+the same, so what differs is due to the scenario. Where they do not, the two runs are cut into the
+same slices of time and the slices are paired; such an interval is wider by as much as neighbouring
+slices correlate, and holds for these two runs' stretch of time alone. With a precision both
+scenarios are replicated under common seeds until the differences of shares are known so well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pandas as pd
+
+from engine.errors import InputError
+from simulator.arguments import DURATION, FUNCTION, instance, optional, takes, whole
+from simulator.intervals import (
+    CONFIDENCE,
+    Interval,
+    interval_of,
+    is_share,
+    spent,
+)
+from simulator.play import Fidelity
+from simulator.rows import Result
+from simulator.rows.column_sets import refuse_missing
+from simulator.scenario import METRICS, Scenario, loads
+from simulator.scenario.chance import draws_at_random
+from simulator.study.replications import (
+    NONE_IS_0,
+    Budget,
+    Precision,
+    line_of,
+    next_count,
+    reached_by,
+    replicator,
+)
+from simulator.study.runs import PRECISION, budget_of
+
+__all__ = ["Comparison", "Difference", "compare"]
+
+_SLICES: Final = 20
+_FIRST: Final = 5
+_MOST_SHARED: Final = 0.9
+_RUN: Final = instance("a Result, or the path of a run's folder", Result, str, Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One metric in A and in B, and the interval of B − A; its ends are NaN where unknown."""
+
+    metric: str
+    a: float
+    b: float
+    change: Interval
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves no change out."""
+        return self.change.low > 0 or self.change.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What `compare` found. paired: `seeds`, `slices` of time, or None where nothing pairs.
+
+    precision: what became of the one that was asked for.
+    """
+
+    names: tuple[str, str]
+    same_rows: bool
+    paired: Literal["seeds", "slices"] | None
+    pairs: int
+    differences: tuple[Difference, ...]
+    precision: Precision | None = None
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A line a metric: a, b, change, low, high, sure, method."""
+        return pd.DataFrame(
+            [
+                (d.metric, d.a, d.b, *d.change[:3], d.is_sure, d.change.method)
+                for d in self.differences
+            ],
+            columns=["metric", "a", "b", "change", "low", "high", "sure", "method"],
+        ).set_index("metric")
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.names[0]} → {self.names[1]}, {self.said}</p>" + self.frame.to_html()
+
+    @property
+    def said(self) -> str:
+        """How the pairs were made, in words."""
+        if self.same_rows:
+            return "the same rows" if self.paired else "the same rows, but not the same warm-up"
+        if self.paired == "seeds":
+            return f"paired by seed ({self.pairs} pairs)"
+        if self.paired == "slices":
+            return f"paired by time ({self.pairs} slices of one run each)"
+        return "not paired: the runs differ in length or warm-up, so there are no intervals"
+
+
+@takes(
+    a=_RUN,
+    b=_RUN,
+    precision=PRECISION,
+    most_replications=optional(whole(1)),
+    most_time=optional(DURATION, "no bound"),
+    told=optional(FUNCTION),
+)
+def compare(
+    a: Result | str | Path,
+    b: Result | str | Path,
+    *,
+    precision: float | None = None,
+    most_replications: int | None = None,
+    most_time: str | int | None = None,
+    told: Callable[[int, Precision], None] | None = None,
+) -> Comparison:
+    """Compare two results, or two runs' folders; metrics that only one log tells are left out.
+
+    precision: replicate both scenarios under common seeds until the difference of every share is
+    known to ± this; at most `most_replications` (1000) pairs and `most_time`, in ns or a text such
+    as `"5m"`. told: hears the pairs so far and what they make of the precision.
+
+    Raises `InputError` where a folder holds none, and where a log lacks time or outcome.
+    """
+    assert not isinstance(most_time, str), "a text was read already"
+    budget = budget_of(precision, None, most_replications, most_time)
+    results = tuple(each if isinstance(each, Result) else Result.load(each) for each in (a, b))
+    one, other = results
+    names = (_name(a, one), _name(b, other))
+    same = one.summary["sha256"] == other.summary["sha256"]
+    lines = _replicated(one), _replicated(other)
+    seeds = sorted(lines[0].keys() & lines[1].keys())
+    pairs = [(lines[0][seed], lines[1][seed]) for seed in seeds]
+    if precision is not None:
+        return _to_precision(precision, names, (one, other), pairs, seeds, budget, told)
+    if len(seeds) > 1:
+        exact = all(_is_exact(each) for each in results)
+        return Comparison(names, same, "seeds", len(pairs), _differences(pairs, exact=exact))
+    if same and one.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
+        one = other = max(results, key=lambda result: len(result.columns))
+    for name, result in zip(names, (one, other), strict=True):
+        refuse_missing(f"{name}, to be compared,", ("t_ns", "outcome"), result.columns)
+    whole = _told(_differences([(line_of(one), line_of(other))]), results)
+    if _span_ns(one) != _span_ns(other):
+        return Comparison(names, same, None, 1, whole)
+    sliced = _slices(one), _slices(other)
+    found = []
+    for change in whole:
+        if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
+            column = METRICS[change.metric].column
+            steps = (sliced[1][column] - sliced[0][column]).astype(float)
+            scale = len(steps) if change.metric in _ADD_UP else 1
+            found.append(_placed(change, _of_slices(steps.tolist()), scale))
+        else:
+            found.append(change)
+    return Comparison(names, same, "slices", _SLICES, tuple(found))
+
+
+def _scenario_of(result: Result) -> Scenario | None:
+    return None if result.scenario_text is None else loads(result.scenario_text)
+
+
+def _is_exact(result: Result) -> bool:
+    """Return whether a run's scenario is known to draw nothing at random."""
+    scenario = _scenario_of(result)
+    return scenario is not None and not draws_at_random(scenario)
+
+
+def _to_precision(  # reason: all that a comparison under way is made of
+    precision: float,
+    names: tuple[str, str],
+    results: tuple[Result, Result],
+    pairs: list[tuple[Mapping[str, float], Mapping[str, float]]],
+    seeds: list[int],
+    budget: Budget,
+    told: Callable[[int, Precision], None] | None,
+) -> Comparison:
+    """Replicate both scenarios, seed by seed, until every share's difference is narrow enough."""
+    scenarios = [_scenario_of(result) for result in results]
+    for name, scenario in zip(names, scenarios, strict=True):
+        if scenario is None:
+            raise InputError(f"{name} must be a scenario's run for a precision; it is a replay")
+    exact = all(_is_exact(result) for result in results)
+    following = max(seeds, default=min(result.summary["seed"] for result in results) - 1) + 1
+    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
+    looks, count = 0, min(budget.most_replications, max(len(pairs), _FIRST))
+    with replicator() as player:
+        while True:
+            more = range(following, following + count - len(pairs))
+            lines: list[list[Mapping[str, float]]] = [[], []]
+            for place, (scenario, result) in enumerate(zip(scenarios, results, strict=True)):
+                assert scenario is not None, "both are scenarios' runs"
+                fidelity: Fidelity = result.summary["fidelity"]
+                warm_up_ns = result.summary["warm_up_ns"]
+                if more:
+                    found = player.play(
+                        scenario, more, fidelity=fidelity, warm_up_ns=warm_up_ns, check=False
+                    )
+                    lines[place] = [run.line for run in found]
+            pairs = [*pairs, *zip(*lines, strict=True)]
+            following, looks = more.stop, looks + 1
+            reached = reached_by(_steps(pairs), precision, looks, exact=exact, difference=True)
+            if told is not None:
+                told(count, reached)
+            over = count >= budget.most_replications or time.monotonic() >= ends_s
+            if reached.reached or over:
+                break
+            count = next_count(count, reached.needed, budget)
+    changes = _differences(pairs, exact=exact, error=spent(looks))
+    same = results[0].summary["sha256"] == results[1].summary["sha256"]
+    return Comparison(names, same, "seeds", len(pairs), changes, reached)
+
+
+def _steps(
+    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
+) -> dict[str, list[float]]:
+    """Return share → its difference, pair by pair."""
+    names = [name for name in pairs[0][0] if is_share(name) and name in pairs[0][1]]
+    return {name: [b.get(name, 0.0) - a.get(name, 0.0) for a, b in pairs] for name in names}
+
+
+def _of_slices(steps: list[float]) -> Interval:
+    """Return the t interval over slices, wider by as much as neighbouring slices correlate."""
+    found = interval_of(steps)
+    known = [step - found.mean for step in steps if not math.isnan(step)]
+    squares = math.fsum(step * step for step in known)
+    if found.method != "t" or not squares:
+        return found
+    shared = math.fsum(a * b for a, b in itertools.pairwise(known)) / squares
+    shared = min(max(shared, 0.0), _MOST_SHARED)
+    half = found.half_width * math.sqrt((1 + shared) / (1 - shared))
+    return found._replace(low=found.mean - half, high=found.mean + half)
+
+
+def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple[Difference, ...]:
+    """Leave out metrics that one of the logs lacks the columns for."""
+    if not any("columns" in result.summary for result in results):
+        return changes
+    return tuple(change for change in changes if not math.isnan(change.change.mean))
+
+
+_ADD_UP: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
+"""Metrics that are the sum of their slices, and 0 in a slice without rows."""
+
+_OF_THE_WHOLE: Final = frozenset({"first_refusal"})
+"""Metrics that have no meaning in a slice."""
+
+
+def _span_ns(result: Result) -> tuple[int, int]:
+    return result.summary["warm_up_ns"], result.summary["duration_ns"]
+
+
+def _placed(change: Difference, interval: Interval, scale: int) -> Difference:
+    """Put a slice's interval around the whole run's change."""
+    half = (interval.high - interval.low) / 2 * scale
+    mean = change.change.mean
+    placed = interval._replace(mean=mean, low=mean - half, high=mean + half)
+    return Difference(change.metric, change.a, change.b, placed)
+
+
+def _name(given: Result | str | Path, result: Result) -> str:
+    if isinstance(given, Result):
+        return f"{result.summary['scenario']}-{result.summary['seed']}"
+    return str(given)
+
+
+def _replicated(result: Result) -> dict[int, Mapping[str, float]]:
+    found: dict[str, Any] = result.summary.get("replications", {})
+    nan = float("nan")
+    return {
+        run["seed"]: {name: nan if v is None else v for name, v in run["line"].items()}
+        for run in found.get("runs", ())
+    }
+
+
+def _differences(
+    pairs: list[tuple[Mapping[str, float], Mapping[str, float]]],
+    *,
+    exact: bool = False,
+    error: float = 1 - CONFIDENCE,
+) -> tuple[Difference, ...]:
+    lines = [line for pair in pairs for line in pair]
+    found = []
+    for name in dict.fromkeys(name for line in lines for name in line):
+        if not name.startswith(NONE_IS_0) and any(name not in line for line in lines):
+            continue  # what only one of the scenarios has
+        a = [line.get(name, 0.0) for line, _ in pairs]
+        b = [line.get(name, 0.0) for _, line in pairs]
+        steps = [after - before for before, after in zip(a, b, strict=True)]
+        part = 1 - CONFIDENCE if is_share(name) else error
+        change = interval_of(steps, name, exact=exact, difference=True, error=part)
+        means = (_mean(a), _mean(b))
+        if not (math.isnan(means[0]) and math.isnan(means[1])):
+            found.append(Difference(name, *means, change))
+    if not found:
+        raise InputError("the two runs have no metric in common; compare runs with requests")
+    return tuple(found)
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _slices(result: Result) -> pd.DataFrame:
+    start_ns, end_ns = _span_ns(result)
+    width_ns = max(1, -(-end_ns // _SLICES))
+    frame = result.metrics(by="time", bin=width_ns)
+    whole = frame.reindex(range(start_ns // width_ns * width_ns, end_ns, width_ns))
+    columns = [METRICS[metric].column for metric in sorted(_ADD_UP)]
+    whole[columns] = whole[columns].fillna(0)
+    return whole

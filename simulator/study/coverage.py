@@ -1,0 +1,400 @@
+"""Coverage: every limit rule, action, quota and bound fires at least once, or says why it cannot.
+
+The lines come from the limit table (a line a counter and a way to act) and from the clause registry
+(quotas, proxies, reactors, account updater). Each is triggered by a small scenario made from the
+rule's row, so that a row added to the table is covered without a change here.
+
+Bounds that are no rate limits (quotas, timeouts, sizes, cold starts, files) have a probe each. A
+probe triggers one clause in virtual time, through a small scenario or directly in an engine, and
+returns the evidence as a sentence, or None when the clause did not hold.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from engine import Engine, LimitTable, ManualClock, Request
+from engine.clauses import CLAUSES, clause
+from engine.identity.permissions import PERMISSIONS
+from engine.limits import Rule
+from engine.messages import Outcome
+from simulator.arguments import instance, optional, takes
+from simulator.rows import Result
+from simulator.scenario import loads
+from simulator.study.runs import run
+
+__all__ = ["BOUNDS", "COVERED", "CoverageLine", "Probe", "coverage"]
+
+COVERED: Final = ("ERR-", "LIM-", "QUO-", "PRX-", "RCT-", "ACC-")
+"""Prefixes of the clauses that the simulator covers."""
+
+Way: TypeAlias = Literal["refuses", "blocks", "delays"]
+
+_OUTCOMES: Final[dict[Way, Outcome]] = {
+    "refuses": "refused",
+    "blocks": "blocked",
+    "delays": "delayed",
+}
+_CLIENTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageLine:
+    """One thing that should fire. how: the evidence, or why it cannot. masked: it cannot."""
+
+    clause: str
+    what: str
+    fired: bool
+    how: str
+    masked: bool = False
+
+
+@takes(table=optional(instance("a LimitTable", LimitTable)))
+def coverage(table: LimitTable | None = None) -> list[CoverageLine]:
+    """Fire everything of a limit table, the seed's unless given, and every quota and bound."""
+    table = LimitTable.default() if table is None else table
+    lines = [line for rule in table for line in _rule_lines(rule)]
+    lines += _about_all_rules(lines)
+    for item in CLAUSES:
+        if not item.id.startswith(COVERED) or any(line.clause == item.id for line in lines):
+            continue
+        probe = BOUNDS.get(item.id)
+        if probe is None:
+            lines.append(CoverageLine(item.id, "fires", fired=False, how="no probe fires it"))
+            continue
+        said = probe.fire()
+        how = said if said is not None else "it did not fire"
+        lines.append(CoverageLine(item.id, probe.what, said is not None, how))
+    order = {item.id: place for place, item in enumerate(CLAUSES)}
+    return sorted(lines, key=lambda line: order.get(line.clause, len(order)))
+
+
+def _about_all_rules(lines: list[CoverageLine]) -> Iterator[CoverageLine]:
+    """Yield the lines of the clauses that are about every row."""
+    for clause_id, way in (("LIM-THROTTLE", "refuses"), ("LIM-BLOCK", "blocks")):
+        fired = [line.clause for line in lines if line.fired and line.what.endswith(way)]
+        how = f"{len(fired)} counters, {fired[0]} first" if fired else "nothing fired"
+        yield CoverageLine(clause_id, way, bool(fired), how)
+    slowed = [line.clause for line in lines if line.fired and line.what.endswith("delays")]
+    how = f"{len(slowed)} counters, {slowed[0]} first" if slowed else "nothing fired"
+    yield CoverageLine("LIM-THROTTLE", "delays", bool(slowed), how)
+
+
+def _rule_lines(rule: Rule) -> Iterator[CoverageLine]:
+    for name in rule.counter_names:
+        ways: tuple[Way, ...] = ("refuses", "blocks", "delays")
+        for way in ways:
+            result = run(_scenario(rule, name, way), fidelity="limits")
+            count, first_s = _fired(result, name, _OUTCOMES[way])
+            what = name.removeprefix(rule.id).lstrip(".") + " " + way
+            if count:
+                how = f"{count} of {result.summary['rows']}, the first at {first_s:g} s"
+                yield CoverageLine(rule.id, what.strip(), fired=True, how=how)
+                continue
+            masked = _masked(rule, name)
+            how = masked or f"0 of {result.summary['rows']}"
+            yield CoverageLine(
+                rule.id, what.strip(), fired=False, how=how, masked=masked is not None
+            )
+
+
+def _masked(rule: Rule, name: str) -> str | None:
+    """Return why a counter can never be the one that is reported; None where it can."""
+    if rule.seed_section is None or name == rule.id or not name.endswith(".ip"):
+        return None
+    return clause(rule.id).masked
+
+
+def _fired(result: Result, rule: str, outcome: Outcome) -> tuple[int, float]:
+    frame = result.requests
+    rows = frame[(frame["rule"].astype(object) == rule) & (frame["outcome"] == outcome)]
+    return len(rows), float(rows["t_ns"].iloc[0]) / 1e9 if len(rows) else math.nan
+
+
+def _scenario(rule: Rule, counter: str, way: Way) -> str:
+    """Return a scenario in which one counter of one rule is exceeded, and as few others as can be.
+
+    Half as much again as the rate allows, evenly over one window. A counter by key is asked from
+    several addresses, one by address with several keys.
+    """
+    by_key = counter.endswith(".key") or rule.counter == "key"
+    by_ip = counter.endswith(".ip") or rule.counter == "ip"
+    limit, window_ns = rule.rate
+    clients = _CLIENTS if by_key or by_ip else 1
+    each = -(-3 * limit // (2 * clients))
+    match = rule.match
+    keyed = not (rule.counter == "ip" or match.proxy is not None)
+    action = (
+        f'action = "block"\nblock = "{rule.block_ns or 1_000_000_000}ns"'
+        if way == "blocks"
+        else 'action = "throttle"'
+    )
+    parts = [
+        f'name = "coverage"\nduration = "{window_ns}ns"',
+        f"[rules.{rule.id}]\n{action}\nshadow = false",
+        f'[choices.limits]\nthrottle = "{"delay" if way == "delays" else "refuse"}"',
+        f'[[tenants]]\nname = "t"\nkind = "{match.tenant or "production"}"',
+        f'[[applications]]\nname = "a"\ntenant = "t"\nkind = "{match.application or "private"}"',
+        f"{'legacy_keys' if match.legacy else 'keys'} = {1 if by_key or not by_ip else clients}",
+        '[[addresses]]\nname = "one"',
+        f'[[clients]]\nname = "c"\ncount = {clients}\nloop = "open"',
+        f'arrivals = {{ kind = "constant", rate = "{each}/{window_ns}ns" }}',
+        f"mix = [{{ {_asked(rule)} }}]",
+    ]
+    if keyed:
+        parts.append('application = "a"')
+    if by_ip:
+        parts.append('addresses = "one"')
+    if match.proxy is not None:
+        parts.append(_PROXY)
+    return "\n".join(parts)
+
+
+_PROXY: Final = """
+[[proxies]]
+name = "p"
+tenant = "t"
+host = "pay.example.com"
+destination = { kind = "constant", value = "10ms" }
+"""
+
+
+def _asked(rule: Rule) -> str:
+    """Return what is asked, so that the rule's row applies, as an entry of a mix."""
+    if rule.match.proxy is not None:
+        return f'request = "GET /proxy/pay", proxy = "p", via = "{rule.match.proxy}"'
+    if rule.match.resource:
+        method, _, path = rule.match.resource[0].partition(" ")
+        method = "GET" if method == "ANY" else method
+        return f'request = "{method} {path.replace("*", "jobs")}"'
+    if rule.match.application == "public":
+        return 'request = "POST /tokenize"'
+    return 'request = "GET /tenants/self"'
+
+
+_S: Final = 1_000_000_000
+_HOUR_NS: Final = 3_600 * _S
+_CARD: Final = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2030}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How a clause is fired. what: what it does then."""
+
+    what: str
+    fire: Callable[[], str | None]
+
+
+class _Bench:
+    """An engine on a manual clock with one private key that may do everything."""
+
+    def __init__(self, **quotas: int) -> None:
+        self.engine = Engine(clock=ManualClock(), seed=7)
+        self.tenant = self.engine.create_tenant("bench", quotas=quotas)
+        app = self.engine.create_application(
+            self.tenant, "bench", "private", grants=[("/", PERMISSIONS)]
+        )
+        self._key = self.engine.create_key(app)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:  # noqa: ANN401 # reason: JSON
+        answer = self.engine.handle(Request(method, path, key=self._key, ip="192.0.2.1", body=body))
+        return answer.status, answer.body
+
+    def wait(self, for_ns: int) -> None:
+        clock = self.engine.clock
+        assert isinstance(clock, ManualClock), "a bench has a manual clock"
+        clock.advance_ns(for_ns)
+
+
+def _scene(text: str) -> Result:
+    head = 'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\n'
+    app = '[[applications]]\nname = "a"\ntenant = "t"\n'
+    return run(loads(head + app + text), fidelity="engine")
+
+
+def _client(mix: str, *, rate: str = "1/1s", more: str = "") -> str:
+    return (
+        '[[clients]]\nname = "c"\napplication = "a"\nloop = "open"\n'
+        f'arrivals = {{ kind = "constant", rate = "{rate}" }}\nmix = [{{ {mix} }}]\n{more}\n'
+    )
+
+
+def _statuses(result: Result) -> dict[str, int]:
+    found: dict[str, int] = result.summary["totals"]["statuses"]
+    return found
+
+
+def _tokenize_limit() -> str | None:
+    bench = _Bench()
+    fine, _ = bench.ask("POST", "/tokenize", [str(n) for n in range(5)])
+    over, _ = bench.ask("POST", "/tokenize", [str(n) for n in range(6)])
+    return f"5 tokens {fine}, 6 tokens {over}" if fine == 200 and over >= 400 else None
+
+
+def _detokenize_limit() -> str | None:
+    bench = _Bench()
+    _, ids = bench.ask("POST", "/tokenize", ["a"])
+    fine, _ = bench.ask("POST", "/detokenize", [f"{{{{ {ids[0]} }}}}"] * 5)
+    over, _ = bench.ask("POST", "/detokenize", [f"{{{{ {ids[0]} }}}}"] * 6)
+    return f"5 expressions {fine}, 6 expressions {over}" if fine == 200 and over >= 400 else None
+
+
+def _quota_of_a_tenant() -> str | None:
+    bench = _Bench(**{"Tokenize Limit": 2})
+    over, _ = bench.ask("POST", "/tokenize", ["a", "b", "c"])
+    bench.engine.set_quota(bench.tenant, "Tokenize Limit", 3)
+    fine, _ = bench.ask("POST", "/tokenize", ["a", "b", "c"])
+    fired = (over, fine) == (400, 200)
+    return f"3 tokens {over}, after the operator's change {fine}" if fired else None
+
+
+def _rate_limit_quota() -> str | None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        strict = LimitTable((LimitTable.default()["LIM-CREATE"],))
+        text = strict.replace_rule("LIM-CREATE", rate="3/10s").to_toml()
+        (folder / "strict.toml").write_text(text, "utf-8")
+        scene = (
+            'name = "coverage"\nduration = "10s"\n[limit_tables]\nstrict = "strict.toml"\n'
+            '[[tenants]]\nname = "t"\nquotas = { "Rate Limit" = "strict" }\n'
+            '[[applications]]\nname = "a"\ntenant = "t"\n'
+        )
+        result = run(loads(scene + _client('request = "POST /tokenize"'), folder=folder))
+    refused = result.summary["totals"]["refused"]
+    return f"{refused} of 10 refused by the table `strict`" if refused == 7 else None
+
+
+def _log_retention() -> str | None:
+    bench = _Bench()
+    bench.ask("POST", "/tokenize", ["a"])
+    bench.wait(24 * _HOUR_NS - 1)
+    _, before = bench.ask("GET", "/logs")
+    bench.wait(1)
+    _, after = bench.ask("GET", "/logs")
+    counts = len(before["data"]), len(after["data"])
+    return f"{counts[0]} entries until 24 h, {counts[1]} then" if counts[1] < counts[0] else None
+
+
+def _cvc_retention() -> str | None:
+    bench = _Bench()
+    _, record = bench.ask("POST", "/tokens", {"type": "card", "data": {**_CARD, "cvc": "123"}})
+    body = [f"{{{{ {record['id']} }}}}"]
+    bench.wait(_HOUR_NS - 1)
+    _, before = bench.ask("POST", "/detokenize", body)
+    bench.wait(1)
+    _, after = bench.ask("POST", "/detokenize", body)
+    fired = "cvc" in before[0] and "cvc" not in after[0]
+    return "the cvc is readable until 1 h, and gone then" if fired else None
+
+
+def _intent_retention() -> str | None:
+    bench = _Bench()
+    _, intent = bench.ask("POST", "/token-intents", {"type": "token", "data": "a"})
+    bench.wait(24 * _HOUR_NS - 1)
+    before, _ = bench.ask("GET", f"/token-intents/{intent['id']}")
+    bench.wait(1)
+    after, _ = bench.ask("GET", f"/token-intents/{intent['id']}")
+    return f"{before} until 24 h, {after} then" if (before, after) == (200, 404) else None
+
+
+_SLOW_PROXY: Final = (
+    '[[proxies]]\nname = "p"\ntenant = "t"\ndestination = { kind = "constant", value = "26s" }\n'
+)
+
+
+def _destination_timeout() -> str | None:
+    frame = _scene(_SLOW_PROXY + _client('request = "POST /proxy/pay", proxy = "p"')).requests
+    fired = (frame["status"] == 408) & (frame["latency_ns"] == 25 * _S)
+    return f"{fired.sum()} answered 408 after 25 s" if fired.all() else None
+
+
+def _reactor(service: str) -> str:
+    return (
+        f'[[reactors]]\nname = "r"\ntenant = "t"\n'
+        f'service = {{ kind = "constant", value = "{service}" }}\n'
+    )
+
+
+_REACT: Final = 'request = "POST /reactors/{id}/react", reactor = "r"'
+
+
+def _reactor_timeout() -> str | None:
+    frame = _scene(_reactor("31s") + _client(_REACT)).requests
+    fired = (frame["status"] == 504) & (frame["latency_ns"] == 30 * _S)
+    return f"{fired.sum()} answered 504 after 30 s" if fired.all() else None
+
+
+def _cold_starts() -> str | None:
+    frame = _scene(_reactor("1500ms") + _client(_REACT)).requests
+    cold = int((frame["latency_ns"] == 2_500_000_000).sum())
+    hot = int((frame["latency_ns"] == 1_500_000_000).sum())
+    return f"{hot} hot, {cold} from a cold start" if hot and cold else None
+
+
+def _payload() -> str | None:
+    result = _scene(_reactor("10ms") + _client(_REACT + ', size = "1100000"'))
+    count = _statuses(result).get("413", 0)
+    return f"{count} answered 413" if count == result.summary["rows"] else None
+
+
+def _code() -> str | None:
+    bench = _Bench()
+    fine, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_000})
+    over, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_001})
+    return f"50 000 characters {fine}, one more {over}" if (fine, over) == (201, 400) else None
+
+
+def _file_size() -> str | None:
+    mix = 'request = "POST /account-updater/jobs", size = "30000001"'
+    found = _statuses(_scene(_client(mix, rate="1/10s")))
+    return "an upload of 30 000 001 bytes 413" if found == {"201": 1, "413": 1} else None
+
+
+def _split() -> str | None:
+    mix = 'request = "POST /account-updater/jobs", size = "65000000", split = true'
+    found = _statuses(_scene(_client(mix, rate="1/10s")))
+    return "65 MB became three files and three jobs" if found == {"201": 3, "204": 3} else None
+
+
+def _rate_limited() -> str | None:
+    result = _scene(_client('request = "GET /account-updater/jobs"', rate="2/1s"))
+    count = _statuses(result).get("429", 0)
+    return f"{count} answered 429" if count == result.summary["totals"]["refused"] > 0 else None
+
+
+def _lowest() -> str | None:
+    result = run(
+        'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\nkind = "test"\n'
+        '[[applications]]\nname = "a"\ntenant = "t"\n'
+        + _client('request = "POST /tokens"', rate="25/1s"),
+        fidelity="limits",
+    )
+    admitted = result.summary["totals"]["admitted"]
+    return f"{admitted} of 250 POST /tokens on a test tenant in 10 s" if admitted == 50 else None
+
+
+BOUNDS: Final[dict[str, Probe]] = {
+    "ERR-429": Probe("answers", _rate_limited),
+    "ERR-408": Probe("answers", _destination_timeout),
+    "LIM-LOWEST": Probe("the lowest binds", _lowest),
+    "QUO-TENANT": Probe("changes", _quota_of_a_tenant),
+    "QUO-RATE": Probe("names a table", _rate_limit_quota),
+    "QUO-LOG": Probe("expires", _log_retention),
+    "QUO-TOKENIZE": Probe("refuses", _tokenize_limit),
+    "QUO-DETOKENIZE": Probe("refuses", _detokenize_limit),
+    "QUO-CVC": Probe("expires", _cvc_retention),
+    "QUO-INTENT": Probe("expires", _intent_retention),
+    "PRX-TIMEOUT": Probe("times out", _destination_timeout),
+    "RCT-CODE": Probe("refuses", _code),
+    "RCT-PAYLOAD": Probe("refuses", _payload),
+    "RCT-HOT": Probe("starts cold", _cold_starts),
+    "RCT-TIMEOUT": Probe("times out", _reactor_timeout),
+    "ACC-FILE": Probe("refuses", _file_size),
+    "ACC-SPLIT": Probe("splits", _split),
+}
+"""Clause id → its probe."""

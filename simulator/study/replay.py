@@ -1,0 +1,462 @@
+"""Replay: a real log through the limit layers, from the source to the result.
+
+The log is read once; then its requests are decided and written block by block. So memory follows
+how many addresses, keys and paths there are, and not how many requests, as long as the rows go to
+a folder.
+
+    result = simulator.replay("access.log", as_kind="public", speed="1000")
+    result.summary["replay"], result.clauses, result.metrics(by="ip")
+
+`simulator.logs` reads a source batch by batch; `make_arrivals` orders and scales the requests and
+puts labels in the place of key texts; `simulator.play.replay.decide` turns blocks of them into
+blocks of decisions; `replay` does all of it and writes the result. A client is one key at one
+address.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import InputError
+from engine.limits import LimitTable
+from engine.model import TenantKind
+from engine.profile import Profile
+from simulator.arguments import (
+    FLAG,
+    FOLDER,
+    FUNCTION,
+    TEXT,
+    TEXTS,
+    Rule,
+    instance,
+    is_number,
+    may_be_a_path,
+    one_of,
+    optional,
+    takes,
+)
+from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
+from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
+from simulator.logs.row_numbers import distinct
+from simulator.play.replay import (
+    FIDELITIES,
+    Decisions,
+    Fidelity,
+    Progress,
+    Told,
+    decide,
+    limit_subject,
+)
+from simulator.rows import Result, RunBook, RunHeader, out_folder
+from simulator.rows.column_sets import COLUMNS, columns_to_keep
+from simulator.rows.record import NO_STATUS
+from simulator.rows.subjects import TextTable, Words
+from simulator.study.table_comparison import Comparison
+
+__all__ = [
+    "DEFAULT_KIND",
+    "DEFAULT_TENANT",
+    "OPEN_END_NS",
+    "SEED",
+    "Writer",
+    "log_summary",
+    "replay",
+    "run_name",
+]
+
+DEFAULT_KIND: Final[Kind] = "public"
+"""From this many addresses on, a key looks like a public key in a web page."""
+
+DEFAULT_TENANT: Final[TenantKind] = "production"
+
+DEFAULT: Final = "default"
+"""The built-in limit table, wherever a replay names or takes one."""
+
+SEED: Final = 0
+"""A replay has no random draws, except the engine's identifiers, which use this seed."""
+
+_PSEUDONYM_KEY_BYTES: Final = 32
+
+_TABLE: Final = instance(f"a LimitTable, a file's path or {DEFAULT!r}", LimitTable, str, Path)
+_PROFILE: Final = instance("a Profile or a file's path", Profile, str, Path)
+_MAP: Final = instance("a LogMap or a file's path", LogMap, str, Path)
+_LOG: Final = Rule(
+    "a log's path, or a frame that Arrow can read",
+    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
+)
+_TOO_FAST: Final = 10**12
+_SPEED: Final = Rule(
+    "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
+    lambda speed: isinstance(speed, str) or (is_number(speed) and 0 < speed < _TOO_FAST),
+)
+
+
+@takes(
+    source=_LOG,
+    limits=optional(_TABLE),
+    against=optional(_TABLE),
+    profile=optional(_PROFILE),
+    as_kind=optional(one_of(KINDS)),
+    map=optional(_MAP),
+    format=optional(one_of(FORMATS)),
+    tenant=optional(one_of(get_args(TenantKind))),
+    time_column=optional(TEXT),
+    speed=_SPEED,
+    pseudonymise=FLAG,
+    fidelity=one_of(FIDELITIES),
+    check=FLAG,
+    out=optional(FOLDER),
+    columns=COLUMNS,
+    force=FLAG,
+    progress=optional(FUNCTION),
+    command=TEXTS,
+)
+def replay(  # noqa: PLR0913 # reason: the command's own options
+    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
+    *,
+    limits: LimitTable | str | Path | None = None,
+    against: LimitTable | str | Path | None = None,
+    profile: Profile | str | Path | None = None,
+    as_kind: Kind | None = None,
+    map: LogMap | str | Path | None = None,  # noqa: A002 # reason: the command's own word for it
+    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
+    tenant: TenantKind | None = None,
+    time_column: str | None = None,
+    speed: str | int | Fraction = 1,
+    pseudonymise: bool = False,
+    fidelity: Fidelity = "limits",
+    check: bool = True,
+    out: str | Path | None = None,
+    columns: str | Sequence[str] | None = None,
+    force: bool = False,
+    progress: Callable[[str, int], None] | None = None,
+    command: Sequence[str] = (),
+) -> Result:
+    """Put the requests of a log through the limits: who would have been refused?
+
+    source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
+    limits, profile: what is in force; the specification's own unless given, and for limits
+        `"default"` too.
+    against: an older table, or `"default"`; `summary["against"]` then says who gains and who
+        loses by `limits`.
+    as_kind: the kind of every key of which the log says nothing; `public` unless given.
+    map: which field of the log says what (`simulator.logs.LogMap`).
+    tenant: kind of the tenant of which the log says nothing; `production` unless given.
+    speed: instants are floor((t − t0) / speed), exactly.
+    pseudonymise: addresses and keys become keyed hashes, under a key that nobody keeps.
+    fidelity: `limits` decides alone, `compiled` alike in one pass, `engine` runs each whole.
+    check: run the invariant checkers. out: a folder for the files; else the rows stay in memory.
+    columns: those of the rows that the folder's file keeps, as `simulator.run` says.
+    progress: told now and then what is done (`reading`, `deciding`) and how many requests so far.
+
+    Raises `InputError` for a log, a map, limits or columns that cannot be used.
+    """
+    if force and out is None:
+        raise InputError("force = True must go with out, a folder; without one nothing is replaced")
+    setting = _Setting(
+        limits=_table(limits),
+        old_limits=None if against is None else _table(against),
+        profile=_profile(profile),
+        log_map=_log_map(map),
+        as_kind=as_kind,
+        tenant=tenant,
+        speed=read_speed(speed),
+        pseudonymise=pseudonymise,
+        fidelity=fidelity,
+        columns=columns_to_keep(columns, out),
+    )
+    setting.check()
+    reading, deciding = _stages(progress)
+    log = stream_log(
+        source, format=format, map=setting.log_map, time_column=time_column, progress=reading
+    )
+    extra: dict[str, Any] = {"command": list(command), "limits": _name(limits)}
+    place = nullcontext() if out is None else out_folder(Path(out), force=force)
+    with place as folder, setting.arrivals(log, folder) as arrivals:
+        extra["replay"] = {**log_summary(log, arrivals), **setting.summary()}
+        writer = Writer(setting.book(run_name(log.name), arrivals, folder, check=check), arrivals)
+        compared = _decide_all(setting, arrivals, writer, deciding)
+        if compared is not None:
+            extra["against"] = {"limits": _name(against), **compared.summary()}
+        result = _finish(writer, extra, folder)
+    result.folder = None if out is None else Path(out)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a replay is played with."""
+
+    limits: LimitTable
+    old_limits: LimitTable | None
+    profile: Profile
+    log_map: LogMap | None
+    as_kind: Kind | None
+    tenant: TenantKind | None
+    speed: Fraction
+    pseudonymise: bool
+    fidelity: Fidelity
+    columns: tuple[str, ...] | None
+
+    def _mapped(self, target: str) -> bool:
+        return self.log_map is not None and target in self.log_map.sources
+
+    def check(self) -> None:
+        """Raise `InputError` where the options do not fit together."""
+        if self.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
+            raise InputError(
+                'counted_statuses = "success" must go with fidelity engine; the limits alone know'
+                " no status"
+            )
+        for name, given, target in (
+            ("as_kind", self.as_kind, "application_kind"),
+            ("tenant", self.tenant, "tenant_kind"),
+        ):
+            if given is not None and self._mapped(target):
+                raise InputError(f"{name} = {given!r} must be left out; the map says {target}")
+
+    def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
+        """Read the log; return its requests as this replay takes them."""
+        key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.pseudonymise else None
+        return make_arrivals(
+            log,
+            kind=self.as_kind or DEFAULT_KIND,
+            tenant_kind=self.tenant or DEFAULT_TENANT,
+            speed=self.speed,
+            pseudonym_key=key,
+            prefix_bits=self.profile.http.ipv6_prefix_bits,
+            folder=folder,
+        )
+
+    def decide(
+        self, arrivals: Arrivals, limits: LimitTable, progress: Progress | None = None
+    ) -> Iterator[Decisions]:
+        """Yield what `limits` decide."""
+        return decide(
+            arrivals, limits, self.profile, fidelity=self.fidelity, seed=SEED, progress=progress
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the run's summary says of it."""
+        return {
+            "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
+            "map": None if self.log_map is None else self.log_map.name,
+            "tenant": None if self._mapped("tenant_kind") else self.tenant or DEFAULT_TENANT,
+            "speed": speed_text(self.speed),
+            "pseudonymised": self.pseudonymise,
+        }
+
+    def book(self, name: str, arrivals: Arrivals, folder: Path | None, *, check: bool) -> RunBook:
+        """Open the book that the result is written to."""
+        header = RunHeader(
+            name=name,
+            seed=SEED,
+            fidelity=self.fidelity,
+            start_time_ns=arrivals.start_ns,
+            duration_ns=OPEN_END_NS,
+        )
+        return RunBook(
+            header,
+            {"Default": self.limits},
+            self.profile.limits,
+            folder=folder,
+            columns=self.columns,
+            check=check,
+            by_client=False,
+        )
+
+
+def _decide_all(
+    setting: _Setting, arrivals: Arrivals, writer: Writer, progress: Progress | None
+) -> Comparison | None:
+    """Decide and write every row; compare with the older limits, where there are any."""
+    decided = setting.decide(arrivals, setting.limits, progress)
+    if setting.old_limits is None:
+        for decisions in decided:
+            writer.take(decisions)
+        return None
+    compared = Comparison(arrivals)
+    for old, new in zip(setting.decide(arrivals, setting.old_limits), decided, strict=True):
+        compared.take(old, new)
+        writer.take(new)
+    return compared
+
+
+def _finish(writer: Writer, extra: Mapping[str, Any], folder: Path | None) -> Result:
+    """Write the summary and, into a folder, the files."""
+    result = writer.close()
+    result.summary.update(extra)
+    if folder is not None:
+        from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+
+        result.write_to(folder)
+        write_report(folder)
+    return result
+
+
+def _table(limits: LimitTable | str | Path | None) -> LimitTable:
+    """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
+    if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
+        return LimitTable.default()
+    if isinstance(limits, LimitTable):
+        return limits
+    return LimitTable.from_toml(limits)
+
+
+def _profile(profile: Profile | str | Path | None) -> Profile:
+    if profile is None:
+        return Profile()
+    if isinstance(profile, Profile):
+        return profile
+    return Profile.from_toml(profile)
+
+
+def _log_map(log_map: LogMap | str | Path | None) -> LogMap | None:
+    if isinstance(log_map, LogMap | None):
+        return log_map
+    return LogMap.read(log_map)
+
+
+def _stages(
+    progress: Callable[[str, int], None] | None,
+) -> tuple[Progress | None, Progress | None]:
+    if progress is None:
+        return None, None
+    return partial(progress, "reading"), partial(progress, "deciding")
+
+
+def _name(limits: LimitTable | str | Path | None) -> str:
+    if limits is None:
+        return DEFAULT
+    return "given" if isinstance(limits, LimitTable) else str(limits)
+
+
+def log_summary(log: LogStream, arrivals: Arrivals) -> dict[str, Any]:
+    """Return what a summary says of the log that was replayed."""
+    parties = arrivals.parties
+    return {
+        "log": log.name,
+        "format": log.format,
+        "requests": len(arrivals),
+        "unparsed": log.unparsed,
+        "unparsed_first": list(log.unparsed_first),
+        "log_start": _utc(arrivals.start_ns),
+        "log_end": _utc(arrivals.end_ns),
+        "log_span_ns": arrivals.end_ns - arrivals.start_ns,
+        "addresses": len(parties.ip.texts),
+        "keys": len(set(parties.key.texts)),
+    }
+
+
+def _utc(at_ns: int) -> str:
+    seconds, rest_ns = divmod(at_ns, 10**9)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def run_name(log_name: str) -> str:
+    """Return the log's name without what says how it is written."""
+    return log_name.removesuffix(".gz").rsplit(".", 1)[0] or log_name
+
+
+OPEN_END_NS: Final = (1 << 63) - 1
+"""The provisional end of a replay until its last row is written: later than any event."""
+_OK: Final = 200
+_ABOVE_OK: Final = 300
+
+
+class Writer:
+    """Writes rows to a book, and learns meanwhile how long the replay lasts."""
+
+    def __init__(self, book: RunBook, arrivals: Arrivals) -> None:
+        self._book = book
+        self._subjects = _subjects(book, arrivals)
+        self._verdicts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._told = Told()
+        self._last_ns = 0
+        self._requests = self._well = 0
+
+    def take(self, decisions: Decisions) -> None:
+        """Write the next rows."""
+        recorder = self._book.recorder
+        block, told = decisions.block, decisions.told
+        if len(told.verdicts) != len(self._verdicts):
+            self._verdicts = np.array([recorder.verdicts.number(*pair) for pair in told.verdicts])
+        self._told = told
+        over_ns = block.t_ns + np.maximum(decisions.wait_ns, decisions.latency_ns)
+        self._last_ns = max(self._last_ns, int(over_ns.max()))
+        self._count(decisions)
+        recorder.take(
+            {
+                "t_ns": block.t_ns,
+                "subject": self._subjects[block.party],
+                "attempt": np.ones_like(block.t_ns),
+                "verdict": self._verdicts[decisions.verdict],
+                "wait_ns": decisions.wait_ns,
+                "latency_ns": decisions.latency_ns,
+                "status": decisions.status,
+            }
+        )
+
+    def _count(self, decisions: Decisions) -> None:
+        """Count requests: each row is one, which ends with its only attempt.
+
+        It ends well as it does in a simulation: let in and, where a body was run, answered 2xx.
+        """
+        status = decisions.status
+        good = (status == NO_STATUS) | ((status >= _OK) & (status < _ABOVE_OK))
+        self._requests += len(decisions)
+        self._well += int(np.count_nonzero(decisions.passed & good))
+
+    def close(self) -> Result:
+        """Close the book. A replay is over after its last request, and the last wait it caused."""
+        book = self._book
+        book.tally.add_requests(self._requests, self._requests, self._well)
+        for clause, count in self._told.shadow.items():
+            book.tally.add_shadow_requests(clause, count)
+        book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
+        return book.close()
+
+
+def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
+    """Return the number that each party has in the book."""
+    parties = arrivals.parties
+    key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
+    kind, one_of_each = parties.kinds()
+    counted = [book.view.counted(limit_subject(who)).counters for who in one_of_each]
+    # Nobody's key is of two owners; texts that were told apart may have become one label.
+    numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
+    clients, _ = distinct([key.codes[first], ip.codes[first]])
+    owner = parties.owner[first]
+    tenants, applications = Words(), Words()
+    tenant = np.array([tenants.number(each.tenant) for each in parties.owners])
+    application = np.array([applications.number(each.application) for each in parties.owners])
+    book.recorder.subjects.adopt(
+        clients,
+        {
+            "tenant": TextTable(tenant[owner], tenants.texts),
+            "application": TextTable(application[owner], applications.texts),
+            "key": TextTable(key.codes[first], key.texts),
+            "ip": TextTable(ip.codes[first], ip.texts),
+            "method": TextTable(method.codes[first], method.texts),
+            "path": TextTable(path.codes[first], path.texts),
+        },
+        counted,
+        kind[first],
+        # As `engine.limits.table.FAMILIES` begins: a client is a key at an address.
+        (clients, key.codes[first], ip.codes[first]),
+    )
+    return numbers

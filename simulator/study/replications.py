@@ -1,0 +1,348 @@
+"""Replications: the same scenario under several seeds, with confidence intervals of its metrics.
+
+Replication r plays seed + r and keeps a line of metrics; `simulator.intervals` makes intervals of
+the lines. Compiled runs use threads of this process, since compiled code releases the interpreter
+lock; runs in Python use several processes when that is faster.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from engine.errors import InputError
+from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
+from simulator.play import Fidelity, simulate, template_for
+from simulator.progress import Stop, tell_line
+from simulator.rows import Result
+from simulator.rows.measures import is_of_totals, measure_condition, subject_of, value_in
+from simulator.scenario import METRICS, Condition, Scenario, dump, loads
+from simulator.study.processes import cores, end_pool, process_pool
+
+if TYPE_CHECKING:
+    from simulator.play.compiled import Template
+
+__all__ = [
+    "MOST_REPLICATIONS",
+    "NONE_IS_0",
+    "Budget",
+    "Precision",
+    "Replication",
+    "Replicator",
+    "intervals",
+    "line_of",
+    "next_count",
+    "reached_by",
+    "replicate_to",
+    "replication_of",
+    "replicator",
+]
+
+MOST_REPLICATIONS: Final = 1_000
+"""The default limit of runs to reach a precision."""
+NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
+"""Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
+_WORTH_S: Final = 6.0
+"""Shorter work is done before other processes could start."""
+_FIRST: Final = 5
+"""Runs before the first look at a precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """One replication: its seed, the digest of its rows, broken invariants, a line of metrics."""
+
+    seed: int
+    sha256: str
+    faults: int
+    line: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What replications may take: runs, and seconds where they are bounded."""
+
+    most_replications: int = MOST_REPLICATIONS
+    most_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The requested precision of the shares' intervals, and whether it was reached.
+
+    looks: how often the intervals were computed. needed: about how many runs would reach it; None
+    when these did, or when no number is known.
+    """
+
+    asked: float
+    reached: bool
+    looks: int
+    needed: int | None = None
+
+
+def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
+    """Return the metrics of a run that are kept, named as in thresholds.
+
+    The overall ones, each client group's refused share, what each clause refused and how long it
+    blocked, and whatever the scenario's thresholds are about.
+    """
+    whole = result.metrics()
+    line = {name: value_in(whole, name) for name in METRICS}
+    grouped = bool(result.groups) and "client" in result.columns
+    shares = dict(result.metrics("group")["refused_share"]) if grouped else {}
+    for group in result.groups:
+        line[f"refused_share{{client='{group}'}}"] = float(shares.get(group, float("nan")))
+    for clause in result.summary["clauses"]:
+        if clause["offered"]:
+            line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])
+            if clause["blocked_ns"]:
+                line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
+    for threshold in scenario.thresholds if scenario is not None else ():
+        subject = subject_of(threshold.that)
+        if subject not in line:
+            line[subject] = measure_condition(result, threshold.that)
+    return line
+
+
+def intervals(
+    replications: Sequence[Replication], *, exact: bool = False, error: float = 1 - CONFIDENCE
+) -> dict[str, Interval]:
+    """Return metric → interval over replications; one that a replication lacks counts as 0.
+
+    exact: the scenario draws nothing at random. error: how often an interval of a metric without
+    bounds may miss; those of shares may be looked at as often as one likes.
+    """
+    names = dict.fromkeys(name for each in replications for name in each.line)
+    return {
+        name: interval_of(
+            [each.line.get(name, 0.0) for each in replications],
+            name,
+            exact=exact,
+            error=1 - CONFIDENCE if is_share(name) else error,
+        )
+        for name in names
+    }
+
+
+class Replicator:
+    """Plays scenarios under many seeds, on all cores where that pays."""
+
+    def __init__(self, processes: Callable[[], Executor], threads: Callable[[], Executor]) -> None:
+        self._processes = processes
+        self._threads = threads
+        self.stop = Stop()
+        self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
+
+    def play(
+        self,
+        scenario: Scenario,
+        seeds: Sequence[int],
+        *,
+        fidelity: Fidelity,
+        warm_up_ns: int | None = None,
+        check: bool = True,
+        told: Callable[[int], None] | None = None,
+        only: Sequence[Condition] | None = None,
+    ) -> list[Replication]:
+        """Return one replication a seed, in order. `told` hears how many are done.
+
+        only: lines hold what these conditions are about, and nothing else.
+        """
+        if not seeds:
+            raise InputError("replications = 0 must be at least 1")
+        done: list[Replication] = []
+
+        def take(replication: Replication) -> None:
+            done.append(replication)
+            if told is not None:
+                told(len(done))
+
+        if fidelity == "compiled":
+            self._compiled(scenario, seeds, warm_up_ns, check, take, only)
+            return done
+        text = dump(scenario, absolute=True)
+        jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
+        began_s = time.perf_counter()
+        take(_play_one(*jobs[0]))
+        work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
+        if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
+            # A worker that dies breaks its pool; the missing runs are then played here.
+            with suppress(BrokenProcessPool):
+                for replication in self._processes().map(_play_one, *zip(*jobs[1:], strict=True)):
+                    take(replication)
+        for job in jobs[len(done) :]:
+            take(_play_one(*job))
+        return done
+
+    def _compiled(
+        self,
+        scenario: Scenario,
+        seeds: Sequence[int],
+        warm_up_ns: int | None,
+        check: bool,  # noqa: FBT001 # reason: one of a run's flags
+        take: Callable[[Replication], None],
+        only: Sequence[Condition] | None,
+    ) -> None:
+        from simulator.play.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        warm_up(tell_line)
+        keep = only is None or not all(map(is_of_totals, only))
+        template = self._template(scenario, warm_up_ns, anonymous=not keep)
+
+        def play(seed: int) -> Replication:
+            result = simulate(
+                scenario,
+                seed=seed,
+                fidelity="compiled",
+                warm_up_ns=warm_up_ns,
+                check=check,
+                progress=self.stop,
+                template=template,
+                keep=keep,
+            )
+            return replication_of(result, scenario, only)
+
+        if len(seeds) == 1:
+            take(play(seeds[0]))
+            return
+        waiting: list[Future[Replication]] = [self._threads().submit(play, seed) for seed in seeds]
+        for future in waiting:
+            take(future.result())
+
+    def _template(
+        self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool
+    ) -> Template | None:
+        """Return what runs of a scenario share; kept for the scenario that was played last."""
+        asked = warm_up_ns, anonymous
+        known = self._planned
+        if known is None or known[0] is not scenario or known[1] != asked:
+            found = template_for(scenario, warm_up_ns, anonymous=anonymous)
+            known = self._planned = scenario, asked, found
+        return known[2]
+
+
+@contextmanager
+def replicator() -> Iterator[Replicator]:
+    """Yield a replicator; its workers end with the block, at once if it fails."""
+    pools: list[Executor] = []
+
+    def processes() -> Executor:
+        for pool in pools:
+            if not isinstance(pool, ThreadPoolExecutor):
+                return pool
+        pools.append(process_pool())
+        return pools[-1]
+
+    def threads() -> Executor:
+        for pool in pools:
+            if isinstance(pool, ThreadPoolExecutor):
+                return pool
+        pools.append(ThreadPoolExecutor(cores(), thread_name_prefix="replication"))
+        return pools[-1]
+
+    found = Replicator(processes, threads)
+    try:
+        yield found
+    finally:
+        found.stop.set()
+        for pool in pools:
+            if isinstance(pool, ThreadPoolExecutor):
+                pool.shutdown(cancel_futures=True)
+            else:
+                end_pool(pool)  # type: ignore[arg-type] # reason: the other kind of pool
+
+
+def replicate_to(  # noqa: PLR0913 # reason: what a run is told
+    precision: float,
+    player: Replicator,
+    scenario: Scenario,
+    seed: int,
+    *,
+    fidelity: Fidelity,
+    warm_up_ns: int | None = None,
+    check: bool = True,
+    first: int | None = None,
+    budget: Budget | None = None,
+    exact: bool = False,
+    told: Callable[[Sequence[Replication], Precision], None] | None = None,
+) -> tuple[list[Replication], Precision]:
+    """Replicate until no share's interval is wider than ± `precision`, or the budget is spent.
+
+    told: hears the runs so far and what they make of the precision, look by look.
+    """
+    budget = budget or Budget()
+    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
+    runs: list[Replication] = []
+    looks = 0
+    count = min(first or _FIRST, budget.most_replications)
+    while True:
+        seeds = range(seed + len(runs), seed + count)
+        runs += player.play(scenario, seeds, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
+        looks += 1
+        shares = {
+            name: [run.line.get(name, 0.0) for run in runs]
+            for name in runs[0].line
+            if is_share(name)
+        }
+        found = reached_by(shares, precision, looks, exact=exact)
+        if told is not None:
+            told(runs, found)
+        if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
+            return runs, found
+        count = next_count(count, found.needed, budget)
+
+
+def next_count(count: int, needed: int | None, budget: Budget) -> int:
+    """Return after how many runs to check again: about when the precision may be reached."""
+    aim = 2 * count if needed is None else min(2 * count, needed)
+    return min(budget.most_replications, max(aim, count + max(2, count // 8)))
+
+
+def reached_by(
+    shares: Mapping[str, Sequence[float]],
+    precision: float,
+    looks: int,
+    *,
+    exact: bool = False,
+    difference: bool = False,
+) -> Precision:
+    """Return whether these shares' values reach a precision; shares without values are ignored."""
+    needed: list[int | None] = []
+    for name, values in shares.items():
+        found = interval_of(values, name, exact=exact, difference=difference)
+        if found.runs and found.half_width > precision:
+            needed.append(runs_for_precision(values, name, precision, difference=difference))
+    most = None if None in needed else max((n for n in needed if n is not None), default=None)
+    return Precision(precision, not needed, looks, most)
+
+
+def _play_one(
+    text: str,
+    seed: int,
+    fidelity: Fidelity,
+    warm_up_ns: int | None,
+    check: bool,  # noqa: FBT001 # reason: one tuple a job
+    only: Sequence[Condition] | None = None,
+) -> Replication:
+    scenario = loads(text)
+    result = simulate(scenario, seed=seed, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
+    return replication_of(result, scenario, only)
+
+
+def replication_of(
+    result: Result, scenario: Scenario, only: Sequence[Condition] | None = None
+) -> Replication:
+    """Return the replication of a run, with the metrics of some conditions, or all."""
+    if only is None:
+        line = line_of(result, scenario)
+    else:
+        line = {subject_of(each): measure_condition(result, each) for each in only}
+    summary = result.summary
+    return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)

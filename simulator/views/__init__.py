@@ -1,0 +1,41 @@
+"""The report: one self-contained HTML page about a run, made from its folder alone.
+
+    write_report("runs/everyday-7")            # → runs/everyday-7/report.html
+
+`gather` counts what the page shows, and serves the terminal's answer too. Altair charts for a
+notebook are in `simulator.views.plots`, which is not loaded here.
+"""
+
+from simulator.views._findings import Findings, Party, Refusals, gather, together_ns
+from simulator.views._headline import binding_text, pace_text
+from simulator.views._page import REPORT_FILE, write_report
+from simulator.views._palette import ADMITTED, CLAUSES, REFUSED
+from simulator.views._text import (
+    Axis,
+    count_text,
+    counted_text,
+    plain_text,
+    share_text,
+    span_text,
+)
+
+__all__ = [
+    "ADMITTED",
+    "CLAUSES",
+    "REFUSED",
+    "REPORT_FILE",
+    "Axis",
+    "Findings",
+    "Party",
+    "Refusals",
+    "binding_text",
+    "count_text",
+    "counted_text",
+    "gather",
+    "pace_text",
+    "plain_text",
+    "share_text",
+    "span_text",
+    "together_ns",
+    "write_report",
+]

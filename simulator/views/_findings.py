@@ -1,0 +1,356 @@
+"""What a run's rows say, gathered batch by batch: nothing here grows with the number of rows.
+
+The input is `requests.parquet` (or its table) and nothing else, so a report can be made again from
+a folder. Counts are exact; instants are cut into bins before anything is drawn.
+
+- refused: by a throttle or a block (`refused` and `blocked` in the column `outcome`).
+- shut out: the time in which a key and address, under one clause, were told to wait: from a refused
+  request to the instant at which it would have been let in, overlaps counted once, cut at the
+  run's end.
+
+Bins hold every row; everything else excludes the warm-up. A party that was refused in the warm-up
+with a wait beyond its end is shut out from that end on, whether or not a refusal follows.
+
+A log may keep fewer columns than a run has: parts that need a missing column (`PARTS`) are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from simulator.rows.column_sets import missing
+from simulator.rows.metric_rows import BatchRows
+from simulator.views._waits import Stretches, stretches
+
+__all__ = [
+    "PARTS",
+    "Findings",
+    "Party",
+    "Refusals",
+    "gather",
+    "histogram",
+    "parts_of",
+    "quantile_ns",
+    "round_bin_ns",
+    "together_ns",
+]
+
+PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "timeline": ("t_ns", "outcome", "rule"),
+    "attempts": ("t_ns", "attempt", "outcome", "status"),
+    "parties": ("t_ns", "key", "ip", "outcome", "rule", "wait_ns"),
+    "waits": ("outcome", "wait_ns"),
+    "latencies": ("outcome", "latency_ns"),
+}
+"""Part of the findings → the columns that it needs; with a warm-up each needs `t_ns` too."""
+
+_COLUMNS: Final = (
+    *("t_ns", "attempt", "key", "ip", "outcome", "rule"),
+    *("wait_ns", "latency_ns", "status"),
+)
+_BAD_STATUS: Final = 400
+_INTERVALS_LIMIT: Final = 200_000
+_DECADES: Final = 12
+_STEPS: Final = 4
+_FINE: Final = 10
+"""Histograms of time have 4 bars a decade, from 1 ns up; they are counted ten times finer."""
+_SIZE: Final = _DECADES * _STEPS * _FINE + 2
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Party(NamedTuple):
+    """Whom a clause refused; the key is None for requests without one."""
+
+    clause: str
+    key: str | None
+    ip: str
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The refusals of one clause to one key and address.
+
+    intervals: [from, until) in ns from the run's start, in order, apart from one another.
+    """
+
+    refused: int = 0
+    blocked: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    shut_ns: int = 0
+    until_ns: int = -1
+    intervals: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found.
+
+    end_ns: end of the time axis. bin_ns: width of a bin. offered: attempts a bin. refused:
+    attempts a bin by clause. firsts, good: a bin, those that are a request's first attempt, and
+    those that were let in and not answered with an error. waits: for refused attempts, how many had
+    a wait in each step of the histogram; latencies: likewise for what was let in. start_ns: end of
+    the warm-up. parts: those of `PARTS` that the rows tell; the others are empty. carried: who was
+    refused in the warm-up alone, and is shut out beyond it.
+    """
+
+    end_ns: int
+    bin_ns: int
+    offered: Numbers
+    start_ns: int = 0
+    parts: frozenset[str] = frozenset(PARTS)
+    refused: dict[str, Numbers] = field(default_factory=dict)
+    firsts: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    good: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    parties: dict[Party, Refusals] = field(default_factory=dict)
+    carried: dict[Party, Refusals] = field(default_factory=dict)
+    offered_of_key: dict[str | None, int] = field(default_factory=dict)
+    offered_of_ip: dict[str | None, int] = field(default_factory=dict)
+    waits: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
+    latencies: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
+    _kept: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many attempts there were."""
+        return int(self.offered.sum())
+
+    @property
+    def shut_out(self) -> dict[Party, Refusals]:
+        """Everybody who was shut out, refused after the warm-up or not."""
+        return self.parties | self.carried
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take in the next rows, in decision order."""
+        rows = BatchRows(batch, None, {})
+        self._take_times(rows)
+        if not self.parts.difference({"timeline", "attempts"}):
+            return
+        if self.start_ns:
+            self._carry(rows)
+            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= self.start_ns))
+        if not len(rows):
+            return
+        turned = _turned(rows)
+        if "latencies" in self.parts:
+            self.latencies += _steps(rows.ints("latency_ns")[~turned])
+        refused = rows.take(np.flatnonzero(turned))
+        if "waits" in self.parts:
+            self.waits += _steps(refused.ints("wait_ns"))
+        if "parties" in self.parts:
+            self._take_offered(rows)
+            if len(refused):
+                self._take_refused(refused)
+
+    def _take_offered(self, rows: BatchRows) -> None:
+        for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
+            codes, values = rows.coded(name)
+            met = np.bincount(codes + 1, minlength=len(values) + 1).tolist()
+            for value, count in zip((None, *values), met, strict=True):
+                if count:
+                    counts[value] = counts.get(value, 0) + count
+
+    def _take_times(self, rows: BatchRows) -> None:
+        """Take in what is told over time, the warm-up included."""
+        if "timeline" in self.parts:
+            self._take_bins(rows)
+        if "attempts" in self.parts:
+            self._take_attempts(rows)
+
+    def _take_bins(self, rows: BatchRows) -> None:
+        size = len(self.offered)
+        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
+        self.offered += _binned(place, size)
+        turned = np.flatnonzero(_turned(rows))
+        codes, clauses = _clauses(rows.take(turned))
+        for code in _in_order_met(codes):
+            bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
+            bins += _binned(place[turned[codes == code]], size)
+
+    def _take_attempts(self, rows: BatchRows) -> None:
+        size = len(self.offered)
+        if not len(self.firsts):
+            self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
+        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
+        self.firsts += _binned(place[rows.ints("attempt") == 1], size)
+        good = ~_turned(rows) & (rows.ints("status") < _BAD_STATUS)  # null, −1, is good
+        self.good += _binned(place[good], size)
+
+    def _carry(self, rows: BatchRows) -> None:
+        """Take in refusals of the warm-up with waits beyond its end."""
+        if "parties" not in self.parts:
+            return
+        t_ns = rows.ints("t_ns")
+        late = (t_ns < self.start_ns) & (t_ns + rows.ints("wait_ns") > self.start_ns)
+        rows = rows.take(np.flatnonzero(late & _turned(rows)))
+        if not len(rows):
+            return
+        (clause, clauses), (key, keys), (ip, ips) = (
+            _clauses(rows),
+            rows.coded("key"),
+            rows.coded("ip"),
+        )
+        until_ns = np.minimum(rows.ints("t_ns") + rows.ints("wait_ns"), self.end_ns)
+        columns = (clause.tolist(), key.tolist(), ip.tolist(), until_ns.tolist())
+        for of_clause, of_key, of_ip, end_ns in zip(*columns, strict=True):
+            who = Party(clauses[of_clause], keys[of_key] if of_key >= 0 else None, ips[of_ip])
+            found = self.carried.setdefault(who, Refusals())
+            if end_ns > found.until_ns:
+                found.until_ns, found.shut_ns = end_ns, end_ns - self.start_ns
+                found.intervals = [(self.start_ns, end_ns)]
+
+    def _take_refused(self, rows: BatchRows) -> None:
+        (clause, clauses), (key, keys) = _clauses(rows), rows.coded("key")
+        ip, ips = rows.coded("ip")
+        party = (clause * (len(keys) + 1) + key + 1) * (len(ips) + 1) + ip + 1
+        order = np.argsort(party, kind="stable")
+        firsts = np.flatnonzero(np.r_[True, np.diff(party[order]) > 0])
+        leads = order[firsts]
+        found = [Refusals()] * len(leads)
+        appeared = np.argsort(leads).tolist()
+        for place in appeared:
+            row = leads[place]
+            who = Party(
+                clauses[clause[row]], keys[key[row]] if key[row] >= 0 else None, ips[ip[row]]
+            )
+            if who not in self.parties:
+                self.parties[who] = self.carried.pop(who, Refusals())
+            found[place] = self.parties[who]
+        t_ns = rows.ints("t_ns")
+        until_ns = np.minimum(t_ns + rows.ints("wait_ns"), self.end_ns)
+        blocked = rows.holds("outcome", "blocked")
+        known_ns = np.array([each.until_ns for each in found])
+        news = stretches(t_ns[order], until_ns[order], blocked[order], firsts, known_ns)
+        for place in appeared:
+            self._extend(found[place], news, place)
+
+    def _extend(self, found: Refusals, news: Stretches, place: int) -> None:
+        if not found.refused:
+            found.first_ns = news.first_ns[place]
+        found.refused += news.refused[place]
+        found.blocked += news.blocked[place]
+        found.last_ns = news.last_ns[place]
+        found.shut_ns += news.shut_ns[place]
+        found.until_ns = max(found.until_ns, news.until_ns[place])
+        for run in range(news.runs[place], news.runs[place + 1]):
+            if news.is_fresh[run]:
+                if self._kept < _INTERVALS_LIMIT:
+                    self._kept += 1
+                    found.intervals.append((news.from_ns[run], news.to_ns[run]))
+            elif found.intervals:
+                start, end = found.intervals[-1]
+                found.intervals[-1] = (start, max(end, news.to_ns[run]))
+
+
+def gather(
+    batches: Iterable[pa.RecordBatch], *, end_ns: int, bins: int, start_ns: int = 0
+) -> Findings:
+    """Return what a run's rows say.
+
+    end_ns: the run's end, after the last row. bins: how many bins the time axis has at most.
+    start_ns: the end of the warm-up.
+    """
+    bin_ns = round_bin_ns(max(1, -(-end_ns // bins)))
+    count = max(1, -(-end_ns // bin_ns))
+    findings = Findings(end_ns, bin_ns, np.zeros(count, dtype=np.int64), start_ns)
+    for batch in batches:
+        held = [name for name in _COLUMNS if name in batch.schema.names]
+        if len(held) < len(_COLUMNS):
+            findings.parts = parts_of(held, warm_up=bool(start_ns))
+        if batch.num_rows:
+            findings.take(batch.select(held))
+    return findings
+
+
+def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
+    """Return which of `PARTS` a log tells that keeps these columns."""
+    timed = ("t_ns",) if warm_up else ()
+    return frozenset(
+        part for part, needed in PARTS.items() if not missing((*needed, *timed), columns)
+    )
+
+
+def together_ns(refusals: Iterable[Refusals]) -> int:
+    """Return how long at least one of several was shut out."""
+    total_ns = until_ns = 0
+    for from_ns, to_ns in sorted(each for found in refusals for each in found.intervals):
+        total_ns += max(0, to_ns - max(from_ns, until_ns))
+        until_ns = max(until_ns, to_ns)
+    return total_ns
+
+
+def histogram(counts: Numbers) -> list[tuple[int, int, int]]:
+    """Return the bars that hold something, and all between, as (from_ns, to_ns, count)."""
+    # The first place counts zeros, the last what is beyond the scale.
+    bars = np.r_[counts[0], counts[1:-1].reshape(-1, _FINE).sum(axis=1), counts[-1]]
+    filled = np.flatnonzero(bars)
+    if not len(filled):
+        return []
+    edges = [0, 1, *(round(10 ** (bar / _STEPS)) for bar in range(1, len(bars)))]
+    return [
+        (edges[place], edges[place + 1], int(bars[place]))
+        for place in range(int(filled[0]), int(filled[-1]) + 1)
+    ]
+
+
+def quantile_ns(counts: Numbers, share: float) -> int:
+    """Return the quantile, at most 6 % too high; 0 where nothing was counted."""
+    total = int(counts.sum())
+    if not total:
+        return 0
+    place = int(np.searchsorted(np.cumsum(counts), share * total))
+    return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
+
+
+def _turned(rows: BatchRows) -> npt.NDArray[np.bool_]:
+    """Return, row by row, whether it was refused."""
+    codes, names = rows.coded("outcome")
+    return ~np.array([name in {"admitted", "delayed"} for name in names], dtype=bool)[codes]
+
+
+def _clauses(rows: BatchRows) -> tuple[Numbers, list[str]]:
+    """Return the clause of each refused row, as a place in a list without repetition.
+
+    `LIM-PRIVATE.key` and `LIM-PRIVATE.ip` are both reported as `LIM-PRIVATE`.
+    """
+    codes, of_rule = rows.coded("clause")
+    clauses = list(dict.fromkeys(of_rule))
+    place = {clause: number for number, clause in enumerate(clauses)}
+    return np.array([place[clause] for clause in of_rule], dtype=np.int64)[codes], clauses
+
+
+def _in_order_met(codes: Numbers) -> list[int]:
+    """Return the distinct codes in order of appearance."""
+    distinct, first = np.unique(codes, return_index=True)
+    return [int(code) for code in distinct[np.argsort(first)]]
+
+
+def _binned(place: npt.NDArray[Any], count: int) -> Numbers:
+    return np.bincount(place, minlength=count).astype(np.int64)
+
+
+def _steps(values_ns: npt.NDArray[Any]) -> Numbers:
+    """Return how many values fall into each fine step; 0 has a step of its own."""
+    positive = values_ns[values_ns > 0].astype(np.float64)
+    place = np.floor(np.log10(positive) * _STEPS * _FINE).astype(np.int64) + 1
+    counts = _binned(np.minimum(place, _SIZE - 1), _SIZE)
+    counts[0] = len(values_ns) - len(positive)
+    return counts
+
+
+def round_bin_ns(bin_ns: int) -> int:
+    """Return the next width that people count in: 1, 2 or 5 of a unit, parts of hours, days."""
+    second = 10**9
+    steps: Sequence[int] = (
+        *(unit * 10**power for power in range(9) for unit in (1, 2, 5)),
+        *(n * second for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
+        *(n * 3600 * second for n in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
+    )
+    return next((step for step in steps if step >= bin_ns), bin_ns)

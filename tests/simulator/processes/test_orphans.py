@@ -1,0 +1,75 @@
+"""Processes of a pool whose parent is killed: none of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SCENARIO: Final = """
+duration = "60s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "20/1s" }
+"""
+
+SWEEP: Final = """
+import simulator
+
+def tell(done, of):
+    print(done, flush=True)
+
+axes = {"seed": list(range(1_000))}
+simulator.sweep("s.toml", axes, out="o", fidelity="limits", workers=2, progress=tell)
+"""
+
+REPLICATIONS: Final = """
+import simulator
+from simulator.study import replications, runs
+
+def tell(done):
+    print(done, flush=True)
+
+replications._WORTH_S = 0.0  # short runs, and in other processes all the same
+scenario = simulator.load("s.toml")
+runs.run_replicated(scenario, 1_000, fidelity="limits", told=tell)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [SWEEP, REPLICATIONS], ids=["sweep", "replications"])
+def test_workers_end_with_a_parent_that_is_killed(program: str, tmp_path: Path) -> None:
+    """They hold its output open: its reader comes to the end when the last of them has gone."""
+    (tmp_path / "s.toml").write_text(SCENARIO)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    try:
+        done = -1
+        while done < 3:  # the first may be played without any worker
+            done = int(parent.stdout.readline())
+        parent.kill()
+        parent.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)

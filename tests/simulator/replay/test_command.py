@@ -1,0 +1,209 @@
+"""`replay` as a command: what it prints and exits with; a log cannot harm a terminal."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InputError
+from simulator.cli import main
+from simulator.commands import replay as cli
+from simulator.rows import Result
+
+LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1" 200 1 "-" "-"'
+
+
+def run(*words: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return cli.run(parser.parse_args([str(word) for word in words]))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    file = tmp_path / "access.log"
+    lines = [LINE.format(second=n % 60) for n in range(60)]
+    file.write_text("\n".join([*lines, "\x1b[31mred", *lines[:3]]))
+    return file
+
+
+def test_it_says_who_when_by_which_clause_and_for_how_long(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(log, "--out", tmp_path / "out") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == (
+        "seed 0, fidelity limits, every key public of a production tenant, speed 1, limits default"
+    )
+    assert lines[1] == (
+        "63 requests from 1 address with 1 key, over 59 s of log: 13 would have been refused"
+        " (20.6 %)."
+    )
+    assert (
+        "203.0.113.7 key-0001 LIM-PUBLIC 13 2015-05-17 10:05:47 2015-05-17 10:05:59 20 s" in lines
+    )
+    assert "1 line does not parse as combined:" in lines
+    assert "access.log:61: identity is missing, cut or not in its form" in lines
+    assert lines[-3].startswith("checks: all hold")
+    assert lines[-2] == (
+        f"again: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
+    )
+    assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+
+
+def test_quiet_prints_the_report_alone(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(log, "--quiet", "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == (f"{tmp_path / 'out' / 'report.html'}\n", "")
+
+
+def test_the_command_that_it_prints_repeats_it(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "old.toml").write_text(
+        '[[rule]]\nid = "LIM-IP"\ncounter = "ip"\nrate = "5/1m"\naction = "throttle"\n'
+    )
+    flags = ("--as", "legacy", "--tenant", "test", "--speed", "2.5", "--format", "combined")
+    assert run(log, *flags, "--against", tmp_path / "old.toml", "--out", tmp_path / "out") == 0
+    first = capsys.readouterr().out
+    assert "Who gains and who loses, by address" in first
+    before = (tmp_path / "out" / "summary.json").read_bytes()
+    command = next(line for line in first.splitlines() if line.startswith("again: "))
+    assert run(*command.split()[5:]) == 0
+    again = capsys.readouterr().out
+    assert [line for line in again.splitlines() if not line.startswith("checks")] == [
+        line for line in first.splitlines() if not line.startswith("checks")
+    ]
+    assert (tmp_path / "out" / "summary.json").read_bytes() == before
+
+
+def test_what_a_log_says_is_neither_markup_nor_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hostile.jsonl"
+    file.write_text(
+        "\n".join(
+            f'{{"t": {n}, "ip": "[red]x[/red]", "path": "/\\u001b[2J<script>alert(1)</script>"}}'
+            for n in range(60)
+        )
+    )
+    assert run(file, "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr().out
+    assert "[red]x[/red]" in shown
+    assert "\x1b" not in shown
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "\x1b" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--limits", "none.toml"), "none.toml: no such file"),
+        (("--against", "none.toml"), "none.toml: no such file"),
+        (("--profile", "none.toml"), "none.toml: no such file"),
+        (("--map", "none.toml"), "none.toml: no such file"),
+        (
+            ("--speed", "fast"),
+            "speed = 'fast' must be a decimal number above 0, such as 1000 or 0.5",
+        ),
+        (
+            ("--time-column", "when"),
+            (
+                "--time-column = 'when' must go with csv, jsonl or parquet; the combined format has"
+                " its time in its place"
+            ),
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    log: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run(log, *words, "--out", tmp_path / "out")
+    assert str(caught.value) == message
+    assert not (tmp_path / "out").exists()
+
+
+def test_kind_and_map_exclude_one_another(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(log, "--as", "public", "--map", "map.toml")
+    assert caught.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_what_a_log_of_fewer_columns_does_not_tell_has_no_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dash beside refusals would say that there was no first one, and nobody shut out."""
+    (tmp_path / "one.log").write_text(f"{LINE.format(second=1)}\n" * 60)
+    assert run(tmp_path / "one.log", "--out", tmp_path / "whole") == 0
+    assert "shut out" in capsys.readouterr().out
+    words = ("--columns", "decisions", "--out", tmp_path / "out")
+    assert run(tmp_path / "one.log", *words) == 0
+    shown = capsys.readouterr().out
+    assert " clause       offered   refused    share   addresses " in shown
+    assert "–" not in shown
+
+
+def test_one_request_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.log").write_text(LINE.format(second=1))
+    assert run(tmp_path / "one.log", "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr().out
+    assert "1 request from 1 address with 1 key" in shown
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "None of 1 request would have been refused." in page
+    assert "1 requests" not in page
+
+
+_MAP_LOG = """\
+time,client_ip,url,method,host,key
+2026-01-01T00:00:00Z,203.0.113.1,/tokenize,POST,pay.acme.test,KEY
+2026-01-01T00:00:01Z,203.0.113.1,/tokenize,POST,www.example.test,
+"""
+_MAP = """
+time = { field = "time" }
+address = "client_ip"
+key = { field = "key" }
+path = "url"
+tenant = { field = "host", lookup = { "pay.acme.test" = "acme" }, default = "others" }
+tenant_kind = { field = "host", lookup = { "pay.acme.test" = "test" }, default = "production" }
+application_kind = { value = "private" }
+"""
+
+
+def test_a_map_may_say_the_kind_of_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The documented example was refused: the command always said a kind of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.toml").write_text(_MAP)
+    (tmp_path / "log.csv").write_text(_MAP_LOG.replace("KEY", "key_abc"))
+    assert main(["replay", "log.csv", "--map", "map.toml", "--out", "o"]) == 0
+    rows = Result.load("o").requests
+    assert rows["tenant"].tolist()[0] == "acme"
+    assert rows["key"].isna().tolist() == [False, True]
+    capsys.readouterr()
+    assert main(["replay", "log.csv", "--map", "map.toml", "--tenant", "test", "--out", "p"]) == 2
+    assert "the map says tenant_kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--map", "map.toml"], []])
+def test_a_column_of_empty_keys_is_no_key(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It became one invented key, which all requests then shared."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.toml").write_text(_MAP)
+    (tmp_path / "log.csv").write_text(_MAP_LOG.replace("KEY", "").replace("url", "path"))
+    (tmp_path / "map.toml").write_text(_MAP.replace('"url"', '"path"'))
+    assert main(["replay", "log.csv", *flags, "--out", "o"]) == 0
+    rows = Result.load("o").requests
+    assert rows["key"].isna().all()
+    (tmp_path / "bare.csv").write_text(
+        "\n".join(line.rpartition(",")[0] for line in _MAP_LOG.replace("url", "path").splitlines())
+    )
+    assert main(["replay", "bare.csv", "--out", "bare"]) == 0
+    assert not Result.load("bare").requests["key"].isna().any()  # it says nothing of keys

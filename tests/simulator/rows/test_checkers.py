@@ -1,0 +1,123 @@
+"""Checkers catch what they are for: each is shown a wrong run."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.limits import LimitTable
+from engine.limits import Subject as Asking
+from engine.messages import Outcome
+from engine.profile import LimitsProfile, Profile
+from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows.record import Subject
+
+S = 1_000_000_000
+Row = tuple[int, str, Outcome, str | None, int]
+
+
+def _book(
+    rows: list[Row],
+    *,
+    chunk_rows: int = 3,
+    profile: LimitsProfile | None = None,
+    requests: tuple[int, int] | None = None,
+) -> Result:
+    """Write rows of public keys (t_ns, key, outcome, rule, wait_ns) and close the book.
+
+    requests: how many began and ended; each row is one unless given.
+    """
+    header = RunHeader("made-up", 7, "limits", 0, 100 * S)
+    book = RunBook(
+        header,
+        {"Default": LimitTable.default()},
+        profile or Profile().limits,
+        chunk_rows=chunk_rows,
+    )
+    for t_ns, key, outcome, rule, wait_ns in rows:
+        asking = Asking("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
+        subject = Subject(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
+        number = book.recorder.subjects.number(subject, book.view.counted(asking))
+        verdict = book.recorder.verdicts.number(outcome, rule)
+        book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns if outcome == "delayed" else 0)
+    began, ended = requests or (len(rows), len(rows))
+    book.tally.add_requests(began, ended, 0)
+    return book.close()
+
+
+def _broken(result: Result) -> set[str]:
+    assert result.summary["checks"]["faults"] >= len(result.violations)
+    return {violation.invariant for violation in result.violations}
+
+
+def _admitted(count: int, *, every_ns: int = S, key: str = "k") -> list[Row]:
+    return [(t * every_ns, key, "admitted", None, 0) for t in range(count)]
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 3, 1_000])
+def test_a_sound_run_breaks_nothing(chunk_rows: int) -> None:
+    rows = [*_admitted(50), (50 * S, "k", "blocked", "LIM-PUBLIC", 10 * S)]
+    rows += [(59 * S, "k", "blocked", "LIM-PUBLIC", S), (60 * S, "k", "admitted", None, 0)]
+    assert _broken(_book(rows, chunk_rows=chunk_rows)) == set()
+
+
+def test_requests_that_do_not_add_up_are_found() -> None:
+    rows = _admitted(3)
+    assert _broken(_book(rows, requests=(4, 3))) == set()
+    assert _broken(_book(rows, requests=(3, 4))) == {"sum"}
+    assert _broken(_book(rows, requests=(2, 2))) == {"sum"}
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 3, 1_000])
+def test_one_admission_too_many_is_found(chunk_rows: int) -> None:
+    assert _broken(_book(_admitted(51), chunk_rows=chunk_rows)) == {"rate"}
+    two_keys = sorted(_admitted(30) + _admitted(30, key="other"))
+    assert _broken(_book(two_keys, chunk_rows=chunk_rows)) == set()
+
+
+def test_a_looser_algorithm_has_a_looser_bound() -> None:
+    bucket = Profile().replace(limits={"algorithm": "token-bucket"}).limits
+    assert _broken(_book(_admitted(51), profile=bucket)) == set()
+    assert _broken(_book(_admitted(101, every_ns=1), profile=bucket)) == {"rate"}
+
+
+def test_a_burst_is_that_of_gcra_alone() -> None:
+    """D-ALGORITHM: a token bucket holds N whatever burst the profile chooses for gcra."""
+    limits = {"algorithm": "token-bucket", "burst_requests": 1}
+    bucket = Profile().replace(limits=limits).limits
+    assert _broken(_book(_admitted(100, every_ns=1), profile=bucket)) == set()
+    spaced = Profile().replace(limits=limits | {"algorithm": "gcra"}).limits
+    assert _broken(_book(_admitted(52, every_ns=1), profile=spaced)) == {"rate"}
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 3, 1_000])
+def test_letting_somebody_in_before_the_announced_instant_is_found(chunk_rows: int) -> None:
+    rows: list[Row] = [
+        (0, "k", "blocked", "LIM-PUBLIC", 10 * S),
+        (4 * S, "k", "blocked", "LIM-PUBLIC", 6 * S),
+        (10 * S - 1, "k", "admitted", None, 0),
+    ]
+    assert _broken(_book(rows, chunk_rows=chunk_rows)) == {"wait"}
+    rows[2] = (10 * S, "k", "admitted", None, 0)
+    assert _broken(_book(rows, chunk_rows=chunk_rows)) == set()
+    other = [*rows[:2], (5 * S, "other", "admitted", None, 0)]
+    assert _broken(_book(other, chunk_rows=chunk_rows)) == set()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (0, "k", "admitted", None, 5),
+        (0, "k", "admitted", "LIM-IP", 0),
+        (0, "k", "refused", None, 5),
+        (0, "k", "refused", "LIM-IP", 0),
+        (0, "k", "delayed", "LIM-IP", 0),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_found(row: Row) -> None:
+    assert "row" in _broken(_book([row]))
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 1_000])
+def test_rows_out_of_order_are_found(chunk_rows: int) -> None:
+    rows: list[Row] = [(5, "k", "admitted", None, 0), (4, "k", "admitted", None, 0)]
+    assert "order" in _broken(_book(rows, chunk_rows=chunk_rows))

@@ -1,0 +1,58 @@
+"""Memory does not grow with the number of requests where rows are streamed to disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import resource, sys, tempfile
+from pathlib import Path
+from simulator.play import simulate
+from simulator.scenario import loads
+
+scenario = loads('''
+duration = "{seconds}s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 20
+[[clients]]
+name = "c"
+count = 100
+application = "a"
+loop = "open"
+arrivals = {{ kind = "poisson", rate = "10/1s" }}
+''')
+with tempfile.TemporaryDirectory() as name:
+    rows = simulate(scenario, fidelity="{fidelity}", folder=Path(name)).summary["rows"]
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def _peak_mb(seconds: int, fidelity: str, repository: Path) -> tuple[int, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(seconds=seconds, fidelity=fidelity)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=repository,
+    )
+    rows, peak = done.stdout.split()
+    return int(rows), int(peak)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fidelity", "few_s", "many_s"), [("limits", 400, 2_000), ("compiled", 1_000, 4_500)]
+)
+def test_memory_is_flat(fidelity: str, few_s: int, many_s: int, repository: Path) -> None:
+    few, before_mb = _peak_mb(few_s, fidelity, repository)
+    many, after_mb = _peak_mb(many_s, fidelity, repository)
+    assert many > 4.4 * few > 1_500_000
+    assert after_mb - before_mb < 30

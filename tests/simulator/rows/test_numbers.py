@@ -1,0 +1,315 @@
+"""Summaries and metrics say what their definitions say, recounted from the rows in plain Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from engine.errors import InputError
+from simulator.rows import Result, out_folder
+from simulator.rows.measures import measure
+from simulator.rows.metrics import metrics_of
+from simulator.scenario import loads
+from simulator.study.runs import run
+
+S = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """The built-in scenario, by the limits alone."""
+    return run("everyday", fidelity="limits")
+
+
+def test_the_totals_are_the_rows(result: Result) -> None:
+    rows = result.table.to_pylist()
+    totals = result.summary["totals"]
+    refused = [row for row in rows if row["outcome"] in {"refused", "blocked"}]
+    assert totals["offered"] == len(rows)
+    assert totals["refused"] == len(refused)
+    assert totals["blocked"] == sum(row["outcome"] == "blocked" for row in rows)
+    assert totals["offered"] == totals["admitted"] + totals["refused"] + totals["pending"]
+    firsts = sum(row["attempt"] == 1 for row in rows)
+    assert totals["requests"] == firsts
+    assert totals["succeeded"] == totals["admitted"]
+
+
+def test_the_table_by_clause_is_the_rows(result: Result) -> None:
+    rows = result.table.to_pylist()
+    for line in result.summary["clauses"]:
+        refused = [
+            row
+            for row in rows
+            if row["rule"] is not None and row["rule"].partition(".")[0] == line["clause"]
+        ]
+        assert line["refused"] == len(refused)
+        assert line["keys"] == len({row["key"] for row in refused} - {None})
+        assert line["ips"] == len({row["ip"] for row in refused})
+        assert line["first_refusal_ns"] == min((row["t_ns"] for row in refused), default=None)
+    everybody = next(line for line in result.summary["clauses"] if line["clause"] == "LIM-IP")
+    assert everybody["offered"] == len(rows)
+
+
+def test_blocked_time_counts_overlaps_once(result: Result) -> None:
+    blocked_ns = 0
+    until: dict[tuple[str, str], int] = {}
+    for row in result.table.to_pylist():
+        if row["outcome"] == "blocked" and row["rule"] == "LIM-PUBLIC":
+            counter = (row["key"], row["ip"])
+            end_ns = min(row["t_ns"] + row["wait_ns"], 600 * S)
+            blocked_ns += max(0, end_ns - max(row["t_ns"], until.get(counter, 0)))
+            until[counter] = max(end_ns, until.get(counter, 0))
+    line = next(x for x in result.summary["clauses"] if x["clause"] == "LIM-PUBLIC")
+    assert line["blocked_ns"] == blocked_ns > 0
+    assert int(result.metrics(where={"clause": "LIM-PUBLIC"})["blocked_ns"].iloc[0]) == blocked_ns
+
+
+def test_blocked_time_where_two_tables_have_a_rule_of_one_name(tmp_path: Path) -> None:
+    """QUO-RATE: a tenant's own table names the same clause with other numbers."""
+    (tmp_path / "own.toml").write_text(
+        """
+[[rule]]
+id = "LIM-PUBLIC"
+match = { application = "public" }
+counter = "ip+key"
+rate = "40/1m"
+action = "block"
+block = "7s"
+"""
+    )
+    found = run(loads(_TWO_TABLES, folder=tmp_path), fidelity="limits")
+    # Each asks once a second for 100 s. One table blocks at 50 for 10 s; the other at 40, 47 and 54
+    # for 7 s each, since its window has no room before 60.
+    rows = found.requests.query("outcome == 'blocked'")
+    assert {tenant: set(each["t_ns"] // S) for tenant, each in rows.groupby("tenant")} == {
+        "x": set(range(50, 60)),
+        "y": set(range(40, 61)),
+    }
+    assert found.clauses.loc["LIM-PUBLIC", "blocked_ns"] == (10 + 21) * S
+    assert found.violations == ()
+
+
+def test_blocked_time_is_of_counters_wherever_it_is_asked_for(result: Result) -> None:
+    """LIM-MANAGEMENT counts by key: asked from two addresses it is one block, not two."""
+    text = """
+duration = "95s"
+warm_up = "20s"
+rules = { LIM-MANAGEMENT = { rate = "10/1m", block = "14s" } }
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "management"
+[[clients]]
+name = "c"
+count = 2
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+"""
+    for found in (result, run(text, fidelity="limits")):
+        end_ns, start_ns = found.summary["duration_ns"], found.summary["warm_up_ns"]
+        whole_ns = 0
+        for line in found.summary["clauses"]:
+            labels = {"clause": line["clause"]}
+            assert measure(found, "blocked_time", labels) == line["blocked_ns"]
+            whole_ns += line["blocked_ns"]
+        assert measure(found, "blocked_time") == whole_ns > 0
+        bins = found.metrics(by="time", bin="10s")
+        assert bins["blocked_ns"].sum() == whole_ns
+        assert bins["offered"].sum() == found.summary["totals"]["offered"]
+        spans_ns = [min(at + 10 * S, end_ns) - max(at, start_ns) for at in bins.index.tolist()]
+        good = bins["goodput_per_s"] * spans_ns / S
+        assert good.sum() == pytest.approx(found.summary["totals"]["admitted"])
+    assert whole_ns < end_ns - start_ns
+    assert bins["blocked_ns"].max() == 10 * S
+
+
+_TWO_TABLES = """
+duration = "100s"
+limit_tables = { own = "own.toml" }
+[[tenants]]
+name = "x"
+[[tenants]]
+name = "y"
+quotas = { "Rate Limit" = "own" }
+[[applications]]
+name = "ax"
+tenant = "x"
+kind = "public"
+[[applications]]
+name = "ay"
+tenant = "y"
+kind = "public"
+[[clients]]
+name = "cx"
+application = "ax"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+[[clients]]
+name = "cy"
+application = "ay"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+"""
+
+
+def test_the_two_resources_of_a_row_may_count_apart() -> None:
+    """D-OR-RESOURCE separate: the checkers know two counters where the limiter has two."""
+    found = run(
+        """
+duration = "8s"
+choices = { limits = { or_resource = "separate" } }
+rules = { LIM-READ = { rate = "2/3s", action = "block", block = "1s" } }
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "4/1s" }
+mix = [ { request = "GET /tokens" }, { request = "POST /detokenize" } ]
+""",
+        fidelity="limits",
+    )
+    assert found.violations == ()
+    blocked_ns = 0
+    until_ns = dict.fromkeys(("/tokens", "/detokenize"), 0)
+    for row in found.table.to_pylist():
+        if row["outcome"] == "blocked":
+            end_ns = min(row["t_ns"] + row["wait_ns"], 8 * S)
+            blocked_ns += max(0, end_ns - max(row["t_ns"], until_ns[row["path"]]))
+            until_ns[row["path"]] = max(end_ns, until_ns[row["path"]])
+    assert found.clauses.loc["LIM-READ", "blocked_ns"] == blocked_ns > 0
+
+
+@pytest.mark.parametrize("by", ["group", "tenant", "application", "key", "ip", "client", "method"])
+def test_metrics_add_up_to_the_totals(result: Result, by: str) -> None:
+    frame = result.metrics(by=by)
+    totals = result.summary["totals"]
+    assert frame["offered"].sum() == totals["offered"]
+    assert frame["refused"].sum() == totals["refused"]
+    assert frame["admitted"].sum() == totals["admitted"]
+    assert ((frame["fairness"] > 0) & (frame["fairness"] <= 1.0000001)).all()
+
+
+def test_metrics_in_time_bins_and_by_two_dimensions(result: Result) -> None:
+    bins = result.metrics(by="time", bin="1m")
+    assert bins.index.tolist() == [minute * 60 * S for minute in range(10)]
+    both = result.metrics(by=["group", "clause"])
+    assert both["refused"].sum() == result.summary["totals"]["refused"]
+    reads = both.query("group == 'reports' and clause == 'LIM-READ'").iloc[0]
+    assert reads["offered"] == reads["refused"] > 0
+
+
+@pytest.mark.parametrize("by", [(), "key", "clause", ("group", "time"), ("client", "ip", "path")])
+def test_how_rows_are_batched_changes_no_metric(result: Result, by: str | tuple[str, ...]) -> None:
+    def metrics(batch_rows: int) -> pd.DataFrame:
+        batches = result.table.to_batches(max_chunksize=batch_rows)
+        return metrics_of(batches, by, end_ns=600 * S, bin_ns=60 * S, groups=result.groups)
+
+    pd.testing.assert_frame_equal(metrics(997), metrics(1 << 20))
+
+
+def test_percentiles_are_those_of_the_rows(result: Result) -> None:
+    frame = result.requests
+    served = frame[frame["outcome"].isin(["admitted", "delayed"])]
+    line = result.metrics().iloc[0]
+    assert line["latency_p90_ns"] == pytest.approx(served["latency_ns"].quantile(0.9))
+    digest = result.summary["totals"]["latency_ns"]
+    assert digest["p90"] == pytest.approx(served["latency_ns"].quantile(0.9), rel=0.02)
+
+
+def test_a_warm_up_leaves_rows_and_decisions_but_not_results(result: Result) -> None:
+    later = run("everyday", fidelity="limits", warm_up="2m")
+    assert later.summary["sha256"] == result.summary["sha256"]
+    late = [row for row in result.table.to_pylist() if row["t_ns"] >= 120 * S]
+    assert later.summary["totals"]["offered"] == len(late)
+    assert later.metrics()["offered"].iloc[0] == len(late)
+    with pytest.raises(InputError, match="must be below the duration"):
+        run("everyday", fidelity="limits", warm_up="10m")
+
+
+def test_measures_are_narrowed_by_labels(result: Result) -> None:
+    frame = result.requests
+    mine = frame[frame["application"] == "backend"]
+    refused = mine["outcome"].isin(["refused", "blocked"])
+    share = measure(result, "refused_share", {"application": "backend"})
+    assert share == pytest.approx(refused.mean())
+    by_read = (mine["rule"] == "LIM-READ").mean()
+    labels = {"application": "backend", "clause": "LIM-READ"}
+    assert measure(result, "refused_share", labels) == pytest.approx(by_read)
+    assert (
+        measure(result, "offered", {"client": "browsers"})
+        == (result.metrics(by="group").loc["browsers", "offered"])
+    )
+    assert measure(result, "refused", {"ip": "192.0.2.99"}) == 0
+    with pytest.raises(InputError, match="did you mean 'browsers'"):
+        measure(result, "offered", {"client": "browser"})
+
+
+def test_an_unknown_dimension_is_refused(result: Result) -> None:
+    with pytest.raises(InputError, match="by = 'kee' must be a dimension; did you mean 'key'"):
+        result.metrics(by="kee")
+    with pytest.raises(InputError, match="where = 'kee' must be a dimension; did you mean 'key'"):
+        result.metrics(where={"kee": "key-0001"})
+    with pytest.raises(InputError, match='bin = None must be the width of a bin, such as "10s"'):
+        result.metrics(by="time")
+
+
+def test_a_result_is_saved_and_read_back(result: Result, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "mine")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "report.html",
+        "requests.parquet",
+        "scenario.resolved.toml",
+        "summary.json",
+    ]
+    again = Result.load(folder)
+    assert again.summary == json.loads(json.dumps(result.summary))
+    assert again.table.equals(result.table) or again.requests.equals(result.requests)
+    assert again.metrics(by="key").equals(result.metrics(by="key"))
+    with pytest.raises(InputError, match="must be an empty folder; add --force"):
+        result.save(folder)
+    result.save(folder, force=True)
+    with pytest.raises(InputError, match=r"it has no readable summary\.json"):
+        Result.load(tmp_path)
+
+
+def test_the_repr_is_a_table(result: Result) -> None:
+    page = result._repr_html_()
+    assert "LIM-READ" in page
+    assert "offered" in page
+    assert "LIM-PROXY-KEY" not in page
+
+
+def test_a_folder_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "one"
+
+    def write_half() -> None:
+        with out_folder(out) as folder:
+            (folder / "requests.parquet").write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_force_replaces_the_files_of_a_run_and_no_others(tmp_path: Path) -> None:
+    out = tmp_path / "one"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    (out / "summary.json").write_text("old")
+    with out_folder(out, force=True) as folder:
+        (folder / "summary.json").write_text("new")
+    assert (out / "notes.txt").read_text() == "mine"
+    assert (out / "summary.json").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one"]

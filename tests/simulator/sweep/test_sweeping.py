@@ -1,0 +1,431 @@
+"""Sweeps: what they vary, what they leave on disk, and that nothing stops them for good."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import simulator
+from engine.errors import InputError
+from simulator.cli import main
+from simulator.play.compiled import warm_up
+from simulator.scenario import loads
+from simulator.study.sweep import _space
+from simulator.study.sweep._sweep import _play_into, tasks_of
+from simulator.study.sweep._tasks import Task, play_task
+from simulator.study.sweep._workers import (
+    Cluster,
+    LocalPool,
+    Threads,
+    Workers,
+    _batch_size,
+    play_all,
+    workers_of,
+)
+
+SCENARIO = """
+duration = "20s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+count = 3
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "20/1s" }
+"""
+
+
+def tasks(count: int) -> list[Task]:
+    base = loads(SCENARIO)
+    return tasks_of(base, [{"clients.c.count": n + 1} for n in range(count)], 1, 7, "limits")
+
+
+# --- what is varied ------------------------------------------------------------------------------
+
+
+def test_a_list_splits_at_commas_outside_brackets() -> None:
+    found = _space.read_axis('clients.c.retry={ kind = "fixed", delay = "1s" },{ kind = "none" }')
+    assert found == (
+        "clients.c.retry",
+        [{"kind": "fixed", "delay": "1s"}, {"kind": "none"}],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("p=1..9", 1, 9),
+        ("p=0.5..2", 0.5, 2),
+        ("p=10/10s..90/10s", "10/10s", "90/10s"),
+        ("p=1s..1m30s", "1s", "1m30s"),
+    ],
+)
+def test_a_range_has_the_form_of_its_ends(text: str, low: Any, high: Any) -> None:
+    span = _space.read_axis(text)[1]
+    assert isinstance(span, _space.Span)
+    assert (span.at(0.0), span.at(1.0)) == (low, high)
+
+
+def test_a_sample_covers_each_range_evenly_and_goes_by_its_seed() -> None:
+    axes = {"x": _space.read_axis("x=0..1000")[1], "y": _space.read_axis("y=0.0..1.0")[1]}
+    points = _space.points_of(axes, 20, seed=3)
+    assert Counter(min(19, point["x"] // 50) for point in points).most_common(1)[0][1] <= 2
+    assert sorted(int(point["y"] * 20) for point in points) == list(range(20))
+    assert points == _space.points_of(axes, 20, seed=3)
+    assert points != _space.points_of(axes, 20, seed=4)
+
+
+def test_a_sample_of_few_whole_numbers_has_each_as_often() -> None:
+    axes = {"x": _space.read_axis("x=1..3")[1]}
+    points = _space.points_of(axes, 30, seed=3)
+    assert Counter(point["x"] for point in points) == {1: 10, 2: 10, 3: 10}
+
+
+@pytest.mark.slow
+def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
+    frame = simulator.sweep(
+        loads(SCENARIO), {"seed": [3, 8]}, replications=2, out=tmp_path / "s", fidelity="limits"
+    )
+    assert frame["seed"].tolist() == [3, 4, 8, 9]
+    alone = [simulator.run(SCENARIO, fidelity="limits", seed=seed) for seed in (3, 4, 8, 9)]
+    assert frame["sha256"].tolist() == [each.summary["sha256"] for each in alone]
+
+
+@pytest.mark.slow
+def test_what_a_clause_did_not_do_at_a_point_is_0_there(tmp_path: Path) -> None:
+    axes: dict[str, list[Any]] = {
+        "clients.c.count": [0, 3],
+        "rules.LIM-PUBLIC.rate": ["1/1s", "900/1s"],
+    }
+    frame = simulator.sweep(loads(SCENARIO), axes, out=tmp_path / "s", fidelity="limits")
+    for name in ("blocked_time{clause='LIM-PUBLIC'}", "refused{clause='LIM-PUBLIC'}"):
+        found = frame[name].tolist()
+        assert found[:2] == [0.0, 0.0]
+        assert found[2] > 0.0
+        assert found[3] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("axes", "sample", "message"),
+    [
+        ({"clients.c.count": "1..5"}, None, "is a range; add --sample lhs:N"),
+        ({"clients.c.count": "1,5"}, "lhs:3", "must have a range"),
+        ({"clients.c.count": "1..5"}, "5", "must be lhs:N"),
+        ({"clients.c.count": "5..1"}, "lhs:3", "from the lower to the higher"),
+        ({"clients.d.count": "1,5"}, None, "d"),
+        ({"rules.LIM-IP.rate": "1/1s..5/2s"}, "lhs:3", "one window"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_played(
+    axes: dict[str, str], sample: str | None, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        simulator.sweep(loads(SCENARIO), axes, sample=sample, out=tmp_path / "s")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+# --- what is left on disk ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    axes: dict[str, Any] = {"clients.c.count": [1, 2], "choices.limits.algorithm": ["gcra"]}
+    told: list[tuple[int, int]] = []
+    frame = simulator.sweep(
+        loads(SCENARIO),
+        axes,
+        out=out,
+        replications=2,
+        workers=2,
+        progress=lambda done, whole: told.append((done, whole)),
+    )
+    assert told[-1] == (4, 4)
+    assert list(frame["seed"]) == [7, 8, 7, 8]
+    assert list(frame["clients.c.count"]) == [1, 1, 2, 2]
+    for row in frame.to_dict("records"):
+        alone = simulator.run(row["scenario"], seed=row["seed"], fidelity="limits")
+        assert alone.summary["sha256"] == row["sha256"]
+        assert alone.summary["totals"]["offered"] == row["offered"]
+    whole = pq.read_table(out).to_pandas().sort_values(["point", "replication"])
+    assert whole["sha256"].tolist() == frame["sha256"].tolist()
+    kept = sorted(out.glob("point=*/run-*.parquet"))
+    kept[1].unlink()
+    times = {path: path.stat().st_mtime_ns for path in kept if path != kept[1]}
+    again = simulator.sweep(loads(SCENARIO), axes, out=out, replications=2, workers=1)
+    assert again.equals(frame)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    with pytest.raises(InputError, match="it holds another"):
+        simulator.sweep(loads(SCENARIO), axes, out=out, replications=3)
+
+
+def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
+    task = tasks(1)[0]
+    row = _play_into(tmp_path / "gone", play_task, task)
+    assert row == play_task(task)
+    (tmp_path / "there").mkdir()
+    assert _play_into(tmp_path / "there", play_task, task) == {**row, "written": True}
+    assert list((tmp_path / "there").glob("point=*/run-*.parquet"))
+
+
+# --- how tasks travel ----------------------------------------------------------------------------
+
+
+class _Here:
+    """A worker in this process, which notes how many tasks come together."""
+
+    def __init__(self) -> None:
+        self.count, self.here, self.sizes = 2, True, list[int]()
+        self.play = _quick
+
+    def executor(self) -> Executor:
+        return _Noting(self.sizes)
+
+    def broken(self) -> None:
+        raise AssertionError("nothing breaks here")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Noting(ThreadPoolExecutor):
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(1)
+        self._sizes = sizes
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # reason: the base's
+        self._sizes.append(len(args[1]))
+        return super().submit(fn, *args, **kwargs)
+
+
+def _quick(task: Task) -> dict[str, Any]:
+    return {"point": task.point}
+
+
+def test_short_tasks_travel_together_and_few_at_the_end() -> None:
+    one = tasks(1)[0]
+    many = [dataclasses.replace(one, point=number) for number in range(500)]
+    workers = _Here()
+    rows = list(play_all(workers, many, _quick))
+    assert sorted(row["point"] for row in rows) == list(range(500))
+    assert workers.sizes[0] == 1
+    assert max(workers.sizes) > 20
+    assert workers.sizes[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("each_s", "waiting", "size"),
+    [
+        (0.1, 1_000, 1),
+        (5.0, 1_000, 1),
+        (0.01, 1_000, 10),
+        (0.01, 12, 3),
+        (0.01, 1, 1),
+        (0.0, 10, 2),
+    ],
+)
+def test_a_batch_lasts_a_tenth_of_a_second_and_leaves_work_for_others(
+    each_s: float, waiting: int, size: int
+) -> None:
+    assert _batch_size(each_s, waiting, 2) == size
+
+
+# --- compiled runs on threads --------------------------------------------------------------------
+
+
+def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[Task]:
+    warm_up()  # as `sweep` does, before it hands tasks to threads
+    base = loads(SCENARIO.replace("20s", duration))
+    points = [{"clients.c.count": n + 1} for n in range(count)]
+    return tasks_of(base, points, replications, 7, "compiled")
+
+
+def test_a_compiled_sweep_stays_in_this_process(tmp_path: Path) -> None:
+    """Its runs share what they can, and each is what it is alone."""
+    pids = set[int]()
+
+    def play(task: Task) -> dict[str, Any]:
+        pids.add(os.getpid())
+        return workers.play(task)
+
+    workers = workers_of(None, 2, "compiled")
+    try:
+        rows = list(play_all(workers, _compiled(2, 3), play))
+    finally:
+        workers.close()
+    assert pids == {os.getpid()}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
+    rows.sort(key=lambda row: (row["point"], row["replication"]))
+    for row, task in zip(rows, _compiled(2, 3), strict=True):
+        assert row == play_task(task)
+
+
+def test_a_fault_of_a_run_on_a_thread_is_a_row() -> None:
+    fine = _compiled(1)[0]
+    wrong = dataclasses.replace(fine, point=1, scenario="duration = 3")
+    workers = Threads(2)
+    try:
+        rows = {row["point"]: row for row in play_all(workers, [fine, wrong], workers.play)}
+    finally:
+        workers.close()
+    assert rows[0]["status"] == "ok"
+    assert rows[1]["status"] == "failed"
+    assert rows[1]["error"].startswith("InputError: ")
+
+
+def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
+    """Runs of a year would not end by themselves; a fault that stops a run is not in its row."""
+    workers = Threads(2)
+    running = play_all(workers, [*_compiled(1), *_compiled(3, 1, "365d")], workers.play)
+    next(running)
+    workers.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
+
+
+# --- workers that die ----------------------------------------------------------------------------
+
+
+def _die_once(task: Task) -> dict[str, Any]:
+    """Kill the worker at the task of three clients, the first time only."""
+    marker = Path(os.environ["SWEEP_MARKER"])
+    if task.values["clients.c.count"] == 3 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return play_task(task)
+
+
+def _die_always(task: Task) -> dict[str, Any]:
+    """Kill the worker at the task of three clients."""
+    if task.values["clients.c.count"] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return play_task(task)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_nothing_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_MARKER", str(tmp_path / "died"))
+    pool = LocalPool(2)
+    try:
+        rows = list(play_all(pool, tasks(6), _die_once))
+    finally:
+        pool.close()
+    assert (tmp_path / "died").exists()
+    assert sorted((row["point"], row["status"]) for row in rows) == [(n, "ok") for n in range(6)]
+
+
+def _blocked(task: Task) -> dict[str, Any]:
+    """Say which signals a worker never hears."""
+    return {"point": task.point, "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [lambda: LocalPool(1), lambda: Cluster("local", 1)])
+def test_workers_leave_ctrl_c_to_their_parent(of: Callable[[], Workers]) -> None:
+    workers = of()
+    try:
+        rows = list(play_all(workers, tasks(2), _blocked))
+    finally:
+        workers.close()
+    assert all(signal.SIGINT in row["blocked"] for row in rows)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_its_worker_twice_fails_alone() -> None:
+    pool = LocalPool(2)
+    try:
+        rows = list(play_all(pool, tasks(6), _die_always))
+    finally:
+        pool.close()
+    statuses = {row["point"]: row["status"] for row in rows}
+    assert statuses == {n: "failed" if n == 2 else "ok" for n in range(6)}
+    assert "died 2 times" in next(row["error"] for row in rows if row["status"] == "failed")
+
+
+def _die_at_70(task: Task) -> dict[str, Any]:
+    """Kill the worker at one task of many short ones."""
+    if task.point == 70:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"point": task.point, "status": "ok"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [lambda: LocalPool(2), lambda: Cluster("local", 2)])
+def test_tasks_that_travel_with_one_that_kills_come_to_an_end_well(
+    of: Callable[[], Workers],
+) -> None:
+    many = [dataclasses.replace(tasks(1)[0], point=number) for number in range(200)]
+    workers = of()
+    try:
+        rows = list(play_all(workers, many, _die_at_70))
+    finally:
+        workers.close()
+    assert sorted(row["point"] for row in rows) == list(range(200))
+    assert [row["point"] for row in rows if row["status"] == "failed"] == [70]
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_rows() -> None:
+    alone = [play_task(task) for task in tasks(4)]
+    cluster = Cluster("local", 2)
+    try:
+        rows = sorted(play_all(cluster, tasks(4)), key=lambda row: row["point"])
+    finally:
+        cluster.close()
+    assert rows == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fidelity", "duration"), [("limits", "2000s"), ("compiled", "4000s")])
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(
+    fidelity: str, duration: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.toml").write_text(SCENARIO.replace("20s", duration), "utf-8")
+    command = [sys.executable, "-m", "simulator", "sweep", str(tmp_path / "s.toml")]
+    command += ["--set", "clients.c.count=1,2,3,4,5,6,7,8", "--fidelity", fidelity]
+    command += ["--workers", "1", "--out", str(tmp_path / "o")]
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    first = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    )
+    deadline_s = time.monotonic() + 60
+    while not list((tmp_path / "o").glob("point=*/run-*")) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, told = first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert b"Traceback" not in told
+    done = len(list((tmp_path / "o").glob("point=*/run-*.parquet")))
+    assert 0 < done < 8
+    again = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert again.returncode == 0, again.stderr
+    assert len(simulator.load_sweep(tmp_path / "o")) == 8
+
+
+def test_a_place_is_set_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["sweep", "everyday", "--set", "seed=1", "--set", "seed=2", "--out", str(tmp_path / "s")]
+    assert main(argv) == 2
+    assert capsys.readouterr().err == (
+        "simulator: --set = 'seed' must stand once; list all its values there\n"
+    )

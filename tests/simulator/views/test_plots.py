@@ -1,0 +1,52 @@
+"""Plots for a notebook: valid charts of a bounded size that show the run's own numbers."""
+
+import re
+
+import pandas as pd
+import pytest
+import vl_convert
+
+import simulator
+from simulator.views.plots import Plots
+
+SECOND_NS = 10**9
+
+
+@pytest.fixture(scope="module")
+def result() -> simulator.Result:
+    instants = [n * SECOND_NS // 4 for n in range(800)]
+    return simulator.replay(
+        pd.DataFrame({"t_ns": instants, "ip": [f"203.0.113.{n % 2}" for n in range(800)]}),
+        speed=2,
+    )
+
+
+@pytest.mark.parametrize("name", ["timeline", "shut_out", "clauses", "waits"])
+def test_every_plot_draws(result: simulator.Result, name: str) -> None:
+    chart = getattr(Plots(result), name)()
+    assert 0 < len(chart.data) <= 5_000
+    drawn = vl_convert.vegalite_to_svg(chart.to_json())
+    assert len(re.findall(r'aria-roledescription="(?:bar|rect mark)"', drawn)) == len(chart.data)
+
+
+def test_a_result_has_its_plots(result: simulator.Result) -> None:
+    assert result.plots.waits().data["requests"].sum() == result.summary["totals"]["refused"]
+
+
+def test_the_timeline_holds_every_request(result: simulator.Result) -> None:
+    data = Plots(result).timeline().data
+    assert data["requests"].sum() == 800
+    refused = data[data["outcome"] == "LIM-PUBLIC"]["requests"].sum()
+    assert refused == result.summary["totals"]["refused"] > 0
+
+
+def test_a_replay_at_the_log_s_pace_is_shown_in_utc() -> None:
+    log = pd.DataFrame({"t_ns": [1_431_857_103 * SECOND_NS] * 60})
+    data = Plots(simulator.replay(log)).timeline().data
+    assert str(data["from"].iloc[0]) == "2015-05-17 10:05:03+00:00"
+
+
+def test_plots_of_a_quiet_run_are_empty_not_broken() -> None:
+    quiet = Plots(simulator.replay(pd.DataFrame({"t_ns": [0, 1]})))
+    for chart in (quiet.timeline(), quiet.shut_out(), quiet.waits(), quiet.latencies()):
+        vl_convert.vegalite_to_svg(chart.to_json())

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # The four body shapes
+# # What may my body look like?
 # `POST /tokenize` takes a body in the caller's own shape and gives the same shape back.
 #
 # Clauses: TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF, TOK-TYPES, TOK-TOKEN-DATA,

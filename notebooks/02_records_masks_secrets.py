@@ -1,6 +1,6 @@
 # %% [markdown]
-# # Records, masks and secrets
-# Which fields does a record show, and what does no record show?
+# # Which fields do I see, and which never?
+# A record shows whose token it is, what it is, who made it and when; no record shows the value.
 #
 # Clauses: REC-ID, REC-TENANT, REC-TYPE, REC-CARD-MASK, REC-TOKEN-DATA, REC-METADATA, REC-INDEXES,
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Expressions and fingerprints
-# Choose the part of a token that is fingerprinted or searched for, and compare two tokens without
-# seeing what they hold.
+# # Do two tokens hold the same value?
+# An expression chooses the part of a token that is fingerprinted or searched for, and equal
+# fingerprints mean equal values.
 #
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # Deduplication and redaction
-# One value, one token: and what a caller who may not read learns about a token that was there.
+# # What if the value exists already?
+# With deduplication an equal value gives the token that is there, and hides part of its record.
 #
 # Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Limit rules one by one
+# # Which limits bind me?
 # Fourteen rows say who may ask how often. Here each is met by a client that sends 1.5 times the
 # limit, with only that one rule in force.
 #

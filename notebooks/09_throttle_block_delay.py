@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Throttle against block, refuse against delay
-# A throttle holds a rate; a block punishes for exceeding it. And "slowed or refused" leaves a
-# throttle two ways: say no, or make wait.
+# # Am I refused, blocked or delayed?
+# A throttle refuses or delays what is beyond the rate; a block refuses everything for some seconds
+# once the rate is exceeded.
 #
 # Clauses: LIM-THROTTLE, LIM-BLOCK, LIM-PUBLIC, LIM-MANAGEMENT, LIM-TEST-TENANT, ERR-429.
 

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Which limit is the lowest
-# Several rules apply to most requests. All of them count, so the lowest binds; which one that is
-# depends on how fast, from where and with which key one asks.
+# # Which limit do I reach first?
+# Several rules count most requests, and the first that is full refuses; which one that is depends
+# on how fast, from where and with which key requests are sent.
 #
 # Clauses: LIM-LOWEST, LIM-TEST-TENANT, LIM-CREATE, LIM-PRIVATE, LIM-IP, LIM-LEGACY.
 

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # Retries and retry storms
-# A refused client asks again. How long should it wait before it does?
+# # How should I retry?
+# A refused client sends its request again, and how long it waits before it does is its own choice.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # One office IP
-# Two hundred people and a script leave through one address. Whom does the script harm?
+# # Whom does a busy script at my address harm?
+# Two hundred people and a script use one address, and share some of their keys.
 #
 # Clauses: LIM-PUBLIC, LIM-IP.
 

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # Proxies and reactors
-# How long may a destination or a reactor take, and what does the caller see when it takes longer?
+# # How long may a proxy or a reactor take, and how much may I send?
+# A destination and a reactor have a time limit each, and code and arguments a size.
 #
 # Clauses: PRX-TIMEOUT, ERR-408, RCT-HOT, RCT-TIMEOUT, LIM-PROXY-KEY.
 

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # The account updater at month end
-# Batch jobs are few and large, and the limit for them is ten requests in ten seconds, shared by
-# uploads and polls. Who polls for results uses up what new jobs need.
+# # What do polls take from uploads?
+# The account updater's limit is ten requests in ten seconds, shared by uploads and by polls for
+# results.
 #
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 
@@ -16,6 +16,7 @@ import altair as alt
 import pandas as pd
 
 import simulator
+from engine import Engine, split_batch
 from simulator import load, with_value
 
 _ = alt.renderers.enable("svg")
@@ -91,6 +92,35 @@ base = alt.Chart(
 )
 
 # %% [markdown]
+# ## Where the edge is
+# A file may hold 30 MB (ACC-FILE). That these are 30,000,000 bytes is our choice (D-UNITS), and so
+# are the statuses: a file of exactly that size is taken, and one with a byte more is refused.
+# `split_batch` cuts a larger volume into files that fit, each with the header; together they hold
+# every line (ACC-SPLIT).
+
+# %%
+engine = Engine(seed=7)
+rights = ("account-updater:job:create", "account-updater:job:read")
+key = engine.key_for(engine.create_tenant("Acme"), *rights)
+
+
+def uploaded(size_bytes: int) -> int:
+    job = engine.ask("POST", "/account-updater/jobs", {}, key=key).body
+    return engine.ask("PUT", job["upload_url"], b"x" * size_bytes).status
+
+
+uploads = {f"{size:,} bytes": uploaded(size) for size in (30_000_000, 30_000_001)}
+rows = [f"8a0f3f5e-0d5c-4f0e-9d0c-{n:012},2030,1\n".encode() for n in range(100)]
+header = b"token,expiration_year,expiration_month\n"
+volume = header + b"".join(rows)
+files = list(split_batch(volume, limit_bytes=2000))
+assert list(uploads.values()) == [204, 413]
+assert max(len(file) for file in files) <= 2000
+assert b"".join(file.removeprefix(header) for file in files) == b"".join(rows)
+print(f"{len(volume):,} bytes in {len(files)} files of at most 2,000")
+pd.Series(uploads).to_frame("status")
+
+# %% [markdown]
 # ## What was learnt
 # Polls and uploads share ten requests in ten seconds. Whoever polls less often leaves room for
 # uploads.
@@ -99,7 +129,8 @@ base = alt.Chart(
 # 75 MB are to be uploaded. How many files, and so how many jobs, do they make?
 
 # %% tags=["answer"]
-largest_bytes = 30 * 10**6
-files_needed = -(-75 * 10**6 // largest_bytes)
-print(files_needed)
+line = b"8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f,2030,1\n"
+tenth = split_batch(header + line * (7_500_000 // len(line)), limit_bytes=3_000_000)
+files_needed = len(list(tenth))
+print(files_needed, "files, tried at a tenth of the size")
 assert files_needed == 3

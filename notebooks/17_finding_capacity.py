@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Finding capacity
-# How many people fit behind one address and one public key before more than one attempt in a
-# hundred is refused?
+# # How many people fit under a limit?
+# The question is how many people can share one address and one public key while at most one attempt
+# in a hundred is refused.
 #
 # Clauses: LIM-PUBLIC.
 

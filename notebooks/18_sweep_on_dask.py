@@ -1,7 +1,7 @@
 # %% [markdown]
-# # A sweep on Dask
-# One run answers one question. A sweep asks it at every point of a space, and a Dask cluster plays
-# the points on as many machines as there are. Every point decides the same on every machine.
+# # How do I play many values at once?
+# A sweep plays a scenario at every point of a space of values, and a Dask cluster spreads the
+# points over its workers.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK.
 

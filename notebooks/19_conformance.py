@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Running conformance and reading its report
-# Does a deployment do what the specification says? The suite asks it, as a client can, and gives a
-# verdict for each clause with the requests that show it.
+# # Does my deployment conform?
+# The suite sends a deployment requests, as a client can, and gives a verdict for each clause with
+# the requests that show it.
 #
 # Clauses: all that a client can see; looked at closely here are TOK-ATOMIC, TOK-LIMIT,
 # LIM-MANAGEMENT and QUO-RATE.

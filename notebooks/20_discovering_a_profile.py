@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Discovering a deployment's profile
+# # Which choices has a deployment made?
 # Where the specification leaves a choice, two deployments may differ and both be right. The suite
 # does not fail a reading: it finds out which one it is, and the next run can hold the deployment to
 # it.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Every open choice, two: what is counted and how long it takes
+# # Which choices are open in what is counted, and how long it takes?
 # The other half of the profile: how limits count, what a block does, and what happens outside. The
 # same rule as before: each value on one small case, and the difference shown.
 #
@@ -394,7 +394,7 @@ walk(
 
 # %% [markdown]
 # ## None is missing
-# The list comes from the profile itself. With the four sections of the notebook before, these are
+# The list comes from the profile itself. With the four sections of the chapter before, these are
 # all that it has.
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # The limit explorer
-# What if there were fewer people, a gentler script, a higher limit? Here the answer is a slider
-# away: each move plays the whole scenario again, and the picture follows.
+# # What would one change do?
+# Sliders change the number of people, the rate of a script and the limits; each move plays the
+# whole scenario again and redraws its picture.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-IP.
 #

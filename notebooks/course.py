@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DOORS", "FOLDER", "Chapter", "Door", "chapters", "sources"]
+__all__ = ["DOORS", "FOLDER", "PARTS", "Chapter", "Door", "chapters", "sources"]
 
 FOLDER: Final = Path(__file__).resolve().parent
 
@@ -26,7 +26,7 @@ class Chapter:
 
     @property
     def number(self) -> int:
-        """The place in the course."""
+        """The number of its file."""
         return int(self.stem[:2])
 
     @property
@@ -63,14 +63,27 @@ DOORS: Final = (
 )
 
 
+PARTS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
+    ("Sending data", (1, 2, 5, 4, 3, 6, 15)),
+    ("Limits", (7, 10, 8, 9, 11, 12, 13, 14)),
+    ("What would a change do?", (16, 17, 23, 18)),
+    ("Checking a deployment", (19, 20, 21, 22)),
+)
+"""The parts of the course and the chapters of each, in the order of reading.
+
+A file keeps the number that it was given first: clauses, links and commits name it.
+"""
+
+
 def sources() -> list[Path]:
-    """Return the percent scripts in the order of the course."""
+    """Return the percent scripts, by number."""
     return sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 
 
 def chapters() -> list[Chapter]:
-    """Return the chapters in the order of the course."""
-    return [_chapter(source) for source in sources()]
+    """Return the chapters in the order of reading."""
+    by_number = {chapter.number: chapter for chapter in map(_chapter, sources())}
+    return [by_number[number] for _, numbers in PARTS for number in numbers]
 
 
 def _chapter(source: Path) -> Chapter:

@@ -29,7 +29,7 @@ from engine import Engine
 from engine.clauses import CLAUSES
 from engine.decisions import DECISIONS
 from notebooks.api_pages import PACKAGES, write_api
-from notebooks.course import DOORS, FOLDER, Chapter, chapters
+from notebooks.course import DOORS, FOLDER, PARTS, Chapter, chapters
 
 __all__ = ["DOCUMENTS", "write_site"]
 
@@ -126,8 +126,14 @@ def _front(course: list[Chapter]) -> str:
         for door in DOORS
     )
     rows = "".join(
-        f'<li><a href="{one.page}">{html.escape(one.title)}</a><p>{_inline(one.says)}</p></li>'
-        for one in course
+        f"<h3>{html.escape(part)}</h3><ul>"
+        + "".join(
+            f'<li><a href="{by_number[n].page}">{html.escape(by_number[n].title)}</a>'
+            f"<p>{_inline(by_number[n].says)}</p></li>"
+            for n in numbers
+        )
+        + "</ul>"
+        for part, numbers in PARTS
     )
     documents = "".join(
         f'<li><a href="{_page_name(name)}">{title}</a></li>' for name, title in DOCUMENTS.items()
@@ -141,7 +147,11 @@ def _front(course: list[Chapter]) -> str:
         'the <a href="reference.html">reference</a> has one call whole, and every limit, status, '
         "header and quota with curl.</p>"
         f'<div class="doors">{doors}</div>'
-        f'<div class="all"><h2>All chapters</h2><ol>{rows}</ol>'
+        '<div class="all"><h2>All chapters, by question</h2>'
+        '<h3>One call</h3><ul><li><a href="reference.html#one-call-whole">'
+        "What does one call look like, whole?</a>"
+        "<p>The request and its answer, byte by byte, with curl.</p></li></ul>"
+        f"{rows}"
         f"<h2>Look something up</h2><ul>{documents}"
         '<li><a href="api/index.html">Public interface in Python</a></li></ul>'
         f"<p>The colour of a clause says whose word it is: {badges}.</p></div></div>"

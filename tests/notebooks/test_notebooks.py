@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from engine.clauses import CLAUSES
-from notebooks.course import DOORS, chapters, sources
+from notebooks.course import DOORS, PARTS, chapters, sources
 from notebooks.rendering import render
 from notebooks.site import DOCUMENTS, write_site
 
@@ -178,6 +178,9 @@ def test_each_chapter_is_told_in_one_whole_sentence_and_has_a_door() -> None:
     for chapter in chapters():
         assert re.fullmatch(r"[^.?!]*(?:[.?!](?=\S)[^.?!]*)*[.?!]", chapter.says), chapter.says
         assert chapter.title
+    numbers = [number for _, part in PARTS for number in part]
+    assert sorted(numbers) == [int(source.stem[:2]) for source in sources()], "each once"
+    assert all(chapter.title.endswith("?") for chapter in chapters()), "a question each"
     behind = {number for door in DOORS for number in door.numbers}
     assert behind == {chapter.number for chapter in chapters()}
 

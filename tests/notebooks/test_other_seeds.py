@@ -29,6 +29,7 @@ def play(source: Path, **parameters: Any) -> None:
 
 
 OTHERS = (
+    ("08_algorithms", {"SEED": 5_000}),
     ("11_retry_storms", {"SEED": 5_000, "ATTEMPTS": 12}),
     ("12_one_office_ip", {"SEED": 5_000, "RUNS": 24}),
     ("13_proxies_reactors", {"SEED": 5_000}),

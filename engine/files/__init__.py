@@ -27,17 +27,6 @@ engine.errors.InputError: client.toml:2:9: count = -3 must be at least 1
 too. `to_plain` and `to_toml` write a form back. Check fields that depend on one another after
 reading: `document.spot("clients", 0, "loop").fail("must …")`.
 
-Where no dataclass fits, a `Section` reads key by key:
-
->>> from engine.files import Section
->>> section = Section(parse_toml('rate = "50/10s"' + chr(10) + 'brust = 3', "limits.toml"))
->>> section.rate("rate"), section.integer("burst", default=None, minimum=1)
-(Rate(limit_requests=50, window_ns=10000000000), None)
->>> section.done()
-Traceback (most recent call last):
-    ...
-engine.errors.InputError: limits.toml:2:1: brust is no known key; did you mean 'burst'?
-
 `read_toml(path)` reads a file, `Document(value)` wraps values of a program (no positions).
 Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` says so;
 `secret=True` keeps a value out of messages. Units: `parse_duration_ns`, `parse_rate`,
@@ -68,7 +57,6 @@ from engine.files.kinds import (
     Text,
 )
 from engine.files.quantities import Duration, RateText, Size
-from engine.files.section import REQUIRED, Section
 from engine.files.units import (
     Rate,
     as_ns,
@@ -82,7 +70,6 @@ from engine.files.units import (
 from engine.files.writing import to_toml
 
 __all__ = [
-    "REQUIRED",
     "AnyJson",
     "Boolean",
     "Choice",
@@ -98,7 +85,6 @@ __all__ = [
     "Number",
     "Rate",
     "RateText",
-    "Section",
     "Size",
     "Spot",
     "TableOf",

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
-__all__ = ["Classifier", "classify", "pattern_fault"]
+__all__ = ["Classifier", "pattern_fault"]
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "ANY")
 _PATTERN: Final = re.compile(
@@ -94,15 +94,3 @@ class Classifier:
                 self._seen.clear()
             self._seen[method, path] = found
         return found
-
-
-def classify(
-    method: str, path: str, patterns: Iterable[str], get_tokens: GetTokens = "list"
-) -> tuple[str, ...]:
-    """Return those of the patterns that a request falls under.
-
-    >>> classify("GET", "/tokens/7", ["GET /tokens"], get_tokens="prefix")
-    ('GET /tokens',)
-    """
-    classifier = Classifier(patterns, get_tokens)
-    return tuple(classifier.patterns[place] for place in classifier.matching(method, path))

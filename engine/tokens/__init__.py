@@ -10,8 +10,8 @@ One tokenize request, in the order of D-ORDER:
     hashes = dedup_hashes(drafts, keys, rules)                # keys = vault.of(tenant_id)
     decisions = decide(drafts, hashes, find)                  # CREATE | place in request | Token
     check_limit(count_limited(decisions, rules), limit, rules)
-    token = create_token(draft, keys, digest, token_id=…, tenant_id=…, created_by=…,
-                         created_at_ns=…, cvc_until_ns=…)     # for each CREATE
+    tokens = create_tokens(drafts, hashes, keys, new_id, tenant_id=…, created_by=…,
+                           created_at_ns=…, cvc_until_ns=…)   # of each CREATE
     token = merge_existing(token, draft, keys, rules, cvc_until_ns=…)     # for each other
     draft.hole[draft.key] = token.id if draft.is_leaf else record(token, rules, …)     # for each
     answer = plan.answer
@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from engine.tokens.creation import (
     Keys,
-    create_token,
     create_tokens,
     cvc_purpose,
     dedup_hashes,
@@ -83,7 +82,6 @@ __all__ = [
     "check_value",
     "consumed",
     "count_limited",
-    "create_token",
     "create_tokens",
     "cvc_purpose",
     "decide",

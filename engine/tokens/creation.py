@@ -15,7 +15,6 @@ from engine.tokens.rules import Rules
 
 __all__ = [
     "Keys",
-    "create_token",
     "create_tokens",
     "cvc_purpose",
     "dedup_hashes",
@@ -75,9 +74,10 @@ def create_tokens(
     created_at_ns: int,
     cvc_until_ns: int,
 ) -> list[Token]:
-    """Return the tokens to be stored, one a draft; the rest as in `create_token`.
+    """Return the tokens to be stored, one a draft.
 
-    hashes: their deduplication hashes.
+    hashes: their deduplication hashes. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC),
+    whatever the token holds; kept only with a cvc.
     """
     seal, fingerprinted, cvc_place = keys.seal, keys.fingerprint, cvc_purpose(cvc_until_ns)
     tokens: list[Token] = []
@@ -114,31 +114,3 @@ def create_tokens(
             )
         )
     return tokens
-
-
-def create_token(
-    draft: Draft,
-    keys: Keys,
-    dedup: bytes,
-    token_id: str,
-    tenant_id: str,
-    created_by: str,
-    created_at_ns: int,
-    cvc_until_ns: int,
-) -> Token:
-    """Return the token to be stored.
-
-    dedup: its deduplication hash. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC), whatever
-    the token holds; kept only with a cvc.
-    """
-    (token,) = create_tokens(
-        [draft],
-        [dedup],
-        keys,
-        lambda: token_id,
-        tenant_id,
-        created_by,
-        created_at_ns,
-        cvc_until_ns,
-    )
-    return token

@@ -78,6 +78,29 @@ def skips_without_reason(tree: ast.Module) -> Iterator[str]:
             yield f"line {node.lineno}: {node.attr} must give a reason"
 
 
+def offered_names(module: ast.Module) -> Iterator[str]:
+    """The names of a module's `__all__`."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            yield from ast.literal_eval(node.value)
+
+
+def used_names(module: ast.Module, *, hands_on: bool) -> Iterator[str]:
+    """The names that a module reads or imports, but for those inside their own definition.
+
+    hands_on: whether its imports are for others.
+    """
+    for top in module.body:
+        for node in ast.walk(top):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                if node.id != getattr(top, "name", None):
+                    yield node.id
+            elif isinstance(node, ast.Attribute):
+                yield node.attr
+            elif isinstance(node, ast.ImportFrom) and not hands_on:
+                yield from (alias.name for alias in node.names)
+
+
 def imported_names(tree: ast.Module) -> Iterator[str]:
     """Every dotted name that an import statement of the file could mean as a module."""
     for node in ast.walk(tree):

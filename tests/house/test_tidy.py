@@ -5,6 +5,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -74,6 +75,44 @@ def test_every_module_is_imported_somewhere() -> None:
         and not _is_discovered(path)
     ]
     _none([f"{path}: nothing imports this module" for path in dead])
+
+
+_KEPT: Final = {
+    "batch_lines": "writes what `read_batch` reads",
+    "digest_of_table": "holds a file's digest to its rows in the tests",
+    "parse_size_bytes": "reads what `format_size` writes",
+    "philox4x64": "the definition that the streams are held to",
+    "read_log": "a log as a whole, for analysis",
+}
+_BY_NAME: Final = re.compile(r"pytest_\w+|(add|run)_\w+|\w+_(xml|json)")
+"""Found by a name that code puts together: hooks, commands, forms of a report."""
+
+
+def test_every_name_that_a_module_offers_is_used() -> None:
+    """A package's `__init__` that hands a name on does not use it, nor does a test."""
+    used = {
+        name
+        for path in python_files(*PACKAGES, "notebooks")
+        for name in _tidy.used_names(tree(path), hands_on=path.name == "__init__.py")
+    }
+    offered_to_all = {name for each in PACKAGES for name in importlib.import_module(each).__all__}
+    unused = [
+        f"{path}: nothing uses {name}"
+        for path in python_files(*PACKAGES)
+        if path.name not in {"__init__.py", "__main__.py"}
+        for name in _tidy.offered_names(tree(path))
+        if name not in used | offered_to_all | _KEPT.keys() and not _BY_NAME.fullmatch(name)
+    ]
+    _none(unused)
+    assert not used & _KEPT.keys(), "these are used after all"
+
+
+def test_neither_its_own_class_nor_a_package_uses_a_name() -> None:
+    own = ast.parse("class A:\n    def again(self) -> A: return A()")
+    assert "A" not in set(_tidy.used_names(own, hands_on=False))
+    hands_on = ast.parse("from a import A\n__all__ = ['A']")
+    assert "A" not in set(_tidy.used_names(hands_on, hands_on=True))
+    assert "A" in set(_tidy.used_names(hands_on, hands_on=False))
 
 
 def _has_a_use_of_its_own(path: Path) -> bool:

@@ -1,14 +1,24 @@
 """Which resources of the table a request falls under (D-COUNTED, D-GET-TOKENS)."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.limits import Classifier, LimitTable, classify
+from engine.limits import Classifier, LimitTable
 from engine.profile import LimitsProfile
 from tests.oracles.limits import matches_resource
 
 PATTERNS = tuple(pattern for rule in LimitTable.default() for pattern in rule.match.resource)
+
+
+def classify(
+    method: str, path: str, patterns: tuple[str, ...], get_tokens: Any = "list"
+) -> tuple[str, ...]:
+    """Return those of the patterns that a request falls under."""
+    classifier = Classifier(patterns, get_tokens)
+    return tuple(classifier.patterns[place] for place in classifier.matching(method, path))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from engine.tokens import (
     Rules,
     check_limit,
     count_limited,
-    create_token,
+    create_tokens,
     cvc_purpose,
     decide,
     dedup_hashes,
@@ -54,19 +54,16 @@ def make(keys: TenantKeys, rules: Rules) -> Make:
         body: Json, at_ns: int = AT_NS, rules: Rules = rules, deduplicate: bool = False
     ) -> Made:
         drafts = validate(walk(body, rules), rules, deduplicate=deduplicate)
-        return drafts, [
-            create_token(
-                draft,
-                keys,
-                digest,
-                token_id=f"00000000-0000-4000-8000-{next(count):012}",
-                tenant_id=TENANT,
-                created_by=APPLICATION,
-                created_at_ns=at_ns,
-                cvc_until_ns=at_ns + 5,
-            )
-            for draft, digest in zip(drafts, dedup_hashes(drafts, keys, rules), strict=True)
-        ]
+        return drafts, create_tokens(
+            drafts,
+            dedup_hashes(drafts, keys, rules),
+            keys,
+            lambda: f"00000000-0000-4000-8000-{next(count):012}",
+            tenant_id=TENANT,
+            created_by=APPLICATION,
+            created_at_ns=at_ns,
+            cvc_until_ns=at_ns + 5,
+        )
 
     return make
 

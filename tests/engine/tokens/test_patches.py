@@ -13,7 +13,7 @@ from engine.tokens import (
     Decrypt,
     Rules,
     apply_change,
-    create_token,
+    create_tokens,
     cvc_purpose,
     dedup_hashes,
     index_message,
@@ -51,16 +51,17 @@ def words(keys: TenantKeys, rules: Rules) -> Token:
 
 def made(body: Json, keys: TenantKeys, rules: Rules) -> Token:
     drafts = validate(walk(body, rules), rules)
-    return create_token(
-        drafts[0],
+    (token,) = create_tokens(
+        drafts,
+        dedup_hashes(drafts, keys, rules),
         keys,
-        dedup_hashes(drafts, keys, rules)[0],
-        token_id="00000000-0000-4000-8000-000000000001",
+        lambda: "00000000-0000-4000-8000-000000000001",
         tenant_id="t",
         created_by="a",
         created_at_ns=1,
         cvc_until_ns=100,
     )
+    return token
 
 
 def opened(token: Token, keys: TenantKeys) -> Json:

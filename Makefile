@@ -71,6 +71,7 @@ run: setup-run ## run the built-in scenario `everyday`; ends with the path of it
 lab: setup ## open JupyterLab on notebooks/
 	@$(PY) -m jupyter lab --notebook-dir notebooks \
 		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
+		--LabApp.news_url=None \
 		$(if $(filter 0,$(shell id -u)),--allow-root)
 
 notebooks: setup ## render every notebook and the static site

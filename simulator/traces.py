@@ -38,6 +38,13 @@ __all__ = ["OUTCOME_COLOURS", "caller", "decide", "refused", "spans", "strip", "
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 560
 _LONGEST_S: Final = 10**9
+_FILLED: Final[Mapping[str, float]] = {
+    "admitted": 1,
+    "delayed": 1,
+    "refused": 0.15,
+    "blocked": 1,
+}
+"""Outcome → how much its bar is filled: colour alone does not tell a refusal from a block."""
 OUTCOME_COLOURS: Final[Mapping[str, str]] = {
     "admitted": "#9db8dc",
     "delayed": "#e69f00",
@@ -187,8 +194,9 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
 
     rows: second, outcome, and the column that `by` names; drawn in the order of its values.
     Requests of one outcome that follow one another closely are one bar, so that a picture stays
-    small however many requests it shows. zero: whether time is shown from 0 on, or from the first
-    request. Raises `InputError` where a column is missing.
+    small however many requests it shows. A refused bar is an outline, a blocked one is filled.
+    zero: whether time is shown from 0 on, or from the first request. Raises `InputError` where a
+    column is missing.
     """
     import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
     import pandas as pd  # noqa: PLC0415 # reason: as above
@@ -202,6 +210,7 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     bars = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
     shown = [name for name in OUTCOME_COLOURS if name in set(rows["outcome"])]
     colours = alt.Scale(domain=shown, range=[OUTCOME_COLOURS[name] for name in shown])
+    filled = alt.Scale(domain=shown, range=[_FILLED[name] for name in shown])
     frame = pd.DataFrame(bars, columns=["who", "outcome", "from", "to"])
     tall = max(height * len(order), 40)
     chart: alt.Chart = (
@@ -211,8 +220,9 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
             x=alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero)),
             x2="to",
             y=alt.Y("who:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
-            color=alt.Color("outcome:N", scale=colours, title=None),
-            stroke=alt.Stroke("outcome:N", scale=colours, title=None),
+            color=alt.Color("outcome:N", scale=colours, title="outcome"),
+            stroke=alt.Stroke("outcome:N", scale=colours, title="outcome"),
+            fillOpacity=alt.FillOpacity("outcome:N", scale=filled, title="outcome"),
         )
     )
     return chart

@@ -182,9 +182,10 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
 
 BINS: Final = 60
 _WIDTH: Final = 640
-_HEIGHT: Final = 180
+_HEIGHT: Final = 210
 _LEFT: Final = 52
-_BOTTOM: Final = 22
+_TOP: Final = 40
+_BOTTOM: Final = 36
 
 
 def picture(result: Result, title: str) -> str:
@@ -210,7 +211,7 @@ def _words(result: Result, title: str) -> str:
 
 def _svg(admitted: Any, refused: Any, end_s: float, words: str) -> str:  # noqa: ANN401 # reason: arrays
     highest = max(1, int((admitted + refused).max(initial=0)))
-    high, width = _HEIGHT - 2 * _BOTTOM, (_WIDTH - _LEFT - 8) / BINS
+    high, width = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT - 8) / BINS
     bars = []
     for place, (low, top) in enumerate(zip(admitted.tolist(), refused.tolist(), strict=True)):
         x, foot = _LEFT + place * width, float(_HEIGHT - _BOTTOM)
@@ -222,15 +223,24 @@ def _svg(admitted: Any, refused: Any, end_s: float, words: str) -> str:  # noqa:
                     f'<rect x="{x:.1f}" y="{foot:.1f}" width="{width - 1:.1f}" '
                     f'height="{size:.1f}" fill="{colour}"/>'
                 )
-    base = _HEIGHT - _BOTTOM
+    base, middle = _HEIGHT - _BOTTOM, (_LEFT + _WIDTH) // 2
+    legend = "".join(
+        f'<rect x="{x}" y="20" width="10" height="10" fill="{colour}"/>'
+        f'<text x="{x + 14}" y="29">{name}</text>'
+        for x, name, colour in ((_LEFT, "let in", ADMITTED), (_LEFT + 70, "refused", REFUSED))
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_escaped(words)}" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" font-family="sans-serif" '
-        f'font-size="11"><text x="{_LEFT}" y="13">{_escaped(words)}</text>{"".join(bars)}'
+        f'font-size="11"><text x="{_LEFT}" y="13">{_escaped(words)}</text>{legend}{"".join(bars)}'
         f'<line x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{base}" y2="{base}" stroke="#888"/>'
-        f'<text x="{_LEFT - 4}" y="{_BOTTOM + 8}" text-anchor="end">{highest:,}</text>'
-        f'<text x="{_LEFT}" y="{_HEIGHT - 7}">0 s</text>'
-        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 7}" text-anchor="end">{end_s:,.0f} s</text></svg>'
+        f'<text x="{_LEFT - 4}" y="{_TOP + 8}" text-anchor="end">{highest:,}</text>'
+        f'<text x="{_LEFT - 4}" y="{base}" text-anchor="end">0</text>'
+        f'<text transform="translate(12 {_TOP + high // 2}) rotate(-90)" text-anchor="middle">'
+        f"attempts in {end_s / BINS:g} s</text>"
+        f'<text x="{_LEFT}" y="{base + 14}">0</text>'
+        f'<text x="{middle}" y="{base + 28}" text-anchor="middle">seconds of the run</text>'
+        f'<text x="{_WIDTH - 8}" y="{base + 14}" text-anchor="end">{end_s:,.0f}</text></svg>'
     )
 
 

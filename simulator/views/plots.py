@@ -75,15 +75,21 @@ class Plots:
         rows["top"] = rows.groupby("from", sort=False)["requests"].cumsum()
         rows["bottom"] = rows["top"] - rows["requests"]
         order = [_ADMITTED, *series]
+        counts = {name: int(frame[name].sum()) for name in order}
+        said = ", ".join(
+            f"{count:,} {name}" if name == _ADMITTED else f"{count:,} refused by {name}"
+            for name, count in counts.items()
+        )
+        words = f"Requests over time in {len(frame)} bins, stacked by result: {said}."
         chart: alt.Chart = (
-            alt.Chart(rows, width=_WIDTH, height=220)
+            alt.Chart(rows, width=_WIDTH, height=220, description=words)
             .mark_rect()
             .encode(
                 x=self._time_axis("from"),
                 x2="to",
-                y=alt.Y("bottom:Q", title="requests"),
+                y=alt.Y("bottom:Q", title=f"requests in {found.bin_ns / _SECOND_NS:g} s"),
                 y2="top",
-                color=self._colour("outcome", order),
+                color=self._colour("outcome", order, "let in, or refused by"),
                 tooltip=["outcome:N", "requests:Q", *self._ends],
             )
         )
@@ -109,14 +115,15 @@ class Plots:
         frame["from"] = self._times(pd.Index(frame.pop("from_ns"), dtype="int64"))
         frame["to"] = self._times(pd.Index(frame.pop("to_ns"), dtype="int64"))
         names = list(dict.fromkeys(frame["who"]))
+        words = f"Who was shut out, and when: {len(names)} of {len(longest)}, the longest first."
         chart: alt.Chart = (
-            alt.Chart(frame, width=_WIDTH)
+            alt.Chart(frame, width=_WIDTH, description=words)
             .mark_bar()
             .encode(
                 x=self._time_axis("from"),
                 x2="to",
-                y=alt.Y("who:N", sort=names, title=None),
-                color=self._colour("clause", self._clauses(found)),
+                y=alt.Y("who:N", sort=names, title="address and key"),
+                color=self._colour("clause", self._clauses(found), "refused by"),
                 tooltip=["who:N", "clause:N", *self._ends],
             )
         )
@@ -205,15 +212,15 @@ class Plots:
     def _time_axis(self, name: str) -> alt.X:
         if self._in_log_time:
             return alt.X(f"{name}:T", title="UTC", scale=alt.Scale(type="utc"))
-        return alt.X(f"{name}:Q", title="s from the start")
+        return alt.X(f"{name}:Q", title="seconds from the start")
 
     @staticmethod
-    def _colour(name: str, order: list[str]) -> alt.Color:
+    def _colour(name: str, order: list[str], title: str) -> alt.Color:
         named = [item for item in order if item != _ADMITTED]
         colours = [CLAUSES[place % len(CLAUSES)] for place in range(len(named))]
         if _ADMITTED in order:
             colours = [ADMITTED, *colours]
-        return alt.Color(f"{name}:N", title=None, scale=alt.Scale(domain=order, range=colours))
+        return alt.Color(f"{name}:N", title=title, scale=alt.Scale(domain=order, range=colours))
 
 
 def _joined(rows: list[list[tuple[int, int]]], end_ns: int) -> list[list[tuple[int, int]]]:

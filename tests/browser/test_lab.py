@@ -27,7 +27,9 @@ def test_make_lab_opens_the_course(repository: Path, tmp_path: Path) -> None:
     with started(["make", "lab"], repository, tmp_path) as lab:
         assert urlsplit(lab.root).hostname == "127.0.0.1"
         assert lab.folder == repository / "notebooks"
-        assert httpx.get(lab.url("lab")).status_code == 200
+        page = httpx.get(lab.url("lab"))
+        assert page.status_code == 200
+        assert re.search(r'"news": \{"disabled": true\}', page.text), "no question about news"
         assert httpx.get(f"{lab.root}api/contents").status_code == 403
         listed = httpx.get(lab.url("api/contents")).json()["content"]
         names = {entry["name"] for entry in listed}

@@ -32,6 +32,8 @@ def test_a_strip_says_what_it_shows_and_tells_each_outcome_by_a_colour() -> None
         "Outcomes of requests over time, 0 to 9.9 s. ten a second: 50 admitted, 50 refused."
     )
     assert drawn["encoding"]["color"]["scale"]["domain"] == ["admitted", "refused"]
+    full, outline = drawn["encoding"]["fillOpacity"]["scale"]["range"]
+    assert full == 1 > 2 * outline, "refused is told by its form as well as by its colour"
     assert [len(rows) for rows in drawn["datasets"].values()] == [2], "a bar a run, not a request"
 
 

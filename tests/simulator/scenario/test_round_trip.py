@@ -155,13 +155,18 @@ def _clients(name: str) -> st.SearchStrategy[ClientGroup]:
     )
 
 
-CONDITION = st.builds(
-    Condition,
-    metric=st.sampled_from(sorted(METRICS)),
-    labels=st.sampled_from([(), (("client", "web"),), (("clause", "LIM-IP"), ("tenant", "acme"))]),
-    compare=st.sampled_from(["<=", ">=", "<", ">", "==", "!="]),
-    bound=st.integers(0, 10**12).map(float),
-)
+LABELS = st.sampled_from([(), (("client", "web"),), (("clause", "LIM-IP"), ("tenant", "acme"))])
+COMPARES = st.sampled_from(["<=", ">=", "<", ">", "==", "!="])
+
+
+def _conditions(name: str) -> st.SearchStrategy[Condition]:
+    """Return conditions on a metric, with bounds that its values can have."""
+    least, most = int(METRICS[name].least), int(min(METRICS[name].most, 10**12))
+    bound = st.integers(least, most).map(float)
+    return st.builds(Condition, metric=st.just(name), labels=LABELS, compare=COMPARES, bound=bound)
+
+
+CONDITION = st.sampled_from(sorted(METRICS)).flatmap(_conditions)
 QUOTAS = st.builds(
     Quotas,
     tokenize_limit=st.none() | st.integers(0, 1000),

@@ -25,39 +25,19 @@ class _Command(NamedTuple):
 
     says: str
     module: str
-    add: str
-    run: str
+    add: str = "add_arguments"
+    run: str = "run"
 
 
 _COMMANDS: Final[dict[str, _Command]] = {
-    "run": _Command("play a scenario", "simulator.commands.run", "add_arguments", "run"),
-    "replay": _Command(
-        "put a real access log through the limits",
-        "simulator.commands.replay",
-        "add_arguments",
-        "run",
-    ),
-    "coverage": _Command(
-        "fire every limit, quota and bound once",
-        "simulator.commands.studies",
-        "add_coverage",
-        "run_coverage",
-    ),
-    "sweep": _Command(
-        "play a scenario under many values", "simulator.commands.sweep", "add_arguments", "run"
-    ),
+    "run": _Command("play a scenario", "simulator.commands.run"),
+    "replay": _Command("put a real access log through the limits", "simulator.commands.replay"),
+    "coverage": _Command("fire every limit, quota and bound once", "simulator.commands.coverage"),
+    "sweep": _Command("play a scenario under many values", "simulator.commands.sweep"),
     "capacity": _Command(
-        "find the largest value that meets a condition",
-        "simulator.commands.studies",
-        "add_capacity",
-        "run_capacity",
+        "find the largest value that meets a condition", "simulator.commands.capacity"
     ),
-    "compare": _Command(
-        "say what differs between two runs",
-        "simulator.commands.studies",
-        "add_compare",
-        "run_compare",
-    ),
+    "compare": _Command("say what differs between two runs", "simulator.commands.compare"),
     "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
     "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
     "init": _Command("write a small scenario to start from", __name__, "_add_init", "_init"),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from simulator.commands.run import add_columns
+from simulator.commands.flags import add_columns
 from simulator.logs import FORMATS, KINDS, log_name
 
 __all__ = ["add_arguments", "run"]

@@ -1,39 +1,45 @@
-"""`python -m simulator run`: its flags, and what it prints."""
+"""`python -m simulator run`: its flags, and what it prints, of one run and of replications."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from simulator.commands.flags import add_budget, add_columns, count_of, precision_of, seed_of
+from simulator.commands.words import (
+    console,
+    interval_text,
+    metric_text,
+    needed_text,
+    print_precision,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from simulator.rows import Result
     from simulator.scenario import Scenario
+    from simulator.study.replications import Precision, Replication
 
-__all__ = [
-    "add_arguments",
-    "add_columns",
-    "console",
-    "count_of",
-    "precision_of",
-    "print_head",
-    "print_warm_up",
-    "repeated_command",
-    "run",
-    "seed_of",
-]
+__all__ = ["add_arguments", "run"]
 
-_PIPE_COLUMNS: Final = 140
+_SHOWN: Final = (
+    "offered",
+    "refused_share",
+    "attempts_per_success",
+    "goodput_per_s",
+    "fairness",
+    "latency_p50",
+    "latency_p99",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `run`."""
-    from simulator.commands.studies import add_budget
-
     parser.description = "Play a scenario, and say which limits bound, when, and whom."
     parser.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
@@ -75,43 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that says which columns a run's rows are kept with."""
-    parser.add_argument(
-        "--columns",
-        metavar="NAMES",
-        help="columns that requests.parquet keeps, as t_ns,key,outcome; decisions stands for "
-        "t_ns,key,outcome,rule,wait_ns (all)",
-    )
-
-
-def seed_of(text: str) -> int:
-    """Return a seed of a command line."""
-    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
-    return int(text)
-
-
-def precision_of(text: str) -> float:
-    """Return a precision of a command line."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 0.5:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be above 0 and below 0.5, half the width of a share's interval"
-        )
-    return value
-
-
-def count_of(text: str) -> int:
-    """Return a count of a command line."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
-    return int(text)
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
     from engine.files import parse_duration_ns
@@ -131,12 +100,10 @@ def run(args: argparse.Namespace) -> int:
         most_time_ns = None if args.most_time is None else parse_duration_ns(args.most_time)
         budget_of(None, args.replications, args.most_replications, most_time_ns)
     if args.precision is not None or (args.replications or 1) > 1:
-        from simulator.commands.studies import run_replications
-
-        return run_replications(args, scenario, seed, warm_up_ns, out)
-    command = repeated_command(args)
+        return _run_replications(args, scenario, seed, warm_up_ns, out)
+    command = _repeated_command(args)
     if not args.quiet:
-        print_head(scenario, seed, args.fidelity, warm_up_ns)
+        _print_head(scenario, seed, args.fidelity, warm_up_ns)
     with progress_bar(scenario.duration_ns, quiet=args.quiet) as progress:
         result = run_once(
             scenario,
@@ -155,8 +122,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         screen = console()
         screen.print(result)
-        print_tail(result, screen, checked=args.check)
-        print_warm_up(result, screen)
+        _print_tail(result, screen, checked=args.check)
+        _print_warm_up(result, screen)
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     for violation in result.violations[:5]:
@@ -165,7 +132,136 @@ def run(args: argparse.Namespace) -> int:
     return 1 if result.violations or broken else 0
 
 
-def repeated_command(args: argparse.Namespace) -> list[str]:
+def _run_replications(
+    args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
+) -> int:
+    """Play replications; keep rows and report of the first, and only the metrics of the others."""
+    from simulator.rows.column_sets import choose_columns
+    from simulator.study.runs import PRECISION, budget_of, run_replicated
+    from simulator.views import REPORT_FILE
+
+    precision = PRECISION.read("--precision", args.precision)
+    most_time_ns = _most_time_ns(args)
+    budget = budget_of(precision, args.replications, args.most_replications, most_time_ns)
+    command = _repeated_command(args)
+    if not args.quiet:
+        _print_head(scenario, seed, args.fidelity, warm_up_ns)
+        if precision is None:
+            print(
+                f"replications {args.replications}, seeds {seed} to {seed + args.replications - 1}"
+            )
+        else:
+            most_time = "" if args.most_time is None else f" and {args.most_time}"
+            print(
+                f"replications until every share is known to ± {precision:g}, "
+                f"at most {budget.most_replications}{most_time}, seeds from {seed}"
+            )
+    result = run_replicated(
+        scenario,
+        args.replications,
+        precision=precision,
+        budget=budget,
+        fidelity=args.fidelity,
+        seed=seed,
+        warm_up_ns=warm_up_ns,
+        check=args.check,
+        out=out,
+        columns=choose_columns(args.columns),
+        force=args.force,
+        told=None if args.quiet or precision is not None else _teller(args.replications),
+        told_of_precision=None if args.quiet else _tell_precision,
+        command=command,
+    )
+    found = result.summary["replications"]
+    count = len(found["runs"])
+    if args.quiet:
+        print(out / REPORT_FILE)
+    else:
+        console().print(f"seed {seed} alone:")
+        console().print(result)
+        _print_groups(result, console())
+        _print_warm_up(result, console())
+        _print_intervals(found["intervals"], count)
+        faults = found["faults"]
+        print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
+        print_precision(found.get("precision"), count)
+        for line in found["thresholds"]:
+            print(f"threshold: {line['that']} {_judgement(line, count)}")
+        print("again:", shlex.join(command))
+        print("report:", out / REPORT_FILE)
+    return _code_of(found, is_strict=args.strict)
+
+
+def _most_time_ns(args: argparse.Namespace) -> int | None:
+    from engine.files import parse_duration_ns
+
+    return None if args.most_time is None else parse_duration_ns(args.most_time)
+
+
+def _code_of(found: Mapping[str, Any], *, is_strict: bool) -> int:
+    """Return the exit code of replications."""
+    verdicts = [line["verdict"] for line in found["thresholds"]]
+    missed = not found.get("precision", {"reached": True})["reached"]
+    open_ = is_strict and (missed or "not decided" in verdicts)
+    return 1 if found["faults"] or "broken" in verdicts or open_ else 0
+
+
+def _judgement(line: Mapping[str, Any], count: int) -> str:
+    """Return the result of a threshold, in words."""
+    name = line["subject"]
+    low, high = (metric_text(name, line[end]) for end in ("low", "high"))
+    spread = f"mean {metric_text(name, line['mean'])}, from {low} to {high}, {line['method']}"
+    if line["runs"] == 0:
+        return f"{line['verdict']} (no value)"
+    if line["verdict"] != "not decided":
+        return f"{line['verdict']} ({spread})"
+    return f"not decided after {count} runs{needed_text(line['needed'])} ({spread})"
+
+
+def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
+    """Report the progress of replications on standard error."""
+    from simulator.intervals import interval_of
+
+    if not found.reached:
+        shares = [run.line["refused_share"] for run in runs]
+        spread = interval_text(interval_of(shares, "refused_share"))
+        print(f"refused_share {spread}{needed_text(found.needed)}", file=sys.stderr, flush=True)
+
+
+def _teller(count: int) -> Callable[[int], None] | None:
+    """Return a callback that shows how many runs are done; None without a terminal."""
+    if not sys.stderr.isatty():
+        return None
+
+    def tell(done: int) -> None:
+        end = "\n" if done == count - 1 else ""
+        print(f"\r{done + 1} of {count} runs", end=end, file=sys.stderr)
+
+    return tell
+
+
+def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
+    from rich.table import Table
+
+    table = Table(
+        title=f"{count} replications, 95 % intervals of the mean",
+        title_justify="left",
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
+    table.add_column("metric", no_wrap=True)
+    for name in ("mean", "low", "high"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    for name, each in spread.items():
+        if name in _SHOWN or "{" in name:
+            ends = (metric_text(name, each[end]) for end in ("mean", "low", "high"))
+            table.add_row(name, *ends, each["method"])
+    console().print(table, markup=False)
+
+
+def _repeated_command(args: argparse.Namespace) -> list[str]:
     """Return the command that repeats this run."""
     words = ["python", "-m", "simulator", "run", args.scenario]
     if args.fidelity != "engine":
@@ -187,14 +283,7 @@ def repeated_command(args: argparse.Namespace) -> list[str]:
     return [*words, "--force"]
 
 
-def console() -> Console:
-    """Return the console for standard output; wide where it is no terminal."""
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
-
-
-def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
+def _print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
     """Print the scenario, seed, fidelity and warm-up of the run before it begins."""
     from engine.files import format_duration
 
@@ -207,7 +296,7 @@ def print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) ->
     )
 
 
-def print_groups(result: Result, screen: Console) -> None:
+def _print_groups(result: Result, screen: Console) -> None:
     """Print the table of client groups: how much of each is refused, by what, and what passes."""
     from rich.table import Table
 
@@ -234,7 +323,7 @@ def print_groups(result: Result, screen: Console) -> None:
     screen.print(table, markup=False)
 
 
-def print_warm_up(result: Result, screen: Console) -> None:
+def _print_warm_up(result: Result, screen: Console) -> None:
     """Print the warm-up that MSER-5 suggests for the refused share, where the run's is shorter."""
     from engine.files import format_duration
 
@@ -252,9 +341,9 @@ def print_warm_up(result: Result, screen: Console) -> None:
         )
 
 
-def print_tail(result: Result, screen: Console, *, checked: bool) -> None:
+def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     """Print groups of clients, totals, checks and thresholds."""
-    print_groups(result, screen)
+    _print_groups(result, screen)
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

@@ -18,7 +18,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `sweep`."""
-    from simulator.commands.run import seed_of
+    from simulator.commands.flags import seed_of
 
     parser.description = "Play a scenario under many values; a stopped sweep goes on where it was."
     parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in name")
@@ -107,7 +107,7 @@ def _print(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a fr
     """Print each point's means."""
     from rich.table import Table
 
-    from simulator.commands.run import console
+    from simulator.commands.words import console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     metrics = [name for name in ("offered", "admitted", "refused_share") if name in frame]

@@ -16,7 +16,7 @@ from engine.limits import LimitTable
 from engine.limits.compiled import Columns, CompiledLimiter
 from engine.profile import Profile
 from simulator.logs.arrivals import Arrivals
-from simulator.play.replay import Decisions, Progress, Told, limit_subject
+from simulator.play.decisions import Decisions, Progress, Told, limit_subject
 from simulator.progress import tell_line
 
 __all__ = ["decide_at_once"]

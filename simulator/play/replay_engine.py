@@ -20,7 +20,7 @@ from engine.service import Engine
 from engine.world import ModelWorld, Sleep
 from simulator.logs.arrivals import Arrivals
 from simulator.logs.parties import Parties
-from simulator.play.replay import Ask, Decisions
+from simulator.play.decisions import Ask, Decisions
 
 __all__ = ["ask_engine"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from simulator.logs.arrivals import Arrivals
 from simulator.logs.parties import Texts
-from simulator.play.replay import Decisions, Told
+from simulator.play.decisions import Decisions, Told
 
 __all__ = ["SHOWN", "Comparison"]
 

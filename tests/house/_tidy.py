@@ -6,7 +6,7 @@ the repository and the tests of the rules (planted faults) read the same functio
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 MAX_LINE = 100
 MAX_FUNCTION_LINES = 70
@@ -111,3 +111,48 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
             yield node.module
             for alias in node.names:
                 yield f"{node.module}.{alias.name}"
+
+
+def imported_at_run_time(tree: ast.Module, modules: Collection[str]) -> set[str]:
+    """Return which of the modules a file imports, in functions too; not for type checkers alone."""
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+        for part in node.body
+        for inner in ast.walk(part)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(name if name in modules else node.module for name in names)
+    return found & set(modules)
+
+
+def import_circles(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:
+    """Yield each set of modules that import one another, directly or by way of others."""
+    reached = {module: _reached(imports, module) for module in imports}
+    seen: set[str] = set()
+    for module in sorted(imports):
+        circle = {other for other in reached[module] if module in reached[other]}
+        if circle and module not in seen:
+            seen |= circle
+            yield circle
+
+
+def _reached(imports: Mapping[str, set[str]], module: str) -> set[str]:
+    """Return the modules that this one imports, directly or by way of others."""
+    found: set[str] = set()
+    ahead = [module]
+    while ahead:
+        fresh = imports[ahead.pop()] - found
+        found |= fresh
+        ahead.extend(fresh)
+    return found

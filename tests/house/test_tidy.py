@@ -16,6 +16,9 @@ from tests.house._files import PACKAGES, files, module_name, python_files, text,
 _WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
 _GIVEN = {Path("LICENSE")}
 
+_KNOWN_CIRCLE = {"conformance.bench", "conformance.registry", "conformance.session"}
+"""A check's registration names the bench that it is run over; to be taken apart."""
+
 
 def _written() -> list[Path]:
     return [path for path in files() if path.suffix in _WRITTEN and path not in _GIVEN]
@@ -61,6 +64,31 @@ def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
 def test_locks_and_data_name_no_machine_or_registry() -> None:
     made = [p for p in files() if p.suffix in {".lock", ".txt", ".json", ".ipynb", ".yml", ".yaml"}]
     _none(_complaints(made, _tidy.banned_words))
+
+
+def _imports() -> dict[str, set[str]]:
+    """Return the modules of the packages, each with those that it imports at run time."""
+    named = {module_name(path): path for path in python_files(*PACKAGES)}
+    return {
+        name: _tidy.imported_at_run_time(tree(path), named) - {name} for name, path in named.items()
+    }
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    circles = [circle for circle in _tidy.import_circles(_imports()) if not circle <= _KNOWN_CIRCLE]
+    _none([f"import circle: {', '.join(sorted(circle))}" for circle in circles])
+
+
+def test_a_planted_circle_is_found() -> None:
+    lazy = "def f():\n    import b\n"
+    for_types = "if TYPE_CHECKING:\n    import b\n"
+    files = {"a": lazy, "b": "from c import x\n", "c": "import a\n", "d": "import a\n"}
+    imports = {
+        name: _tidy.imported_at_run_time(ast.parse(text), files) for name, text in files.items()
+    }
+    assert list(_tidy.import_circles(imports)) == [{"a", "b", "c"}]
+    imports["a"] = _tidy.imported_at_run_time(ast.parse(for_types), files)
+    assert list(_tidy.import_circles(imports)) == []
 
 
 def test_every_module_is_imported_somewhere() -> None:

@@ -12,7 +12,8 @@ import pytest
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.play.replay import Fidelity, decide
+from simulator.play.decisions import Fidelity
+from simulator.play.replay import decide
 from simulator.rows import Result
 from simulator.study import replay as _replay
 from simulator.study.replay import replay

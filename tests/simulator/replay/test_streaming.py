@@ -26,7 +26,8 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play.replay import Fidelity, decide
+from simulator.play.decisions import Fidelity
+from simulator.play.replay import decide
 
 TIGHT = (
     LimitTable.default()

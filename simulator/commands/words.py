@@ -1,0 +1,65 @@
+"""What several commands print alike: the console, metrics, intervals, a precision."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simulator.intervals import Interval
+
+__all__ = ["console", "interval_text", "metric_text", "needed_text", "print_precision"]
+
+_PIPE_COLUMNS: Final = 140
+
+
+def console() -> Console:
+    """Return the console for standard output; wide where it is no terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+
+
+def metric_text(metric: str, value: float | None) -> str:
+    """Return a metric's value as a person reads it; durations in seconds."""
+    from simulator.scenario import METRICS
+
+    if value is None or not math.isfinite(value):
+        return "–"
+    base = METRICS.get(metric.partition("{")[0])
+    if base is not None and base.is_duration:
+        return f"{value / 1e9:.4g} s"
+    return f"{value:,.6g}"
+
+
+def interval_text(interval: Interval) -> str:
+    """Return an interval in words."""
+    if interval.runs == 0:
+        return "no value"
+    runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
+    if interval.method == "exact":
+        return f"{interval.mean:g}"
+    low, high = (f"{end:.4g}" if math.isfinite(end) else "–" for end in interval[1:3])
+    return f"{interval.mean:.4g}, from {low} to {high}, {runs}"
+
+
+def needed_text(needed: int | None) -> str:
+    """Return how many runs would decide, as the end of a sentence."""
+    return "; no number of runs is known to do" if needed is None else f"; about {needed} would do"
+
+
+def print_precision(found: Mapping[str, Any] | None, count: int) -> None:
+    """Print whether the precision was reached, and else how many runs would do."""
+    if found is None:
+        return
+    if found["reached"]:
+        print(f"precision: every share is known to ± {found['asked']:g} after {count} runs")
+    else:
+        print(
+            f"precision: ± {found['asked']:g} is not reached after {count} runs"
+            f"{needed_text(found['needed'])}"
+        )

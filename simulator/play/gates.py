@@ -12,7 +12,7 @@ When the answer is not known yet, `Answer.later` is a generator of SimPy events 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import simpy
 
@@ -29,6 +29,9 @@ from simulator.rows.recorder import Recorder
 from simulator.rows.tally import Tally
 from simulator.scenario import Scenario
 from simulator.traffic.population import Client
+
+if TYPE_CHECKING:
+    from engine.resources.services import Services
 
 __all__ = ["LIMITED", "Answer", "Gate", "LimitsGate", "Service", "Verdicts", "Waiting", "drawn_ns"]
 
@@ -107,7 +110,17 @@ class LimitsGate:
     What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
     """
 
-    __slots__ = ("_add", "_decide", "_env", "_outside", "_recorder", "_scenario", "_verdicts")
+    __slots__ = (
+        "_add",
+        "_decide",
+        "_env",
+        "_outside",
+        "_profile",
+        "_recorder",
+        "_scenario",
+        "_verdicts",
+        "_world",
+    )
 
     def __init__(
         self,
@@ -123,8 +136,9 @@ class LimitsGate:
         self._recorder = book.recorder
         self._add = book.recorder.add
         self._verdicts = Verdicts(book.recorder, book.tally)
-        world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), 0)
-        self._outside = outside_services(profile, world), world
+        self._profile = profile
+        self._world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), 0)
+        self._outside: Services | None = None
 
     def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
         """Return None: no body is run."""
@@ -164,8 +178,10 @@ class LimitsGate:
         self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
     ) -> Waiting:
         """Play what lies behind a proxy or a reactor, then answer."""
-        services, world = self._outside
-        playing = play_outside(self._scenario, asked.ask, services, wait_ns)
+        world = self._world
+        if self._outside is None:
+            self._outside = outside_services(self._profile, world)
+        playing = play_outside(self._scenario, asked.ask, self._outside, wait_ns)
         found = step(playing, world, plan)
         if isinstance(found, tuple):
             status = found[0]

@@ -7,13 +7,11 @@ fidelity `limits` answers a proxy and a reactor at the same instant as fidelity 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.messages import Problem
 from engine.profile import Profile
-from engine.resources.invoking import invoke
-from engine.resources.services import Services
 from engine.world import Call
 from simulator.play.coroutines import REACT, REQUEST, RESPONSE, OutsideWorld, Plan
 from simulator.rows.record import NO_STATUS
@@ -22,7 +20,10 @@ from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.population import Client
 from simulator.traffic.sampling import duration_of
 
-__all__ = ["plan_maker", "play_outside"]
+if TYPE_CHECKING:
+    from engine.resources.services import Services
+
+__all__ = ["outside_services", "plan_maker", "play_outside"]
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:
@@ -73,6 +74,8 @@ def play_outside(
 
     Its result is the status that the outside caused (408, 502, 504), else `NO_STATUS`.
     """
+    from engine.resources.invoking import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
+
     proxy = next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
 
     async def play() -> int:
@@ -94,6 +97,8 @@ def play_outside(
 
 
 async def _exchange(services: Services, profile: Profile, proxy: Proxy) -> None:
+    from engine.resources.invoking import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
+
     if proxy.request_transform is not None:
         await invoke(services, f"{REQUEST} {proxy.name}", REQUEST, None, {})
     call = Call("POST", "https://destination.example/", {}, b"")
@@ -104,5 +109,7 @@ async def _exchange(services: Services, profile: Profile, proxy: Proxy) -> None:
 
 def outside_services(profile: Profile, world: OutsideWorld) -> Services:
     """Return as much of the engine's services as waiting needs: profile, world, instances."""
+    from engine.resources.services import Services  # noqa: PLC0415 # reason: as above
+
     unused: Any = None
     return Services(profile, unused, unused, unused, world, unused, "us", {})

@@ -11,6 +11,7 @@ from typing import Final
 
 from engine.limits import Subject
 from simulator.play.coroutines import Plan
+from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Subject as RowSubject
 from simulator.rows.recorder import Recorder
@@ -87,8 +88,6 @@ class Asker:
         view: LimitsView,
         file_limit_bytes: int,
     ) -> None:
-        from simulator.play.outside import plan_maker  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
-
         self._client = client
         self._known: dict[tuple[int, int, int], Asked] = {}
         mix = client.group.mix

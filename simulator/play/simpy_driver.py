@@ -26,7 +26,6 @@ import simpy
 from engine.limits import Limiter, LimitTable
 from engine.messages import Json, Request
 from engine.profile import Profile
-from simulator.play.engine_gate import EngineGate
 from simulator.play.events import ANSWER, FILE, At, order_of
 from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, Service
 from simulator.play.request_mix import Asked, Asker
@@ -413,6 +412,8 @@ def simulate_simpy(
     env = simpy.Environment()
     gate: Gate
     if fidelity == "engine":
+        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+
         gate = EngineGate(env, scenario, population, profile, tables, seed, book)
     else:
         gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)

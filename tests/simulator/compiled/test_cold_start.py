@@ -35,6 +35,25 @@ def test_a_compiled_run_loads_neither_the_engines_services_nor_statistics() -> N
     assert not {"scipy.stats", "scipy.linalg", "engine.service", "altair"} & set(loaded)
 
 
+_LIMITS: Final = """
+import sys
+from simulator.study.runs import run
+
+run("checkout", fidelity="limits", seed=7)
+print(*sys.modules)
+"""
+
+
+def test_a_run_of_the_limits_loads_no_store_no_encryption_and_no_resources() -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", _LIMITS], capture_output=True, text=True, check=True
+    )
+    loaded = set(made.stdout.split())
+    assert not {"sqlite3", "joserfc", "cryptography", "numba", "scipy"} & loaded
+    packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("engine.")}
+    assert not {f"engine.{name}" for name in ("store", "vault", "resources", "service")} & packages
+
+
 def _double(number: int) -> int:
     return 2 * number
 

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from simulator.rows.running_maxima import latest_before
+
 __all__ = ["Stretches", "stretches"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -47,7 +49,7 @@ def stretches(
     starts, ends: when a row was refused, and until when it was told to wait. firsts: the first row
     of each party. known_ns: until when each party was told to wait before these rows.
     """
-    before = _latest_before(ends, firsts, known_ns)
+    before = latest_before(ends, firsts, known_ns)
     # A wait of 5 s, and a second later one of 4 s, shut a party out for 5 s, not for 9.
     shut_ns = np.maximum(ends - np.maximum(starts, before), 0)
     bounds = np.r_[firsts, len(starts)]
@@ -67,18 +69,3 @@ def stretches(
         np.maximum.reduceat(ends, runs).tolist(),
         is_fresh[runs].tolist(),
     )
-
-
-def _latest_before(ends: Numbers, firsts: npt.NDArray[np.intp], known_ns: Numbers) -> Numbers:
-    """Return the latest end before each row among its party's; `known_ns` is before the first.
-
-    Instants are replaced by ranks, so that the ranks of each party can be shifted above all earlier
-    parties and one running maximum serves all; shifted instants could overflow 64 bits.
-    """
-    values, ranks = np.unique(np.r_[ends, known_ns], return_inverse=True)
-    latest = np.r_[np.int64(0), ranks[: len(ends) - 1]]
-    latest[firsts] = ranks[len(ends) :]
-    shift = np.zeros(len(ends), dtype=np.int64)
-    shift[firsts] = len(values)
-    shift = np.cumsum(shift)
-    return np.asarray(values[np.maximum.accumulate(latest + shift) - shift])

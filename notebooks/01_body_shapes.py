@@ -161,7 +161,7 @@ alt.Chart(
 # Instead of `data` there may be `encrypted`: what the caller has encrypted with the tenant's public
 # key, so that nobody between them and the service could read it. It is accepted in a single object
 # and inside arrays, and is the token that its plaintext would have been (TOK-ENCRYPTED).
-# How it is encrypted is our choice (D-ENCRYPTED).
+# The form of encryption is our choice (D-ENCRYPTED).
 
 # %%
 public = engine.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
@@ -183,9 +183,9 @@ refused = engine.ask("POST", "/tokenize", {"type": "token", "encrypted": tampere
 assert refused.status == 400
 
 # %% [markdown]
-# ## What is none of them
+# ## What has none of these shapes
 # The shapes hold strings and token request objects only. A number is neither (D-LEAF), so the
-# request is refused as a whole, with the place of the fault (D-PROBLEM).
+# request is refused as a whole, and the answer names the place of the fault (D-PROBLEM).
 
 # %%
 refused = engine.ask("POST", "/tokenize", {"name": "Ada", "age": 36}, key=key)

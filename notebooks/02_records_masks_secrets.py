@@ -45,8 +45,8 @@ def tokenize(body: Any, *, key: str) -> Any:
 
 # %% [markdown]
 # ## The record of a generic token
-# An identifier, whose it is, what it is, who made it and when, and whether it was there before.
-# There is no `data` (REC-TOKEN-DATA): the value is what the token stands for.
+# The record holds an identifier, the tenant, the type, who created it and when, and whether it was
+# deduplicated. There is no `data` (REC-TOKEN-DATA).
 
 # %%
 record = tokenize({"type": "token", "data": "Ada"}, key=key)
@@ -97,8 +97,8 @@ assert "'123'" not in everything
 
 # %% [markdown]
 # ## Side by side
-# Which field stands in which record: some always, some only if something was supplied, `mask` and
-# `data` for a card alone, and the fingerprint where an expression is in force.
+# Which fields a record has: some always, some only where they were supplied, `mask` and `data` for
+# a card alone, and the fingerprint where an expression is in force.
 
 # %%
 sent = {
@@ -133,8 +133,8 @@ alt.Chart(
 
 # %% [markdown]
 # ## Secrets at rest
-# The store holds ciphertexts under a key of the tenant, bound to their place; its records do not
-# show even those. And no error quotes what was sent: a wrong card number is named by its place.
+# The store holds ciphertexts; its records, printed, do not show even those. And no error quotes
+# what was sent: a wrong card number is named by its place.
 
 # %%
 wrong = {"type": "card", "data": {"number": "4242424242424241"}}
@@ -148,6 +148,7 @@ with store.transaction(write=False):
 print(stored)
 assert stored is not None
 assert b"4242424242424242" not in stored.sealed_data
+assert repr(stored.sealed_data) not in repr(stored)
 
 # %% [markdown]
 # ## Each field of the record, checked

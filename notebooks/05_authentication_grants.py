@@ -9,13 +9,12 @@
 # one request, naming no container. Is the card stored?
 
 # %%
-import json
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from engine import Engine
+from engine import Engine, InputError
 
 _ = alt.renderers.enable("svg")
 CARD: dict[str, Any] = {
@@ -112,24 +111,33 @@ alt.Chart(
 # %% [markdown]
 # ## Kinds of applications
 # Private, public and management applications, and legacy keys, are rate-limit classes
-# (AUTH-KINDS). The kind also bounds which rights it may hold (D-PERMISSIONS). A key is
-# legacy when its text holds neither `_prod_` nor `_test_` (AUTH-LEGACY), whatever its tenant is.
+# (AUTH-KINDS). The kind also bounds which permissions it may hold: `token:create` is none of a
+# management application's (D-PERMISSIONS). A key is legacy when its text holds neither `_prod_` nor
+# `_test_` (AUTH-LEGACY), whatever its tenant is.
 
 # %%
-legacy = engine.key_for(acme, "token:create", legacy=True)
-assert "_prod_" not in legacy
-assert "_test_" not in legacy
-answer = engine.ask("POST", "/tokenize", {"a": "x"}, key=legacy)
-print(answer.decision.counted)
-assert "LIM-LEGACY" in answer.decision.counted
-assert "LIM-PRIVATE.key" in answer.decision.counted
+testing = engine.create_tenant("Testing", "test")
+counted = {}
+for tenant in (acme, testing):
+    legacy = engine.key_for(tenant, "token:create", legacy=True)
+    assert "_prod_" not in legacy
+    assert "_test_" not in legacy
+    answer = engine.ask("POST", "/tokenize", {"a": "x"}, key=legacy)
+    counted[tenant.name] = ", ".join(answer.decision.counted)
+    assert {"LIM-LEGACY", "LIM-PRIVATE.key"} <= set(answer.decision.counted)
 
 public = engine.key_for(acme, "token:create", kind="public")
 assert "LIM-PUBLIC" in engine.ask("POST", "/tokenize", {"a": "x"}, key=public).decision.counted
 management = engine.key_for(acme, "application:read", kind="management")
 refused = engine.ask("POST", "/tokenize", {"a": "x"}, key=management)
-print(json.dumps(refused.body, indent=2))
 assert refused.status == 403
+try:
+    engine.key_for(acme, "token:create", kind="management")
+except InputError as error:
+    print(error)
+else:
+    raise AssertionError("a management application may not hold it")
+pd.Series(counted).rename_axis("tenant").to_frame("rules that count a legacy key")
 
 # %% [markdown]
 # ## What was learnt

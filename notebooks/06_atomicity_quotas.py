@@ -58,8 +58,8 @@ assert list(refused.body["errors"]) == ["/b/1/type"], "one of the two faults is 
 assert count() == 0
 
 # %% [markdown]
-# The engine judges in steps, and the first that fails answers alone: here the unknown type is
-# found by the walk, before the missing `data` would be. Mend it, and the next step speaks.
+# The engine checks in steps and answers with the first that fails: here the unknown type is found
+# before the missing `data`. Mend it, and the next fault is named.
 
 # %%
 refused = engine.ask("POST", "/tokenize", {**body, "b": ["y"]}, key=key)
@@ -123,7 +123,7 @@ assert refused.status == 400
 assert count() == held + 5
 
 # %% [markdown]
-# All or none, drawn: how many tokens a request creates that asks for so many.
+# The picture shows how many tokens requests of one to eight strings create.
 
 # %%
 created = []

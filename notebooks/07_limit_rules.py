@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Which limits bind me?
-# Fourteen rows say who may ask how often. Here each is met by a client that sends 1.5 times the
-# limit, with only that one rule in force.
+# Fourteen rules limit how many requests a caller may send. Here a client sends 1.5 times the limit
+# of each, with only that one rule in force.
 #
 # Clauses: LIM-THROTTLE, LIM-BLOCK, and one a row: LIM-TEST-TENANT, LIM-SEARCH, LIM-READ,
 # LIM-CREATE, LIM-PATCH, LIM-DELETE, LIM-ACCOUNT-UPDATER, LIM-PRIVATE, LIM-PUBLIC, LIM-MANAGEMENT,
@@ -43,7 +43,8 @@ pd.DataFrame(
 # Fourteen rows, fifteen counters: LIM-PRIVATE counts a key and an address apart.
 #
 # ## Steady overload, one rule at a time
-# The function below asks for two and a half windows, 1.5 times as fast as the rule allows.
+# The function below sends requests for two and a half windows, 1.5 times as fast as the rule
+# allows.
 
 
 # %%
@@ -56,6 +57,13 @@ def overload(rule_id: str, who: Subject) -> pd.DataFrame:
     seen = (frame["outcome"] != "admitted").to_numpy().nonzero()[0]
     assert seen[0] == rule.limit_requests, "the first refusal is the first beyond the rate"
     assert set(frame.loc[seen, "rule"]) <= set(rule.counter_names)
+    if rule.action == "block":
+        begin, lasts = frame["second"][seen[0]], (rule.block_ns or 0) / SECOND_NS
+        inside = frame[(frame["second"] >= begin) & (frame["second"] < begin + lasts)]
+        assert set(inside["outcome"]) == {"blocked"}, "nothing until the block ends"
+    else:
+        after = frame[frame["second"] >= float(window_s)]
+        assert after["outcome"].iloc[0] == "admitted", "the oldest request has left the window"
     return frame.assign(who=f"{rule_id}, {rule.limit_requests} / {window_s} s")
 
 
@@ -64,7 +72,7 @@ def outcomes(frame: pd.DataFrame) -> set[str]:
 
 
 def share(rule_id: str, one: Subject, other: Subject) -> bool:
-    """Whether what one asks uses up what the other may."""
+    """Whether the requests of one caller count against the limit of the other."""
     rule = table[rule_id]
     limiter = Limiter({"Default": LimitTable(rules=(rule,))}, Profile().limits)
     for _ in range(rule.limit_requests):
@@ -217,8 +225,8 @@ assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}
 
 # %% [markdown]
 # ## What was learnt
-# Fourteen rows say who may ask how often. Each counts for a party: a key, an address, or the pair;
-# eleven throttle, three block.
+# Fourteen rules limit how many requests a caller may send. Each counts for a party: a key, an
+# address, or a pair; eleven throttle, three block.
 #
 # ## Exercise
 # How many requests of a public key are let in when 51 come at once and one more after 11 s? After

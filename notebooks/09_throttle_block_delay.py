@@ -56,8 +56,6 @@ strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")
 burst = [0] * 51 + list(range(1, 100))
 keep = trace(burst, public)
 clear = trace(burst, public, block_reset="clear")
-print("keep: ", spans(refused(keep)))
-print("clear:", spans(refused(clear)))
 assert spans(refused(keep)) == "0-59"
 assert spans(refused(clear)) == "0-9, 60-69"
 strip(pd.concat([keep.assign(who="keep"), clear.assign(who="clear")]))
@@ -84,7 +82,8 @@ strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")
 # ## Refuse or delay
 # A private key on a test tenant at ten requests a second, twice what LIM-TEST-TENANT allows.
 # Refusing (D-THROTTLE): half get 429. Counting the refused ones too (D-COUNT): after the first 50
-# none of this trace is let in. Delaying, first come first served, by at most 10 s: most wait.
+# none of this trace is let in. Delaying, first come first served, by at most 10 s: half wait, and a
+# third is refused.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")
@@ -95,6 +94,9 @@ delaying = trace(tenth, tester, throttle="delay")
 assert refused(refusing)[0] == 5.0
 assert spans(refused(refusing)) == "5-9, 15-19, 25-29"
 assert refused(counting) == [n / 10 for n in range(50, 300)]
+assert len(refused(refusing)) == len(tenth) / 2
+assert (delaying["outcome"] == "delayed").sum() == len(tenth) / 2
+assert len(refused(delaying)) == len(tenth) / 3
 strip(
     pd.concat(
         [
@@ -120,8 +122,14 @@ by_step
 
 # %%
 assert list(by_step["max"].fillna(-1)) == [0, 5, 10, -1, 10, -1]
-alt.Chart(waits.dropna()[["second", "wait_s"]], width=560, height=120).mark_point(size=6).encode(
-    x=alt.X("second:Q", title="asked at, seconds"), y=alt.Y("wait_s:Q", title="wait, seconds")
+alt.Chart(
+    waits.dropna()[["second", "wait_s"]],
+    width=560,
+    height=120,
+    description="The wait of each request by when it was sent: none until 5 s, then 5 s, then 10 s;"
+    " requests that are refused are left out.",
+).mark_point(size=6, aria=False).encode(
+    x=alt.X("second:Q", title="sent at, seconds"), y=alt.Y("wait_s:Q", title="wait, seconds")
 )
 
 # %% [markdown]

@@ -69,8 +69,8 @@ assert set(every.loc[50:, "rule"]) == {"LIM-TEST-TENANT"}
 strip(pd.concat([every.assign(who="all rules count"), lowest.assign(who="the lowest rate alone")]))
 
 # %% [markdown]
-# Ask on, slowly enough for the one, and the other binds: at two a second LIM-TEST-TENANT is never
-# reached, and LIM-LEGACY after 50 s.
+# At a lower rate another rule binds: at two requests a second LIM-TEST-TENANT is never reached, and
+# LIM-LEGACY after 50 s.
 
 # %%
 slow = trace([Fraction(n, 2) for n in range(240)], tester)
@@ -80,8 +80,8 @@ strip(slow.assign(who="two a second"))
 
 # %% [markdown]
 # ## What is refused costs nothing
-# A request that any rule refuses is charged to none (D-COUNT). So a client that hammers LIM-CREATE
-# does not use up what it has for reading.
+# A request that any rule refuses is counted by none (D-COUNT). So a client that exceeds LIM-CREATE
+# can still read as much as before.
 
 # %%
 limiter = Limiter({"Default": table}, Profile().limits)
@@ -121,7 +121,7 @@ assert decisions[-1].rule == "LIM-PRIVATE.ip"
 # %% [markdown]
 # ## What was learnt
 # Every rule that matches a request counts it, and the first to be full refuses. So "the lowest"
-# depends on how fast one asks, not on the rate alone.
+# depends on how fast requests are sent, not on the rate alone.
 #
 # ## Exercise
 # Which rule refuses first when a legacy key of a test tenant sends six requests a second?

@@ -68,7 +68,7 @@ assert (each["low"] > 0.4).all()
 each.round(3)
 
 # %% [markdown]
-# ## A script that keeps to the rate
+# ## A script below the limit
 # Now the script sends 40 a minute on average, less than the 50 that LIM-PUBLIC admits. Before you
 # run it: would such a script be refused if it were alone?
 #

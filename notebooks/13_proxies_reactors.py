@@ -81,8 +81,8 @@ RUNS = 20
 
 # %% [markdown]
 # ## Hot and cold
-# A reactor has one hot instance. Whoever finds it idle starts at once; whoever does not gets a new
-# one, which has to start first (RCT-HOT). Here a start takes 2 s and the code 1 s.
+# A reactor has one hot instance. An invocation that finds it idle starts at once; any other gets a
+# new instance, which has to start first (RCT-HOT). Here a start takes 2 s and the code 1 s.
 #
 # Of three invocations at once the first finds the hot instance idle. A fourth, half a second later,
 # finds none idle. A fifth at 1.5 s does: the hot instance has been idle since 1 s.
@@ -137,7 +137,7 @@ assert late["status"].to_list() == [200, 504]
 # %% [markdown]
 # ## Exactly 25 seconds
 # A proxy gives its destination 25 s. One that takes exactly as long passes; a nanosecond more is
-# 408, and the caller knows at 25 s (PRX-TIMEOUT, ERR-408).
+# answered 408 after 25 s (PRX-TIMEOUT, ERR-408).
 
 
 # %%

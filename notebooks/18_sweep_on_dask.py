@@ -130,9 +130,15 @@ assert (np.diff(share, axis=1) <= 0).all(), "a higher limit, fewer refused"
 cells.pivot_table("said", "people", "limit", aggfunc="first")[LIMITS]
 
 # %%
-base = alt.Chart(cells, width=420, height=180).encode(
-    x=alt.X("limit:N", sort=LIMITS, title="LIM-PUBLIC"),
-    y=alt.Y("people:O", sort="descending"),
+base = alt.Chart(
+    cells,
+    width=420,
+    height=180,
+    description="Refused share by the number of people and the limit, with intervals: it rises with"
+    " the people and falls with the limit.",
+).encode(
+    x=alt.X("limit:N", sort=LIMITS, title="LIM-PUBLIC, requests / window"),
+    y=alt.Y("people:O", sort="descending", title="people"),
 )
 base.mark_rect(aria=False).encode(
     color=alt.Color("mean:Q", title="refused share", scale=alt.Scale(scheme="reds"))
@@ -161,7 +167,21 @@ assert compared["low"][20] > compared["high"][80]
 compared.round(3).rename_axis("people")
 
 # %% [markdown]
-# The small crowd. Its requests vary more around their mean, and bursts are what a limit meets.
+# The small crowd. Its requests of a minute vary more around their mean: shown are the runs of both
+# crowds under a limit that refuses nobody.
+
+# %%
+spread = {}
+for people in (20, 80):
+    point = with_value(load(SCENARIO), "clients.people.count", people)
+    point = with_value(point, "rules.LIM-PUBLIC.rate", "1000/1m")
+    minutes: list[int] = []
+    for seed in range(SEED, SEED + RUNS):
+        rows = simulator.run(point, fidelity="limits", seed=seed, progress=False).requests
+        minutes += (rows["t_ns"] // (60 * 10**9)).value_counts().to_list()
+    spread[people] = float(np.std(minutes) / np.mean(minutes))
+assert spread[20] > 1.5 * spread[80]
+pd.Series(spread).round(2).rename_axis("people").to_frame("standard deviation / mean")
 
 # %% [markdown]
 # ## The same decisions
@@ -174,6 +194,8 @@ row = found.iloc[len(found) // 2]
 again = simulator.run(row["scenario"], fidelity="limits", seed=row["seed"], progress=False)
 print(row["sha256"][:12], again.summary["sha256"][:12])
 assert again.summary["sha256"] == row["sha256"]
+compiled = simulator.run(row["scenario"], fidelity="compiled", seed=row["seed"], progress=False)
+assert compiled.summary["sha256"] == row["sha256"], "and compiled, which is a sweep's default"
 
 # %% [markdown]
 # The hash also shows where a limit does not matter: runs of the same crowd in which nobody was
@@ -188,8 +210,8 @@ assert alike.map(len).max() > 1
 
 # %% [markdown]
 # ## A sweep that was stopped
-# What is in the folder is done. Suppose that the cluster went away before two of the runs came
-# back: the same call plays those two and touches no other.
+# A run that is in the folder is not played again. Suppose that the cluster stopped before two of
+# the runs were written: the same call plays those two and changes no other file.
 
 # %%
 files = sorted((folder / "office").glob("point=*/run-*.parquet"))
@@ -203,8 +225,8 @@ print(len(files) - len(kept), "played again,", len(kept), "left as they were")
 
 # %% [markdown]
 # ## Ranges
-# Where values are many, points are drawn instead of listed: a Latin hypercube spreads a few of
-# them evenly over all ranges at once.
+# For ranges of values, points are drawn instead of listed: a Latin hypercube spreads a given number
+# of points evenly over all ranges.
 
 # %%
 drawn = simulator.sweep(
@@ -221,17 +243,22 @@ wanted = drawn["people"] / drawn["limit"]
 assert len(drawn) == 16
 assert drawn.loc[wanted < 0.6, "refused_share"].max() < 0.05
 assert drawn.loc[wanted > 1.2, "refused_share"].min() > 0.5
-alt.Chart(drawn[["limit", "people", "refused_share"]], width=300, height=200).mark_point(
-    filled=True, size=120, stroke="#888", strokeWidth=0.5, aria=False
-).encode(
+alt.Chart(
+    drawn[["limit", "people", "refused_share"]],
+    width=300,
+    height=200,
+    description="Sixteen drawn points by limit and people. Well below the diagonal the refused"
+    " share is near 0, well above it is above one half.",
+).mark_point(filled=True, size=120, stroke="#888", strokeWidth=0.5, aria=False).encode(
     x=alt.X("limit:Q", title="LIM-PUBLIC, requests a minute"),
-    y=alt.Y("people:Q"),
+    y=alt.Y("people:Q", title="people"),
     color=alt.Color("refused_share:Q", title="refused share", scale=alt.Scale(scheme="reds")),
 )
 
 # %% [markdown]
-# Each person asks once a minute, so the diagonal is where wishes equal the limit: well below it
-# almost nobody is refused; above it everybody asks again, and most attempts are.
+# Each person sends at most one request a minute on average, beside retries. Well below the
+# diagonal, where people are as many as the limit, less than one attempt in twenty is refused; well
+# above it, more than half.
 
 # %%
 cluster.close()

@@ -28,7 +28,7 @@ from simulator import caller, decide
 _ = alt.renderers.enable("svg")
 
 # %% [markdown]
-# ## What the suite is told
+# ## The target
 # A *target* says where a deployment is and which keys may be used: `python -m conformance init
 # target.toml` writes one to fill in. Here the deployment is an engine in this process, under a
 # clock that jumps, so a minute of waiting takes no minute. The checks are those that run over HTTP,
@@ -90,10 +90,16 @@ assert public["second"].max() >= 60, "the last question comes a window after the
 wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="60/1m")
 burst, asker = [0] * 51, caller("POST", "/tokens", kind="public")
 assert [decide(burst, asker, table=each)[50].admitted for each in (None, wider)] == [False, True]
-alt.Chart(cells, width=520, height=260).mark_rect(aria=False).encode(
+alt.Chart(
+    cells,
+    width=520,
+    height=260,
+    description="Seconds of the run by rule, coloured by the refused share: each of fourteen probes"
+    " begins in the first seconds, and those of windows of a minute ask again after 60 s.",
+).mark_rect(aria=False).encode(
     x=alt.X("second:Q", title="seconds of the run"),
     x2="until",
-    y=alt.Y("rule:N", title=None),
+    y=alt.Y("rule:N", title="probe of"),
     color=alt.Color("refused:Q", title="refused share", scale=alt.Scale(scheme="blues")),
 )
 
@@ -128,8 +134,8 @@ observable = {clause.id for clause in CLAUSES if clause.unobservable is None}
 assert {each.clause for each in all_faults().values()} == observable, "none is taken on trust"
 
 # %% [markdown]
-# One mistake can break two clauses: a request above the Tokenize Limit is refused too, and leaves
-# its tokens behind as well (TOK-LIMIT). `python -m conformance selftest` puts every known-bad
+# One mistake can break two clauses: a request above the Tokenize Limit is refused too, and its
+# tokens are created all the same (TOK-LIMIT). `python -m conformance selftest` puts every known-bad
 # deployment before the checks, and fails if one gets through.
 #
 # ## The evidence

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Which choices has a deployment made?
 # Where the specification leaves a choice, two deployments may differ and both be right. The suite
-# does not fail a reading: it finds out which one it is, and the next run can hold the deployment to
-# it.
+# does not fail a reading: it finds out which one it is, and the next run can check that the
+# deployment keeps to it.
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK, TOK-LIMIT, REC-CARD-MASK, TOK-DEDUP.
 
@@ -13,6 +13,7 @@
 # %%
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pandas as pd
 import conformance
 from conformance import deploy
 from engine import LimitTable, Profile, choices
-from simulator import caller, strip, trace
+from simulator import caller, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 folder = Path(tempfile.mkdtemp())
@@ -64,7 +65,7 @@ frame = pd.DataFrame({"found": readings, "default": {path: values[path][1] for p
 frame[frame["found"] != frame["default"]]
 
 # %% [markdown]
-# Some choices are seen in a single answer, such as where a card's mask stands (REC-CARD-MASK). How
+# Some choices show in a single answer, such as where a card's mask stands (REC-CARD-MASK). How
 # a limit is counted is not: it shows only in *when* a deployment refuses. So a probe compares what
 # it saw with what each way of counting could have answered.
 
@@ -76,6 +77,10 @@ counted = [
     for name in ("sliding-log", "fixed-window", "token-bucket")
 ]
 assert len({tuple(each["outcome"]) for each in counted}) == 3
+log, window, bucket = (refused(each) for each in counted)
+assert spans(log).startswith("4-13, ")
+assert spans(window).startswith("4-9, ")
+assert {round(b - a, 1) for a, b in pairwise(bucket)} == {0.2}, "every other request"
 strip(pd.concat(counted))
 
 # %% [markdown]

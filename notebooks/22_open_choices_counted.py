@@ -142,9 +142,8 @@ walk(
 )
 
 # %% [markdown]
-# Where refused requests count too, a client that does not slow down is never let in again: on this
-# trace it is refused to the end. And whether an admission exactly one window ago still counts
-# decides one request more or less.
+# Where refused requests count too, a client that does not slow down is refused to the end of this
+# trace. Whether an admission exactly one window ago still counts decides one request.
 
 # %%
 counted = [seen_of("limits.algorithm", name) for name in algorithms]
@@ -433,7 +432,7 @@ alt.Chart(
 )
 
 # %% [markdown]
-# What has no listed values is a number or a name: there any other one would be a reading.
+# A choice without listed values is a number or a name; any other value is a reading.
 
 # %% [markdown]
 # ## What was learnt

@@ -16,6 +16,7 @@ import httpx
 from engine import Engine, ManualClock, ModelWorld, Profile
 from engine.http.app import Application
 from engine.http.openapi import document
+from engine.http.openapi.shapes import CARD
 from engine.limits import LimitTable
 from engine.limits.render import render
 from engine.model import DEFAULT_QUOTAS
@@ -24,22 +25,13 @@ from engine.resources import OPERATIONS, Operation
 __all__ = ["BODIES", "reference_page"]
 
 _WIDTH: Final = 84
-_CARD: Final = {
-    "type": "card",
-    "data": {
-        "number": "4242424242424242",
-        "expiration_month": 12,
-        "expiration_year": 2030,
-        "cvc": "123",
-    },
-}
 BODIES: Final[tuple[tuple[str, Any, int], ...]] = (
     ("A plain object: keys stay, each string becomes an identifier (TOK-PLAIN).",
      {"name": "Ada", "city": "London"}, 200),
     ("An object that holds `type` becomes a record (TOK-OBJECT).",
      {"type": "token", "data": "Ada", "metadata": {"order": "7"}}, 200),
     ("A card: its record shows the mask and the fingerprint (REC-CARD-MASK, REC-FPEXPR).",
-     _CARD, 200),
+     CARD, 200),
     ("An array keeps length and order (TOK-ARRAY).", ["Ada", {"type": "token", "data": "Grace"}],
      200),
     ("Nested as the caller likes (TOK-COMPOSITE).",

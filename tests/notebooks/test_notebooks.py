@@ -32,6 +32,7 @@ def test_a_notebook_shows_what_is_committed(source: Path) -> None:
         assert pixels.startswith(b"\x89PNG"), "a PNG beside each SVG"
         words = metadata.get("image/png", {}).get("alt", "")
         assert len(words) >= SHORTEST_ALTERNATIVE, f"what does the picture show? {words!r}"
+        assert not words.startswith("A chart."), "what it shows, not its axes alone"
     committed = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
     for data, _ in _pictures(committed):
         data.pop("image/png", None)  # fonts differ from machine to machine

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["SHAPES", "Link", "Shape"]
+__all__ = ["CARD", "SHAPES", "Link", "Shape"]
 
-_CARD: Final = {
+CARD: Final = {
     "type": "card",
     "data": {
         "number": "4242424242424242",
@@ -57,16 +57,16 @@ SHAPES: Final[dict[str, Shape]] = {
         examples={
             "plain": {"name": "Ada", "email": "ada@example.com"},
             "record": {"type": "token", "data": "Ada", "search_indexes": ["{{ data }}"]},
-            "card": _CARD,
+            "card": CARD,
             "array": ["Ada", {"type": "token", "data": "Grace", "metadata": {"order": "7"}}],
-            "composite": {"customer": {"names": ["Ada", "Grace"]}, "payment": [_CARD]},
+            "composite": {"customer": {"names": ["Ada", "Grace"]}, "payment": [CARD]},
         },
         links=(Link(to="tokenize", body="$request.body"),),
     ),
     "create_token": Shape(
         answer="TokenRecord",
         located=True,
-        examples={"token": {"type": "token", "data": "Ada"}, "card": _CARD},
+        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
         links=_links("get_token", "patch_token", "delete_token"),
     ),
     "list_tokens": Shape(answer="TokenRecordPage"),
@@ -90,7 +90,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "create_token_intent": Shape(
         answer="TokenIntent",
         located=True,
-        examples={"token": {"type": "token", "data": "Ada"}, "card": _CARD},
+        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
         links=_links("get_token_intent", "delete_token_intent"),
     ),
     "get_token_intent": Shape(answer="TokenIntent"),

@@ -23,6 +23,8 @@ _CHANNELS: Final = {
     "row": "One below another",
     "text": "Written",
 }
+_PARTS: Final = ("layer", "hconcat", "vconcat", "concat")
+"""Under which a specification holds others."""
 _NAMED: Final = 8
 """Values of an axis of names that are listed; of more the number is said."""
 
@@ -40,8 +42,8 @@ def _drawn(spec: dict[str, Any], **_: Any) -> tuple[dict[str, str], dict[str, An
 
 def in_words(spec: Mapping[str, Any]) -> str:
     """Return the alternative text of a chart's specification."""
-    if spec.get("description"):
-        return str(spec["description"])
+    if described := _described(spec):
+        return described
     datasets: Mapping[str, Any] = spec.get("datasets", {})
     said: dict[str, None] = {}
     for encoding, rows in _encodings(spec, datasets, []):
@@ -51,6 +53,16 @@ def in_words(spec: Mapping[str, Any]) -> str:
                 text = _channel(one, rows)
                 said[f"{where}: {text}." if text else ""] = None
     return " ".join(["A chart.", *filter(None, said)])
+
+
+def _described(spec: Mapping[str, Any]) -> str:
+    """Return the description of a specification, or those of its parts."""
+    if spec.get("description"):
+        return str(spec["description"])
+    parts = [inner for part in _PARTS for inner in spec.get(part, ())]
+    if isinstance(spec.get("spec"), Mapping):
+        parts.append(spec["spec"])
+    return " ".join(dict.fromkeys(filter(None, map(_described, parts))))
 
 
 def _encodings(
@@ -64,7 +76,7 @@ def _encodings(
         shared = {**shared, **spec["facet"]}
     if shared:
         yield shared, rows
-    for part in ("layer", "hconcat", "vconcat", "concat"):
+    for part in _PARTS:
         for inner in spec.get(part, ()):
             yield from _encodings(inner, datasets, rows)
     if isinstance(spec.get("spec"), Mapping):

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -224,4 +225,9 @@ class Agreement(RuleBasedStateMachine):
 
 
 TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(stateful_step_count=30)
+TestAgreement.settings = settings(stateful_step_count=30, max_examples=25)
+
+
+@pytest.mark.slow
+class TestAgreementAtLength(Agreement.TestCase):  # type: ignore[misc, valid-type] # reason: made by hypothesis
+    settings = settings(stateful_step_count=30)

@@ -200,7 +200,8 @@ async def _search_counted_by_node(
     if request.path.partition("?")[0] == "/tokens/search":
         turn = int(engine.notes.get("turn", "0")) + 1
         engine.notes["turn"] = str(turn)
-        request.ip = f"{request.ip} of node {turn % 2}"
+        if turn % 2:
+            request.ip = "198.18." + request.ip.split(".", 2)[2]
     return await submit(request)
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from conformance.bench import Bench
 from conformance.exchanges import Ask, Exchange
 from conformance.in_process import deploy
 from conformance.probes.families import Family, Rate, fits
 from conformance.probes.measuring import measure, neighbours, with_sight
+from conformance.probes.rows import ROWS
 from conformance.probes.sightings import Sighting, outcomes_of
 from conformance.probes.soundness import broken_blocks
 from conformance.running import Options, Run
+from conformance.transport import Place
 from conformance.verdicts import Finding, Verdict
 from engine import Engine, LimitTable, Profile, Request, Response
 from tests.conformance import field
@@ -98,6 +101,32 @@ def test_a_window_before_the_last_run_is_weighed_and_is_no_failure(rule_id: str)
     """A sliding counter forgets after two windows; its edges may lie anywhere."""
     for run in runs_in_a_row(rule_id, runs=2, algorithm="sliding-counter"):
         assert Verdict.FAIL not in {one.verdict for one in about(run, rule_id)}
+
+
+def _half_full(rule_id: str, used: int, seed: int = 3, **limits: Any) -> Run:
+    """Play a row on keys that somebody has used a little, immediately before the run."""
+    made = deploy(profile=Profile().replace(limits=limits))
+    options = Options(checks=(f"limits.{rule_id}",), seed=seed)
+    run = Run(made.target, options, transport=made.transport)
+    dealt = run.plan().dealt[0]
+    row = ROWS[rule_id]
+    key = dealt.keys[row.role or ""][0]
+    bench = Bench(dealt.check, run.session, keys=dealt.keys, sources=dealt.sources)
+    asker = row.asker(bench, row.operation, key=key, sources=dealt.sources[:1])
+    place = Place("before", "somebody", 1)
+    made.transport.run([made.transport.send(asker(turn), place) for turn in range(used)])
+    run.execute()
+    return run
+
+
+@pytest.mark.parametrize("used", [20, 50])
+@pytest.mark.parametrize("algorithm", ["sliding-log", "token-bucket"])
+@pytest.mark.parametrize("rule_id", ["LIM-SEARCH", "LIM-PUBLIC"])
+def test_a_counter_that_is_half_full_at_the_start_fails_nothing(
+    rule_id: str, algorithm: str, used: int
+) -> None:
+    run = _half_full(rule_id, used, algorithm=algorithm)
+    assert {one.verdict for one in about(run, rule_id)} == {Verdict.PASS}
 
 
 @pytest.mark.parametrize("limit", [49, 51])

@@ -23,7 +23,7 @@ _CONNECTIONS: Final = 128
 _MOST_CONNECTIONS: Final = 256
 _LARGE: Final = 800
 _SOME: Final = 5
-_FINE_NS: Final = 100_000_000
+_FINE_NS: Final = 25_000_000
 _POLL_NS: Final = 20_000_000
 _OF_BLOCKS: Final = ("the end", "well after", "long after")
 """How the names of bursts end that wait for a block; others wait for a window."""
@@ -191,7 +191,7 @@ def clusters_of(
     clusters = plain
     if slows or _holds_back(marked, bound_ns):
         # Some were, so what took less long, and longer than calm ones, was as well.
-        fine_ns = min(bound_ns, _FINE_NS + 4 * calm_ns)
+        fine_ns = min(bound_ns, _FINE_NS + calm_ns * 5 // 4)
         clusters = [mark_late(cluster, calm_ns, fine_ns) for cluster in plain]
     return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
 

@@ -30,8 +30,8 @@ OPEN: dict[tuple[str, str], set[str]] = {
     },
     ("sliding-counter", "refuse"): {"LIM-IP"},
     ("sliding-counter", "delay"): {"LIM-IP", "LIM-PRIVATE"},
-    ("token-bucket", "delay"): {"LIM-CREATE", "LIM-DELETE", "LIM-PATCH", "LIM-PRIVATE"},
-    ("gcra", "delay"): {"LIM-CREATE", "LIM-DELETE", "LIM-PATCH", "LIM-PRIVATE"},
+    ("token-bucket", "delay"): {"LIM-PRIVATE"},
+    ("gcra", "delay"): {"LIM-PRIVATE"},
 }
 """What a calm run leaves inconclusive, as something near would have looked the same."""
 

@@ -24,9 +24,11 @@ from engine import LimitTable
 from engine.clauses import Clause
 from engine.files import Rate, format_duration
 
-__all__ = ["Dealt", "Plan", "make_plan"]
+__all__ = ["CROWD_REQUESTS", "Dealt", "Plan", "make_plan"]
 
 _SECOND_NS: Final = 1_000_000_000
+CROWD_REQUESTS: Final = 1_000
+"""A probe that sends so many has its addresses to itself."""
 _SLACK_REQUESTS: Final = 30
 """What a check may need beyond the usual, besides as much again, where it does not say more."""
 
@@ -62,6 +64,13 @@ class Plan:
     def dealt(self) -> list[Dealt]:
         """Everything that will run."""
         return [*self.one_by_one, *(one for each in self.rounds for one in each)]
+
+    @property
+    def crowded(self) -> frozenset[Source]:
+        """The addresses of the probes that send thousands."""
+        heavy = [one for one in self.dealt if one.check.sources]
+        heavy = [one for one in heavy if one.check.requests >= CROWD_REQUESTS]
+        return frozenset(source for one in heavy for source in one.sources)
 
     @property
     def requests(self) -> int:

@@ -151,6 +151,7 @@ class Run:
         began_ns = self.transport.now_ns
         plan = self.plan()
         self.session.allowances = plan.allowances
+        self.session.crowded = plan.crowded
         self._write_head(plan, started_at)
         try:
             self.progress.planned(plan, self.target, self.seed)
@@ -334,6 +335,7 @@ class Run:
                 "strict": self.options.strict,
                 "command": list(self.command),
                 "floor_ns": plan.floor_ns,
+                "crowded": sorted(str(one) for one in plan.crowded if one is not None),
                 "unseen": self._unseen(),
                 "unrun": list(self._unrun()),
                 "target": without_secrets(self.target),

@@ -53,7 +53,8 @@ class Session:
     often things were deleted. ended: checks that have run one by one. doubts: role → what stays
     open about its keys. is_misshapen: whether the preflight has found accepted answers of another
     form. waits: what checks wait for right now. allowances: the most that each check may send, by
-    its id, as the plan says; without them the budget alone holds.
+    its id, as the plan says; without them the budget alone holds. crowded: addresses of the probes
+    that send thousands: nobody else asks from them.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Session:
         self.latency_ns = 0
         self.wall_start_ns = transport.wall_start_ns
         self.doubts: Mapping[str, str] = {}
+        self.crowded: frozenset[str | None] = frozenset()
         self.is_misshapen = False
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)

@@ -308,7 +308,29 @@ def read_back(bench: Bench) -> Iterator[Finding]:
     wrong = [(one, value) for one, value in seen if value != one[1]]
     for clause in bench.check.clauses:
         own = [(one, value) for one, value in wrong if _at_fault(one, value) == clause]
-        yield _value_finding(bench, clause, read, own)
+        is_again = _is_wrong_again(bench, key, [one for one, _ in own[:_AGAIN]])
+        yield _value_finding(bench, clause, read, own, is_again=is_again)
+
+
+def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bool | None:
+    """Whether a string that was read back wrongly is wrong again in the same body, sent again.
+
+    None where that does not show: what is deduplicated gives the same token again.
+    """
+    told = []
+    for identifier, text, exchange in wrong:
+        again = _again(bench, exchange)
+        if again is None or not again.ok:
+            continue
+        try:
+            pairs = list(_strings(_body_of(again), again.json))
+        except (ValueError, RecursionError):
+            continue
+        given = [one for sent, one in pairs if sent == text and isinstance(one, str)]
+        fresh = [(one, text, again) for one in given if one != identifier]
+        values = _values(bench, key, fresh[: quota(bench, "Detokenize Limit", key)])
+        told += [value != text for value in values]
+    return any(told) if told else None
 
 
 def _values(bench: Bench, key: KeyLabel, part: Sequence[_Stored]) -> list[str | None]:
@@ -353,8 +375,14 @@ def _at_fault(stored: _Stored, value: str | None) -> str:
 
 
 def _value_finding(
-    bench: Bench, clause: str, read: list[Exchange], wrong: list[tuple[_Stored, str | None]]
+    bench: Bench,
+    clause: str,
+    read: list[Exchange],
+    wrong: list[tuple[_Stored, str | None]],
+    *,
+    is_again: bool | None,
 ) -> Finding:
+    """Say whether strings of one shape are read back; is_again: as `_is_wrong_again` says."""
     if not read:
         return informs(bench, clause, "no stored string could be read back")
     total = len(read)
@@ -368,5 +396,6 @@ def _value_finding(
     if clause != "TOK-LEAF":
         what = "two identifiers stand in each other's place"
     share = f"{len(wrong)} of {total} strings read back ({100 * len(wrong) / total:.1f} %)"
-    often = "sporadic, in" if len(wrong) * 5 < total else "in"
-    return bench.fails(clause, f"{often} {share}: {what}", *shown)
+    often = "sporadic, in" if is_again is False else "in"
+    then = {True: "; the same when sent again", False: "; sent again it was right", None: ""}
+    return bench.fails(clause, f"{often} {share}: {what}{then[is_again]}", *shown)

@@ -352,12 +352,14 @@ ROWS: Final[Mapping[str, Row]] = {
 def spare_sources(bench: Bench, number: int, *, after: int = 0) -> tuple[Source, ...]:
     """Return addresses for a few requests more, as many as there are; none of a small target.
 
-    They may be another probe's too: with so many, not LIM-IP's, which alone counts every request.
+    They may be another probe's too, but none of those that send thousands: LIM-IP counts every
+    request.
     """
     addresses = bench.target.addresses
     if len(addresses) < _MANY_ADDRESSES:
         return ()
-    free = [one for one in addresses[1:] if one not in bench.sources]
+    taken = {*bench.sources, *bench.session.crowded}
+    free = [one for one in addresses[1:] if one not in taken]
     return tuple(free[after : after + number])
 
 

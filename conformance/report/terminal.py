@@ -196,7 +196,6 @@ def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
     yield f"target {escape(target.base_url)} · seed {seed}"
     checks = plan.dealt
     beside = sum(len(each) for each in plan.rounds)
-    floor = format_duration(plan.floor_ns) if plan.floor_ns else "0s"
     yield (
         f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them in parallel"
     )
@@ -204,10 +203,12 @@ def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
         f"  sends about {plan.requests} requests, {plan.requests_most} at most (budget.requests = "
         f"{target.budget.requests})"
     )
-    yield (
-        f"  takes at least {floor}: windows, blocks and retentions last that long, however fast "
-        "the deployment answers; less where it lacks an operation that is tested"
-    )
+    if plan.floor_ns:
+        yield (
+            f"  takes at least {format_duration(plan.floor_ns)}: windows, blocks and retentions "
+            "last that long, however fast the deployment answers; less where it lacks an "
+            "operation that is tested"
+        )
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"
     rounds = [each for each in plan.rounds if each]
@@ -253,9 +254,10 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 
 
 def _show_last(console: Console, report: Report) -> None:
-    floor = format_duration(report.floor_ns) if report.floor_ns else "0s"
+    floor_ns = report.floor_ns
+    floor = f"; no run takes less than {format_duration(floor_ns)}" if floor_ns else ""
     took = format_duration(report.took_ns // _MILLISECOND_NS * _MILLISECOND_NS)
-    console.print(f"{report.requests} requests in {took}; no run takes less than {floor}")
+    console.print(f"{report.requests} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:
         only = "; only new findings fail this run" if report.only_new else ""
         line = f"against {report.baseline.path}: {report.comparison.line}{only}"

@@ -69,9 +69,11 @@ def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield f"{target.base_url}: {len(asked)} of {len(plan.clauses)} clauses can be judged"
     yield from _listed("judged", whole)
     yield from _listed("judged in part", part)
-    floor = format_duration(plan.floor_ns) if plan.floor_ns else "0s"
-    yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most, and takes"
-    yield f"  {floor} or a little longer: windows, blocks and retentions cannot be made shorter"
+    yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most"
+    if plan.floor_ns:
+        floor = format_duration(plan.floor_ns)
+        yield f"  and takes {floor} or a little longer: windows, blocks and retentions cannot be"
+        yield "  made shorter"
     if plan.short_says is not None:
         yield f"warning: {plan.short_says}"
     for line in blocked_addresses(plan, target, limits):

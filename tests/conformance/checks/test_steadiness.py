@@ -139,7 +139,24 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     assert changed
     assert {(one.clause, one.check) for one in failed} == {("TOK-ARRAY", "tokenize.read-back")}
     assert failed[0].says.startswith("sporadic, in ")
-    assert failed[0].says.endswith("two identifiers stand in each other's place")
+    assert failed[0].says.endswith(
+        "two identifiers stand in each other's place; sent again it was right"
+    )
+
+
+def test_a_few_bodies_that_are_always_read_back_wrongly_are_not_called_sporadic() -> None:
+    """TOK-ARRAY: a small share says nothing; the same body sent again does."""
+
+    def change(ask: Ask, answer: Answer, number: int) -> None:
+        if number > 30 and len(_strings_in(ask, answer)) == 3:
+            answer.body = json.dumps(json.loads(answer.body)[::-1]).encode()
+
+    findings, _ = _findings(change, checks=READ_BACK)
+    failed = [
+        one for one in findings if one.verdict is Verdict.FAIL and one.check == "tokenize.read-back"
+    ]
+    assert failed[0].says.startswith("in ")
+    assert failed[0].says.endswith("; the same when sent again")
 
 
 def test_an_identifier_of_no_token_and_one_that_is_no_uuid_are_found() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from conformance.bench import Bench
 from conformance.in_process import deploy
 from conformance.planning import make_plan
+from conformance.probes.rows import spare_sources
 from conformance.registry import all_checks
 from conformance.running import Options, Run
 from conformance.target.form import Budget
@@ -127,3 +129,16 @@ def test_an_address_that_others_have_filled_fails_no_row(limit: int) -> None:
         assert "so LIM-IP may have refused them" in found.says("LIM-SEARCH")
     else:
         assert Verdict.FAIL in verdicts
+
+
+def test_no_probe_asks_from_an_address_that_another_one_fills() -> None:
+    """LIM-IP counts every request of an address: those of others are not in its history."""
+    made = deploy(sources=tuple(f"127.0.0.{number}" for number in range(2, 18)))
+    run = Run(made.target, Options(seed=1), transport=made.transport)
+    plan = run.plan()
+    run.session.crowded = plan.crowded
+    own = {one.check.id: one.sources for one in plan.dealt}
+    assert set(own["limits.LIM-IP"]) | set(own["limits.LIM-PRIVATE"]) <= plan.crowded
+    for dealt in plan.dealt:
+        bench = Bench(dealt.check, run.session, keys=dealt.keys, sources=dealt.sources)
+        assert not plan.crowded & set(spare_sources(bench, 16))

@@ -17,22 +17,21 @@ __all__ = ["LatestEnd", "latest_before"]
 NEVER = -(1 << 62)
 
 
-def latest_before(end_ns: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
+def latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
     """Return the latest end before each row among its group's.
 
-    Rows are sorted by group. firsts: the first row of each group. known_ns: of each group, the
-    latest end before these rows.
+    groups: of each row; rows are sorted by it. firsts: the first row of each group. known_ns: of
+    each group, the latest end before these rows.
 
-    >>> latest_before(np.array([5, 3, 9, 1]), np.array([0, 3]), np.array([2, 7])).tolist()
+    >>> ends, groups = np.array([5, 3, 9, 1]), np.array([0, 0, 0, 4])
+    >>> latest_before(ends, groups, np.array([0, 3]), np.array([2, 7])).tolist()
     [2, 5, 5, 7]
     """
     import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
     earlier = np.r_[np.int64(NEVER), end_ns[:-1]]
     earlier[firsts] = known_ns
-    groups = np.zeros(len(end_ns), dtype=np.int64)
-    groups[firsts] = 1
-    return np.asarray(pd.Series(earlier).groupby(np.cumsum(groups)).cummax().to_numpy())
+    return np.asarray(pd.Series(earlier).groupby(groups).cummax().to_numpy())
 
 
 class LatestEnd:
@@ -54,7 +53,7 @@ class LatestEnd:
         order = order_by_counter(counter)
         groups = counter[order]
         firsts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-        running = latest_before(end_ns[order], firsts, self._ends[groups[firsts]])
+        running = latest_before(end_ns[order], groups, firsts, self._ends[groups[firsts]])
         answer = np.empty_like(end_ns)
         answer[order] = running
         np.maximum.at(self._ends, counter, end_ns)

@@ -49,10 +49,11 @@ def stretches(
     starts, ends: when a row was refused, and until when it was told to wait. firsts: the first row
     of each party. known_ns: until when each party was told to wait before these rows.
     """
-    before = latest_before(ends, firsts, known_ns)
+    bounds = np.r_[firsts, len(starts)]
+    groups = np.repeat(np.arange(len(firsts)), np.diff(bounds))
+    before = latest_before(ends, groups, firsts, known_ns)
     # A wait of 5 s, and a second later one of 4 s, shut a party out for 5 s, not for 9.
     shut_ns = np.maximum(ends - np.maximum(starts, before), 0)
-    bounds = np.r_[firsts, len(starts)]
     is_fresh = starts > before
     begins = is_fresh.copy()
     begins[firsts] = True

@@ -15,6 +15,7 @@ Everything is scheduled from the last answer of the cluster that it depends on.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -50,7 +51,12 @@ _TRIES: Final = 5
 _TRIES_HEAVY: Final = 3
 _LITTLE: Final = 3
 _FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-window")
+_ALIGNED: Final = next(family for family in _FIXED if family.is_aligned)
 _QUARTERS: Final = 10
+_POLLS: Final = 30
+"""Polls a window by which a border of fixed windows is found: to 7 % of it, with both borders."""
+_POLLS_PAST: Final = 3
+_POLLS_BEFORE: Final = 5
 FAILING_TIMES: Final = 2
 """So many times LIM-SEARCH's rate shows whether failed requests count."""
 _PLAYS: Final = 2
@@ -164,6 +170,7 @@ async def play_throttle_row(
     fourth = counter.send("fourth", more, at_ns=left_ns)
     await counter.gather([beyond(), probe_then_last(), *early, fourth, between()])
     await _show_anchor(counter, rate, start_ns)
+    await _show_borders(counter, rate)
     return played
 
 
@@ -196,6 +203,46 @@ async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
     at_ns = start_ns + turns * window_ns + window_ns * 4 // 10
     rested = await counter.send("after a rest", rate.limit_requests, at_ns=at_ns)
     await counter.send("early again", _LITTLE, at_ns=rested.begun_ns + window_ns * 97 // 100)
+
+
+async def _show_borders(counter: Counter, rate: Rate) -> None:
+    """Where windows may be fixed on a clock show two borders, each between two polls.
+
+    Bursts show that a border lies between them: a window a tenth longer or shorter has one there
+    too, for some start.
+    """
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    if limit >= HEAVY_REQUESTS:
+        return
+    others = [dataclasses.replace(rate, window_ns=window_ns * tenths // 10) for tenths in (9, 11)]
+
+    def is_open() -> bool:
+        seen = counter.clusters()
+        if any(one.is_late for cluster in seen for one in cluster):
+            return False  # a throttle that slows: a poll would wait for the border itself
+        return fits([seen], rate, _ALIGNED) and any(fits([seen], one, _ALIGNED) for one in others)
+
+    if not await counter.aside(is_open):
+        return
+    full = await counter.send("full", limit + _EXTRA)
+    border = await _poll_until_let_in(counter, rate, full.begun_ns, range(1, _POLLS + _POLLS_PAST))
+    if border is None:
+        return
+    await counter.send("full again", limit + _EXTRA)
+    around = range(_POLLS - _POLLS_BEFORE, _POLLS + _POLLS_PAST)
+    await _poll_until_let_in(counter, rate, border.begun_ns, around)
+
+
+async def _poll_until_let_in(
+    counter: Counter, rate: Rate, since_ns: int, places: range
+) -> Burst | None:
+    """Ask once at each place, in parts of a window, until a request is let in; return that one."""
+    for place in places:
+        at_ns = since_ns + rate.window_ns * place // _POLLS
+        poll = await counter.send("poll", 1, at_ns=at_ns)
+        if not refused_in(poll.exchanges):
+            return poll
+    return None
 
 
 async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
@@ -401,6 +448,7 @@ def _throttle_requests(rate: Rate, probes: int) -> int:
     later = _more_than(limit) + _fifth_of(limit) + _QUARTERS * _LITTLE
     if limit < HEAVY_REQUESTS:
         later += 2 + limit * 3 // 8 + limit + _LITTLE
+        later += 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
     return limit + _EXTRA + more + early + later + signature_requests(rate, probes)
 
 

@@ -146,6 +146,23 @@ def test_a_windows_edge_inside_a_burst_excuses_no_other_number(limit: int) -> No
     assert found.failed == {"LIM-PUBLIC"}
 
 
+@pytest.mark.slow
+def test_the_window_of_fixed_windows_is_told_run_after_run() -> None:
+    """Wherever the clock's borders lie: two of them are looked for where bursts miss them."""
+    conditions = field.Conditions("fixed-window", "refuse", 50, in_a_row=2)
+    for played in field.play_each(conditions, checks=["limits.LIM-PROXY-KEY"]):
+        assert not played.failed
+        assert not played.unsaid
+
+
+@pytest.mark.parametrize("window_s", [9, 11])
+def test_a_window_a_tenth_off_fails_where_windows_are_fixed(window_s: int) -> None:
+    rate = SEED["LIM-PROXY-KEY"].rate._replace(window_ns=window_s * SECOND_NS)
+    table = SEED.replace_rule("LIM-PROXY-KEY", rate=rate)
+    found = play("LIM-PROXY-KEY", table=table, algorithm="fixed-window")
+    assert found.failed == {"LIM-PROXY-KEY"}
+
+
 @pytest.mark.parametrize("block_s", [5, 15, 20, 120])
 def test_a_block_of_another_length_is_not_one_that_refusals_extend(block_s: int) -> None:
     table = SEED.replace_rule("LIM-PUBLIC", block_ns=block_s * SECOND_NS)

@@ -23,13 +23,12 @@ OPEN: dict[tuple[str, str], set[str]] = {
     ("fixed-window", "delay"): {
         "LIM-BLOCK",
         "LIM-IP",
-        "LIM-LEGACY",
         "LIM-MANAGEMENT",
         "LIM-PRIVATE",
         "LIM-PUBLIC",
     },
     ("sliding-counter", "refuse"): {"LIM-IP"},
-    ("sliding-counter", "delay"): {"LIM-IP", "LIM-PRIVATE"},
+    ("sliding-counter", "delay"): {"LIM-IP"},
     ("token-bucket", "delay"): {"LIM-PRIVATE"},
     ("gcra", "delay"): {"LIM-PRIVATE"},
 }

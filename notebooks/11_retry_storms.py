@@ -26,7 +26,7 @@ print(scenario.question)
 
 
 def runs_of(changed: Any) -> simulator.Result:
-    return simulator.run(changed, fidelity="limits", seed=SEED, replications=RUNS, progress=False)
+    return simulator.run(changed, fidelity="compiled", seed=SEED, replications=RUNS, progress=False)
 
 
 def values(result: simulator.Result, metric: str) -> list[float]:
@@ -62,7 +62,7 @@ storm.plots.timeline(bins=60)
 # %%
 echoes = []
 for seed in range(SEED, SEED + RUNS):
-    rows = simulator.run(scenario, fidelity="limits", seed=seed, progress=False).requests
+    rows = simulator.run(scenario, fidelity="compiled", seed=seed, progress=False).requests
     peak = rows[(rows["t_ns"] >= 120e9) & (rows["t_ns"] < 130e9)]
     echoes.append(float((peak["attempt"] > 1).mean()))
 echo = interval_of(echoes, "refused_share")
@@ -200,10 +200,10 @@ half = simulator.run(
         "clients.impatient.retry",
         {"kind": "full-jitter", "base": "250ms", "cap": "20s", "attempts": 20},
     ),
-    fidelity="limits",
+    fidelity="compiled",
     progress=False,
 )
-whole_storm = simulator.run(scenario, fidelity="limits", progress=False)
+whole_storm = simulator.run(scenario, fidelity="compiled", progress=False)
 both_totals = [run.summary["totals"]["refused"] for run in (half, whole_storm)]
 print(both_totals)
 assert both_totals[0] < both_totals[1]

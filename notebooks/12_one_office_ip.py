@@ -25,7 +25,7 @@ print(scenario.question)
 def refused_shares(changed: Any) -> pd.DataFrame:
     """Return the refused share of each group on each key: mean and 95 % interval over the runs."""
     seeds = range(SEED, SEED + RUNS)
-    runs = [simulator.run(changed, fidelity="limits", seed=s, progress=False) for s in seeds]
+    runs = [simulator.run(changed, fidelity="compiled", seed=s, progress=False) for s in seeds]
     shares = pd.DataFrame([run.metrics(by=["group", "key"])["refused_share"] for run in runs])
     found = {name: interval_of(list(shares[name]), "refused_share") for name in shares}
     return pd.DataFrame(
@@ -53,7 +53,7 @@ office.round(3)
 # block; those who share the address alone were refused in no run. The picture shows one run.
 
 # %%
-one = simulator.run(scenario, fidelity="limits", seed=SEED, progress=False)
+one = simulator.run(scenario, fidelity="compiled", seed=SEED, progress=False)
 one.plots.timeline(bins=60)
 
 # %% [markdown]
@@ -119,7 +119,7 @@ assert clauses["offered"]["LIM-IP"] == clauses["offered"]["LIM-PUBLIC"]
 
 # %% tags=["answer"]
 own_script = simulator.run(
-    with_value(scenario, "clients.script.count", 0), fidelity="limits", progress=False
+    with_value(scenario, "clients.script.count", 0), fidelity="compiled", progress=False
 )
 without_it = own_script.metrics(by=["group", "key"])["refused_share"]
 assert (without_it == 0).all()

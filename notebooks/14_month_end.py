@@ -25,7 +25,7 @@ print(scenario.question)
 
 
 def runs_of(changed: Any) -> simulator.Result:
-    return simulator.run(changed, fidelity="limits", seed=SEED, replications=RUNS, progress=False)
+    return simulator.run(changed, fidelity="compiled", seed=SEED, replications=RUNS, progress=False)
 
 
 # %% tags=["parameters"]

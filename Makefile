@@ -79,10 +79,10 @@ notebooks: setup ## render every notebook and the static site
 
 # --- gates -----------------------------------------------------------------------------------
 
-test: setup ## the tests without the slow ones, below 5 minutes
+test: setup ## the tests without the slow ones, below 3 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: setup ## all tests, below 18 minutes
+test-all: setup ## all tests, below 22 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone" --durations=12
 	@$(PY) -m pytest -m alone
 

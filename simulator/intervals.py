@@ -9,12 +9,14 @@ shape of the distribution, and holds for any number of runs, however often one l
 stakes are a fixed mixture, which is a valid bet as well: half of the capital stakes all it may (the
 best against values that do not vary), the rest less and less (the best against values that do).
 
+The difference of a share between paired runs lies in [-1, 1] and gets the same.
+
 Other metrics have no upper bound, and no interval without assumptions exists for them. Attempts
-offered add up many independent parts and get Student's t, and so do differences of paired runs;
-metrics that may be skewed, what a limit caps among them, get a bootstrap-t interval
-(Hall, "Theoretical comparison of bootstrap confidence intervals", 1988), never narrower than
-Student's and at a raised level for few runs. Both need a fixed number of runs: whoever looks
-repeatedly must spend the error over the looks (`spent`).
+offered add up many independent parts and get Student's t, and so do other differences of paired
+runs; metrics that may be skewed, what a limit caps among them, get a bootstrap-t interval (Hall,
+"Theoretical comparison of bootstrap confidence intervals", 1988), never narrower than Student's and
+at a raised level for few runs. Both need a fixed number of runs: whoever looks repeatedly must
+spend the error over the looks (`spent`).
 
 No interval leaves the metric's range. None has zero width, except that of a scenario which draws
 nothing at random (*exact*). Where no two values differ, or there is one value, only the range is

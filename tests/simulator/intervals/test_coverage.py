@@ -204,6 +204,29 @@ class _Drawn:
         return found, [1.0] * len(found)
 
 
+class _Misleading:
+    """Above 20 its pilots are far from the border of 0.1, and all later runs near it."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, int] = {}
+
+    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        self.runs[value] = self.runs.get(value, 0) + len(seeds)
+        above = [0.2 if seed < 5 else 0.154 if seed % 2 else 0.054 for seed in seeds]
+        return above if int(value) > 20 else [0.01] * len(seeds), [1.0] * len(seeds)
+
+
+def test_a_trial_ends_once_its_budget_is_seen_not_to_decide() -> None:
+    """Some 2 000 runs would decide a mean of 0.104: a hundred of a thousand show that."""
+    player = _Misleading()
+    condition = parse_condition("refused_share <= 0.1")
+    found = search(player, _Line(), condition, first=5, budget=Budget(1_000), seed=0)
+    assert found.breaks is None
+    tried = [runs for value, runs in player.runs.items() if int(value) > 20 and runs > 5]
+    assert tried
+    assert max(tried) < 300
+
+
 def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
     """Return the shares of searches that named a wrong value, and that decided both sides."""
     condition = parse_condition("refused_share <= 0.1")

@@ -186,8 +186,7 @@ assert longer["clear"][1] < 0
 
 # %% [markdown]
 # ## What was learnt
-# A client that reads `Retry-After` asks fewer times in vain. The way in which it backs off matters
-# less.
+# A client that honours `Retry-After` is refused less often. How it backs off matters less.
 #
 # ## Exercise
 # Let only the steady clients honour `Retry-After`, and leave the burst as it is. Are there fewer

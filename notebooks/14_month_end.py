@@ -52,8 +52,8 @@ shares[["mean", "low", "high"]].astype(float).round(3)
 month_end.plots.timeline(bins=60)
 
 # %% [markdown]
-# In this run more than five in six attempts are polls, and the uploads are refused for it: the next
-# section changes nothing but the polling.
+# In this run more than five in six attempts are polls, and they leave too little room for uploads:
+# the next section changes nothing but the polling.
 #
 # ## Poll less often
 # The same uploads, with other intervals of polling. Before you run it: from which interval on are

@@ -175,7 +175,7 @@ pd.DataFrame({"retention 24 h": before, "Acme's is 10 s now": after}).rename_axi
 
 # %% [markdown]
 # ## What was learnt
-# What has a retention can be read until it ends, and not at that very instant or later.
+# Data with a retention can be read until the retention ends; at that instant it is gone.
 #
 # ## Exercise
 # A token intent is made, and after 23 hours a token is created from it. Is the token gone at hour

@@ -92,8 +92,8 @@ assert len(set(shares["a minute on average"])) == RUNS
 
 # %% [markdown]
 # ## The search
-# `capacity` looks for the border by pilots of a few runs. Fresh runs then decide a value on each
-# side of it. Fifty is too many, so the border lies below.
+# `capacity` first looks for the border with a few runs at each value (pilots). Fresh runs then
+# decide one value on each side of it. Fifty is too many, so the border lies below.
 
 # %%
 found = simulator.capacity(
@@ -168,7 +168,8 @@ needed.round(4).rename_axis("runs without a refusal").to_frame("the share is bel
 # %% [markdown]
 # ## What was learnt
 # Random arrivals bunch, so a limit equal to the average refuses more than one in a hundred. A
-# search says up to where a condition is kept, from where it is broken, and claims nothing between.
+# search says up to which value a condition holds and from which value it fails; it claims nothing
+# between.
 #
 # ## Exercise
 # Play the office with 30 and with 60 people, once each. On which side of the border does each lie?

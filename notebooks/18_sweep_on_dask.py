@@ -59,8 +59,8 @@ RUNS = 20
 # %% [markdown]
 # ## A cluster
 # Two workers, here threads of this process, which start fast. A cluster of many machines is started
-# by its operator (`dask scheduler`, `dask worker`), and all that is needed of it is its address;
-# the workers must have Tollgate installed, in the same version.
+# by its operator (`dask scheduler`, `dask worker`); to use it you need its address. Its workers
+# must have the same version of Tollgate installed.
 
 # %%
 cluster: Any = LocalCluster(  # type: ignore[no-untyped-call] # reason: untyped library
@@ -167,8 +167,8 @@ assert compared["low"][20] > compared["high"][80]
 compared.round(3).rename_axis("people")
 
 # %% [markdown]
-# The small crowd. Its requests of a minute vary more around their mean: shown are the runs of both
-# crowds under a limit that refuses nobody.
+# The small crowd. Its requests of a minute vary more around their mean. The picture shows the runs
+# of both crowds under a limit that refuses nobody.
 
 # %%
 spread = {}

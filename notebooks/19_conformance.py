@@ -31,8 +31,8 @@ _ = alt.renderers.enable("svg")
 # ## The target
 # A *target* says where a deployment is and which keys may be used: `python -m conformance init
 # target.toml` writes one to fill in. Here the deployment is an engine in this process, under a
-# clock that jumps, so a minute of waiting takes no minute. The checks are those that run over HTTP,
-# but for generated requests, which say little where nothing is on the wire.
+# clock that jumps, so a minute of waiting takes no time. The same checks run over HTTP, except for
+# generated requests: they say little where nothing is on the wire.
 
 # %%
 good = deploy()

@@ -68,9 +68,10 @@ def seen_of(path: str, value: str) -> str:
 
 # %% [markdown]
 # ## How a limit counts
-# A key on a test tenant, 50 requests in 10 s: a burst of 50 at 4 s, then ten a second. Shown is how
-# many requests are refused, and the seconds in which some are. The counter and the bucket refuse in
-# the same seconds, but not as many. GCRA with its default burst decides as the bucket does.
+# A key on a test tenant, 50 requests in 10 s: a burst of 50 at 4 s, then ten a second. The
+# picture shows the seconds in which requests are refused, the table below how many. The counter
+# and the bucket refuse in the same seconds, but not as many. GCRA with its default burst decides
+# as the bucket does.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")
@@ -230,7 +231,7 @@ assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refuse
 
 # %% [markdown]
 # ## Destinations and reactors
-# Two invocations at once, and two more ten seconds later; shown is when each ends.
+# Two invocations at once, and two more ten seconds later; each case shows when they end.
 
 
 # %% tags=["setup"]

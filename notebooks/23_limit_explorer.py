@@ -31,8 +31,8 @@ RUNS = 20
 # %% [markdown]
 # ## Sliders
 # One for the number of clients in each group, for the rate of those who ask steadily, and for each
-# limit that the traffic meets; below them the way of counting. (Whoever runs this for the first
-# time on a machine waits while the simulation is compiled.)
+# limit that the traffic meets; below them the way of counting. The first run on a machine compiles
+# the simulation, and the cell says how far it is.
 
 # %%
 scenario = with_value(load("shared-office"), "seed", SEED)
@@ -44,7 +44,7 @@ explorer
 # this: raise `LIM-PUBLIC` as far as it goes. Then put it back, and slow down the script instead.
 #
 # ## What a slider does
-# It is a path in the scenario, and moving it is what editing the file would be: the same run, to
+# A slider is a path in the scenario. Moving it does what editing the file does: the same run, to
 # the last decision.
 
 # %%
@@ -149,8 +149,8 @@ means.round(3).rename_axis("counted by").to_frame("refused share of the people")
 
 # %% [markdown]
 # ## What was learnt
-# A position of the sliders is a scenario file with other values: the same run, to the last
-# decision.
+# A position of the sliders is a scenario file with other values, and plays the same run to the
+# last decision.
 #
 # ## Exercise
 # Halve the number of people with the slider for their group. By how much does the share of refused

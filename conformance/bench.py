@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from conformance.exchanges import Ask, Exchange, KeyLabel
-from conformance.registry import Check, Inconclusive, Skip
+from conformance.registry import Check, Inconclusive, Skip, in_time
 from conformance.session import Session
 from conformance.shapes import filled
 from conformance.target import Source, Target
@@ -81,7 +81,11 @@ class Lane:
         return await self._bench.session.exchange(place, ask)
 
     async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
-        """Wait for an instant of the suite's clock; why: what ends then, for who watches."""
+        """Wait for an instant of the suite's clock; why: what ends then, for who watches.
+
+        Raises `Skip` at once where the run's time is over by then.
+        """
+        self._bench.session.check_time(at_ns, self._bench.check.id)
         with self._bench.session.waiting(self._bench.check.id, at_ns, why):
             await self._bench.transport.sleep_until_ns(at_ns)
 
@@ -193,8 +197,15 @@ class Bench:
         return await self.transport.gather(coroutines)
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Return what a function computes, without holding up the other checks."""
-        return await self.transport.aside(compute)
+        """Return what a function computes, without holding up the other checks.
+
+        Raises `Skip` where the run's time is over before that is done.
+        """
+
+        def look() -> None:
+            self.session.check_time(self.transport.now_ns, self.check.id, is_asked=True)
+
+        return await self.transport.aside(lambda: in_time(look, compute))
 
     async def insist(
         self, lane: Lane, ask: Ask, patience_ns: int | None = None, *, retry: bool = True

@@ -18,6 +18,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
@@ -37,7 +38,9 @@ __all__ = [
     "Skip",
     "all_checks",
     "check",
+    "check_time",
     "checks_of",
+    "in_time",
 ]
 
 Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
@@ -47,6 +50,8 @@ CLEANING_ID: Final = "cleaning"
 PREFLIGHT_ID: Final = "preflight"
 """What asks once with every kind of key."""
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
+_Computed = TypeVar("_Computed")
+_time_check: Final[ContextVar[Callable[[], None] | None]] = ContextVar("time", default=None)
 
 
 class Skip(Exception):
@@ -55,6 +60,23 @@ class Skip(Exception):
 
 class Inconclusive(Exception):
     """What was seen allows no verdict; the message says why."""
+
+
+def check_time() -> None:
+    """Raise `Skip` where the run's time is over; long computations call it as they go on."""
+    look = _time_check.get()
+    if look is not None:
+        look()
+
+
+def in_time(look: Callable[[], None], compute: Callable[[], _Computed]) -> _Computed:
+    """Return what a function computes; look: what `check_time` calls meanwhile."""
+    token = _time_check.set(look)
+    try:
+        check_time()
+        return compute()
+    finally:
+        _time_check.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,8 @@ class Run:
             self.transport.run(self._round(each))
 
     def _sleep_until(self, at_ns: int) -> None:
-        self.transport.run([self.transport.sleep_until_ns(at_ns)])
+        until_ns = min(at_ns, self.session.deadline_ns)
+        self.transport.run([self.transport.sleep_until_ns(until_ns)])
 
     def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
         for each in dealt:

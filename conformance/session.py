@@ -32,6 +32,8 @@ MadeRecorder = Callable[[str, str, str], None]
 """Keeps what a check has made, by the check's id and a name."""
 
 _MINUTE_NS: Final = 60 * 1_000_000_000
+_CLEANING_NS: Final = 30 * 1_000_000_000
+"""How much longer than the budget's minutes a run may delete what it has made."""
 _LOST_AFTER: Final = 6
 """Requests in a row without an answer, after which the target counts as gone."""
 
@@ -176,12 +178,25 @@ class Session:
         if allowed is not None and self._sent_by[place.check] >= allowed:
             says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
             raise Skip(f"{says}, and they are spent; raise it")
-        if place.check == CLEANING_ID:
-            return
-        if self.transport.now_ns > self.deadline_ns:
-            raise Skip(f"the budget of {budget.minutes} min is spent; raise budget.minutes")
-        if self.is_lost:
+        self.check_time(self.transport.now_ns, place.check)
+        if place.check != CLEANING_ID and self.is_lost:
             raise Inconclusive("the target no longer answers")
+
+    def check_time(self, at_ns: int, check_id: str, *, is_asked: bool = False) -> None:
+        """Raise `Skip` where a check that goes on at an instant is beyond the budget's minutes.
+
+        is_asked: its answers are all there, and it goes on to analyse them.
+        """
+        more_ns = _CLEANING_NS if check_id == CLEANING_ID else 0
+        if at_ns <= self.deadline_ns + more_ns:
+            return
+        spent = f"the budget of {self.target.budget.minutes} min"
+        if not is_asked:
+            raise Skip(f"{spent} is spent; raise budget.minutes")
+        raise Skip(
+            f"{spent} was spent before its answers were analysed; raise budget.minutes, or analyse "
+            "them now with `python -m conformance judge` and the run's folder"
+        )
 
     @contextlib.contextmanager
     def waiting(self, check_id: str, until_ns: int, why: str) -> Iterator[None]:

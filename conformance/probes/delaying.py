@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_shifts
 from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.registry import check_time
 from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
 
 __all__ = [
@@ -179,6 +180,7 @@ class _Replay:
 
         Of a burst first the admissions are taken, then the refusals: which was first is not known.
         """
+        check_time()
         return all(self._fits(part, since_ns) for part in lane)
 
     def _fits(self, part: _Part, since_ns: int) -> bool:

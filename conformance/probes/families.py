@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.registry import check_time
 from engine.limits.algorithms import (
     ALGORITHMS,
     BLOCK,
@@ -162,6 +163,7 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
 
     def fits_at(phases_ns: Sequence[int], unsure_ns: int) -> bool:
+        check_time()
         return all(
             _fits_lane(
                 [_Replay(rate, family, origin_ns + each_ns) for each_ns in phases_ns],

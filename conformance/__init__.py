@@ -18,13 +18,13 @@ from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from conformance.faults import Fault, all_faults, fault_of
-    from conformance.in_process import Deployment, deploy
-    from conformance.preflight import Unreachable
-    from conformance.replaying import replay
     from conformance.report import Report
-    from conformance.running import run
+    from conformance.runner.preflight import Unreachable
+    from conformance.runner.replay import replay
+    from conformance.runner.runner import run
+    from conformance.runner.verdicts import Finding, Verdict
     from conformance.target import Target
-    from conformance.verdicts import Finding, Verdict
+    from conformance.wire.in_process import Deployment, deploy
 
 __all__ = [
     "Deployment",
@@ -42,18 +42,18 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Deployment": "conformance.in_process",
+    "Deployment": "conformance.wire.in_process",
     "Fault": "conformance.faults",
-    "Finding": "conformance.verdicts",
+    "Finding": "conformance.runner.verdicts",
     "Report": "conformance.report",
     "Target": "conformance.target",
-    "Unreachable": "conformance.preflight",
-    "Verdict": "conformance.verdicts",
+    "Unreachable": "conformance.runner.preflight",
+    "Verdict": "conformance.runner.verdicts",
     "all_faults": "conformance.faults",
-    "deploy": "conformance.in_process",
+    "deploy": "conformance.wire.in_process",
     "fault_of": "conformance.faults",
-    "replay": "conformance.replaying",
-    "run": "conformance.running",
+    "replay": "conformance.runner.replay",
+    "run": "conformance.runner.runner",
 }
 
 __getattr__, __dir__ = on_demand(__name__, _HOMES)

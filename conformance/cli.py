@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.errors import InputError, TollgateError, did_you_mean
 
 if TYPE_CHECKING:
-    from conformance.registry import Check
     from conformance.report.baseline import Baseline
+    from conformance.runner.registry import Check
     from conformance.target import Target
 
 __all__ = ["main"]
@@ -49,7 +49,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    from conformance.preflight import Unreachable
+    from conformance.runner.preflight import Unreachable
 
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
@@ -216,10 +216,10 @@ def _baseline(args: argparse.Namespace) -> Baseline | None:
 
 def _run(args: argparse.Namespace) -> int:
     """Run the suite; returns the exit code."""
-    from conformance.preflight import Unreachable
     from conformance.report.annotations import commands_for
     from conformance.report.terminal import Terminal, show_report
-    from conformance.running import Options, Run, Silence
+    from conformance.runner.preflight import Unreachable
+    from conformance.runner.runner import Options, Run, Silence
     from conformance.target import Target
 
     formats, baseline = _formats(args), _baseline(args)
@@ -317,7 +317,7 @@ def _few_collections() -> Iterator[None]:
 
 def _forget(out: Path) -> None:
     """Leave no trace of a run that reached nobody, so that the same command works once it can."""
-    from conformance.history import HISTORY_FILE
+    from conformance.runner.history import HISTORY_FILE
 
     (out / HISTORY_FILE).unlink(missing_ok=True)
     if not any(out.iterdir()):
@@ -326,9 +326,9 @@ def _forget(out: Path) -> None:
 
 def _replay(args: argparse.Namespace) -> int:
     """Ask again, with the same seed, what failed; say what it was and what it is now."""
-    from conformance.replaying import again, failed
     from conformance.report.baseline import read_results
     from conformance.report.terminal import Terminal, show_report
+    from conformance.runner.replay import again, failed
 
     results = read_results(args.folder)
     before = failed(results, args.ids)
@@ -362,9 +362,9 @@ def _judge(args: argparse.Namespace) -> int:
     """Judge a history again, and say where that differs from what was said then."""
     from rich.console import Console
 
-    from conformance.judging import judge as judged
     from conformance.report.baseline import read_results
     from conformance.report.terminal import show_report
+    from conformance.runner.offline import judge as judged
 
     report = judged(args.folder)
     if args.strict:
@@ -398,7 +398,7 @@ def _init(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     """Say what a target allows to be judged; sends nothing."""
-    from conformance.running import Options, Run
+    from conformance.runner.runner import Options, Run
     from conformance.target import Target
     from conformance.target.outlook import outlook
 
@@ -418,7 +418,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """Print a line a clause: id, status, the checks that judge it."""
-    from conformance.registry import all_checks, checks_of
+    from conformance.runner.registry import all_checks, checks_of
     from engine.clauses import select
 
     all_checks()
@@ -432,7 +432,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     """Print what is asked of a clause, how it is checked and what that takes."""
-    from conformance.registry import all_checks, checks_of
+    from conformance.runner.registry import all_checks, checks_of
     from engine.clauses import CLAUSES, select
 
     checks = all_checks()

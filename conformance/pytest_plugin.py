@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conformance.report import Report
-    from conformance.results import ClauseResult
+    from conformance.runner.results import ClauseResult
 
 __all__ = ["pytest_addoption", "pytest_collect_file", "pytest_configure"]
 
@@ -136,7 +136,7 @@ class ClauseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Report the clause's verdict as pytest's outcome."""
-        from conformance.verdicts import Verdict  # noqa: PLC0415 # reason: inert without --target
+        from conformance.runner.verdicts import Verdict  # noqa: PLC0415 # reason: inert without --target
 
         assert isinstance(self.parent, Clauses), "a clause stands among the clauses"
         report = self.parent.report()

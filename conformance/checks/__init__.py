@@ -1,6 +1,6 @@
 """The clause checks: one file a section of the specification, each check bound to clause ids.
 
-Importing this package fills `conformance.registry.CHECKS` with them. How limits are measured
+Importing this package fills `conformance.runner.registry.CHECKS` with them. How limits are measured
 stands in `conformance.probes`.
 """
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, Exchange, KeyLabel
-from conformance.registry import Inconclusive, Skip
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.messages import Json
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.checks._common import is_identifier
-from conformance.choices import playable
+from conformance.runner.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from conformance.bench import Bench
 from conformance.checks._common import card, deduplicated, ready, token, tokenize
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, Skip
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__ = ["NoWitness", "Witness"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from conformance.bench import Bench, Lane
 from conformance.checks._common import (
     informs,
     is_refused,
@@ -17,9 +16,10 @@ from conformance.checks._common import (
     spread_key,
     unsettled,
 )
-from conformance.exchanges import Exchange
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench, Lane
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange
 
 __all__: list[str] = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     card,
     container_of,
@@ -22,10 +21,11 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding
 from conformance.target import Grant
-from conformance.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

@@ -6,7 +6,6 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     accepted,
     card,
@@ -24,9 +23,10 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

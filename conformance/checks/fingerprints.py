@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     card,
     reads,
@@ -17,9 +16,10 @@ from conformance.checks._common import (
     tokenize,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

@@ -11,12 +11,10 @@ import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, KeyLabel
-from conformance.probes.asking import SECOND_NS, Counter
-from conformance.probes.exceeding import refused_in
+from conformance.probes.bursts import SECOND_NS, Counter
+from conformance.probes.excess import refused_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
-from conformance.probes.playing import (
+from conformance.probes.procedures import (
     FAILING_TIMES,
     LONG_NS,
     Played,
@@ -26,12 +24,14 @@ from conformance.probes.playing import (
     play_window,
     sizes_of,
 )
+from conformance.probes.row_findings import Unsettled, own_probes, row_findings
 from conformance.probes.rows import MOST_ADDRESSES, ROWS, Row, rate_of, rest, spare_sources
-from conformance.probes.saying import Unsettled, own_probes, row_findings
 from conformance.probes.sightings import ABSENT_STATUSES, is_absent
 from conformance.probes.soundness import provable_admissions
-from conformance.registry import Inconclusive, Skip, check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import LimitTable, Rule
 
 __all__: list[str] = []

@@ -6,11 +6,9 @@ import dataclasses
 import re
 from typing import Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, KeyLabel
 from conformance.probes.any_operation import AnyOperation
-from conformance.probes.asking import SECOND_NS, Burst, Counter
-from conformance.probes.exceeding import (
+from conformance.probes.bursts import SECOND_NS, Burst, Counter
+from conformance.probes.excess import (
     Beyond,
     check_accepted,
     go_beyond,
@@ -19,8 +17,10 @@ from conformance.probes.exceeding import (
 )
 from conformance.probes.rows import ROWS, counter_of, rate_of
 from conformance.probes.sightings import is_of_a_front
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Exchange
-from conformance.probes.asking import SECOND_NS, Counter
-from conformance.probes.exceeding import Beyond, go_beyond, refused_in
+from conformance.probes.bursts import SECOND_NS, Counter
+from conformance.probes.excess import Beyond, go_beyond, refused_in
 from conformance.probes.families import Rate
-from conformance.probes.measuring import Measured, evidence, histories_of
-from conformance.probes.playing import Played, play_block
+from conformance.probes.measurement import Measured, evidence, histories_of
+from conformance.probes.procedures import Played, play_block
+from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
 from conformance.probes.rows import ROWS, counter_of, rate_of, rest, spare_sources
-from conformance.probes.saying import check_alike, is_counted_each, measured_row, readings_of
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
-from conformance.registry import Inconclusive, Skip, check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange
 from engine.limits import Rule
 
 __all__: list[str] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from conformance.bench import Bench
 from conformance.checks._common import unsettled
-from conformance.checks._timing import Stalls, seconds, took_ns
-from conformance.exchanges import Exchange
-from conformance.registry import Skip, check
-from conformance.verdicts import Finding
+from conformance.checks._stalls import Stalls, seconds, took_ns
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Skip, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange
 
 __all__: list[str] = []
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     informs,
     is_refused,
@@ -20,10 +19,11 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.checks._timing import Stalls, seconds, took_ns
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding, Verdict
+from conformance.checks._stalls import Stalls, seconds, took_ns
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 

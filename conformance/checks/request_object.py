@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     accepted,
     card,
@@ -23,9 +22,10 @@ from conformance.checks._common import (
     value,
 )
 from conformance.checks._witness import NoWitness, Witness
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 from engine.vault import jwe

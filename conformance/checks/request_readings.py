@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     card,
     informs,
@@ -21,9 +20,10 @@ from conformance.checks._common import (
     tokenize,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 from engine.vault import jwe

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from conformance.bench import Bench
+from conformance.checks._bodies import Broken, smallest, texts
 from conformance.checks._common import (
     card,
     card_number,
@@ -20,10 +20,10 @@ from conformance.checks._common import (
     tokenize,
     value,
 )
-from conformance.checks._drawing import Broken, smallest, texts
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__ = ["secrets_found"]

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import informs, is_refused, is_uuid, quota, spread_key
 from conformance.checks._oracle import mirror_faults, shape_clause
-from conformance.exchanges import Exchange, KeyLabel, parsed
-from conformance.registry import Inconclusive, Skip, check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel, parsed
 from engine.messages import Json
 
 __all__ = ["answer_faults"]

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench, Lane
 from conformance.checks._common import (
     card,
     informs,
@@ -21,9 +20,10 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench, Lane
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     accepted,
     card,
@@ -25,9 +24,10 @@ from conformance.checks._common import (
     value,
 )
 from conformance.checks._witness import NoWitness, Witness
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     card,
     card_number,
@@ -24,9 +23,10 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.exchanges import Exchange
-from conformance.registry import check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange
 from engine.messages import Json
 
 __all__: list[str] = []

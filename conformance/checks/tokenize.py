@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from conformance.bench import Bench
+from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
 from conformance.checks._common import (
     accepted,
     card,
@@ -19,12 +19,12 @@ from conformance.checks._common import (
     tokenize,
     value,
 )
-from conformance.checks._drawing import ODD_KEYS, Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks._witness import Witness
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

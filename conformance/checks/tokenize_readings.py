@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from conformance.bench import Bench
 from conformance.checks._common import (
     accepted,
     informs,
@@ -21,9 +20,10 @@ from conformance.checks._common import (
     unsettled,
     value,
 )
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import check
-from conformance.verdicts import Finding
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 __all__: list[str] = []

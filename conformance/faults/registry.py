@@ -51,7 +51,7 @@ _Changed = TypeVar("_Changed", bound=Callable[..., Any])
 _LONGEST_BODY_BYTES: Final = 40_000_000
 _MODULES: Final = (
     "bodies",
-    "creating",
+    "creation",
     "records",
     "access",
     "limits",

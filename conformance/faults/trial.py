@@ -17,15 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.choices import known_to_toml
 from conformance.faults.registry import Fault, fault_of
-from conformance.in_process import Deployment, deploy
-from conformance.registry import all_checks, checks_of
 from conformance.report import Report
 from conformance.report.sections import causes
-from conformance.results import ClauseResult
-from conformance.running import Options, Run
-from conformance.verdicts import Finding, Verdict, worst
+from conformance.runner.choices import known_to_toml
+from conformance.runner.registry import all_checks, checks_of
+from conformance.runner.results import ClauseResult
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict, worst
+from conformance.wire.in_process import Deployment, deploy
 from engine.clauses import CLAUSES
 from engine.files import Include
 

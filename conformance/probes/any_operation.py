@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, Exchange, KeyLabel
-from conformance.probes.asking import Asker, Burst, Counter
-from conformance.probes.exceeding import Beyond
+from conformance.probes.bursts import Asker, Burst, Counter
+from conformance.probes.excess import Beyond
 from conformance.probes.rows import ROWS, rate_of
 from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask, Exchange, KeyLabel
 
 __all__ = ["AnyOperation"]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from conformance.probes.sightings import Sighting, uncertainty_ns
-from conformance.registry import check_time
+from conformance.runner.registry import check_time
 from engine.limits.algorithms import (
     ALGORITHMS,
     BLOCK,

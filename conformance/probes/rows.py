@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, KeyLabel
-from conformance.probes.asking import Asker, Counter
+from conformance.probes.bursts import Asker, Counter
 from conformance.probes.families import Rate
 from conformance.probes.signature import (
     ANY,
@@ -26,8 +24,10 @@ from conformance.probes.signature import (
     TWIN,
     TWIN_BY_ID,
 )
-from conformance.registry import Skip
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Skip
 from conformance.target import Source
+from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 

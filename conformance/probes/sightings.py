@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from conformance.exchanges import Exchange
+from conformance.wire.exchange import Exchange
 
 __all__ = [
     "ABSENT_STATUSES",

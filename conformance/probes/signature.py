@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.exchanges import Exchange
-from conformance.probes.asking import Asker, Burst, Counter
+from conformance.probes.bursts import Asker, Burst, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
+from conformance.wire.exchange import Exchange
 
 __all__ = [
     "ANY",

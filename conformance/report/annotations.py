@@ -18,7 +18,7 @@ from typing import Final
 from conformance.report.places import place_of
 from conformance.report.report import Report
 from conformance.report.sections import causes
-from conformance.results import ClauseResult
+from conformance.runner.results import ClauseResult
 
 __all__ = ["FILES", "annotation_files", "commands_for"]
 

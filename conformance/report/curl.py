@@ -11,8 +11,8 @@ import re
 import shlex
 from typing import Final
 
-from conformance.exchanges import Ask, KeyLabel
 from conformance.target import Target
+from conformance.wire.exchange import Ask, KeyLabel
 from engine.messages import Json
 
 __all__ = ["curl", "variable"]

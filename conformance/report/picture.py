@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from conformance.verdicts import Moment
+from conformance.runner.verdicts import Moment
 
 __all__ = ["picture"]
 

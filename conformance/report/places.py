@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from conformance.report.report import Report
-from conformance.results import ClauseResult
+from conformance.runner.results import ClauseResult
 
 __all__ = ["place_of"]
 

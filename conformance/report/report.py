@@ -15,16 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.choices import known_to_toml
-from conformance.exchanges import Exchange
-from conformance.redacting import Redactor
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.curl import curl
 from conformance.report.sections import causes, in_order
 from conformance.report.timeline import SHOWN_EVIDENCE, timeline
-from conformance.results import ClauseResult, is_partial, last_line, sums
+from conformance.runner.choices import known_to_toml
+from conformance.runner.results import ClauseResult, is_partial, last_line, sums
+from conformance.runner.verdicts import Finding, Moment
 from conformance.target import Target
-from conformance.verdicts import Finding, Moment
+from conformance.wire.exchange import Exchange
+from conformance.wire.redaction import Redactor
 from engine.clauses import CLAUSES
 from engine.errors import InputError, did_you_mean
 from engine.profile import Profile

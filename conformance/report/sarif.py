@@ -13,8 +13,8 @@ from typing import Any, Final
 from conformance.report.places import place_of
 from conformance.report.report import Report
 from conformance.report.sections import causes, crashes, folds, in_order
-from conformance.results import ClauseResult
-from conformance.verdicts import Verdict
+from conformance.runner.results import ClauseResult
+from conformance.runner.verdicts import Verdict
 
 __all__ = ["sarif_json"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.results import ClauseResult
-from conformance.verdicts import Verdict
+from conformance.runner.results import ClauseResult
+from conformance.runner.verdicts import Verdict
 
 __all__ = ["Cause", "Fold", "causes", "crashes", "folds", "in_order", "passes"]
 

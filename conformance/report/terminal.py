@@ -18,16 +18,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from conformance.planning import Plan
-from conformance.preflight import Preflight
-from conformance.registry import Check
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
-from conformance.results import ClauseResult
-from conformance.session import Session, Wait
+from conformance.runner.plan import Plan
+from conformance.runner.preflight import Preflight
+from conformance.runner.registry import Check
+from conformance.runner.results import ClauseResult
+from conformance.runner.session import Session, Wait
+from conformance.runner.verdicts import Finding, Moment, Verdict, worst
 from conformance.target import Target
 from conformance.target.outlook import blocked_addresses, unshown
-from conformance.verdicts import Finding, Moment, Verdict, worst
 from engine.files import format_duration
 
 __all__ = ["Terminal", "show_report"]

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from conformance.exchanges import Exchange
-from conformance.verdicts import Finding, Moment, Verdict
+from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.wire.exchange import Exchange
 
 __all__ = ["SHOWN_EVIDENCE", "timeline"]
 

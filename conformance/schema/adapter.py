@@ -19,7 +19,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.engine import events, from_schema
 
-from conformance.checks._repeating import repeating
+from conformance.checks._repeatable import repeating
 from conformance.schema.bridge import NUMBER_HEADER, Bridge, key_text
 from conformance.schema.generated import Asked, Explored, Fault, Search
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from conformance.bench import Bench
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, Skip
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip
+from conformance.wire.exchange import Exchange, KeyLabel
 
 __all__ = ["NUMBER_HEADER", "Bridge", "key_text"]
 

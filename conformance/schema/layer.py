@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.bench import Bench
 from conformance.checks._common import informs, is_refused, quota, ready, unsettled
-from conformance.exchanges import Exchange, KeyLabel
-from conformance.registry import Inconclusive, check
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.schema.answers import FLOOR_CLAUSES, SHAPES, AnswerJudge
 from conformance.schema.bridge import Bridge
 from conformance.schema.generated import Explored, Search
-from conformance.schema.judging import FLOOR_CLAUSES, SHAPES, AnswerJudge
-from conformance.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, KeyLabel
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.exchanges import Ask, parsed
-from conformance.shapes import RequestShape, Spelling
+from conformance.wire.exchange import Ask, parsed
+from conformance.wire.shapes import RequestShape, Spelling
 from engine.messages import Json
 
 __all__ = ["FIELDS", "Dialect", "ErrorShape", "Heard"]

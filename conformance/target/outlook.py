@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from conformance.planning import Plan
+from conformance.runner.plan import Plan
 from conformance.target.form import Target
 from conformance.target.roles import ROLES
 from engine.files import format_duration

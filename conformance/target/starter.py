@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from conformance.exchanges import Ask, parsed
-from conformance.over_http import HttpTransport
-from conformance.preflight import Unreachable
-from conformance.shapes import SHAPES, filled
+from conformance.runner.preflight import Unreachable
 from conformance.target.form import Target, TargetKey
 from conformance.target.roles import ROLES
-from conformance.transport import Answer, Place
+from conformance.wire.exchange import Ask, parsed
+from conformance.wire.over_http import HttpTransport
+from conformance.wire.shapes import SHAPES, filled
+from conformance.wire.transport import Answer, Place
 from engine.errors import InputError
 from engine.messages import Json
 

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
-from conformance.exchanges import Ask
-from conformance.in_process import deploy
-from conformance.registry import all_checks
-from conformance.running import Options, Run
-from conformance.transport import Answer, EngineTransport, Place
-from conformance.verdicts import Verdict
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Profile
 from engine.profile import Algorithm
 from engine.world import Clock

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from conformance.bench import Bench
 from conformance.checks._common import is_uuid
-from conformance.exchanges import Ask, Exchange
-from conformance.in_process import Deployment, deploy
-from conformance.registry import all_checks
 from conformance.report import Report
-from conformance.running import Options, Run
+from conformance.runner.bench import Bench
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
+from conformance.schema.answers import AnswerJudge
 from conformance.schema.bridge import Bridge
 from conformance.schema.generated import Asked
-from conformance.schema.judging import AnswerJudge
 from conformance.target import Grant, Target
-from conformance.transport import Answer, Place
-from conformance.verdicts import Verdict
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.in_process import Deployment, deploy
+from conformance.wire.transport import Answer, Place
 from engine import InputError, Profile
 from engine.tokens import dumps
 from tests.conformance.checks.broken import clause_checks

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from conformance import judging, running
-from conformance.bench import Bench
-from conformance.choices import playable, read_profile
-from conformance.exchanges import Exchange, parsed
-from conformance.in_process import Deployment, deploy
-from conformance.judgement import judge_one
-from conformance.judging import judge
-from conformance.progress import Silence
-from conformance.registry import Check
 from conformance.report import Report
-from conformance.running import Options, Run
+from conformance.runner import offline, runner
+from conformance.runner.bench import Bench
+from conformance.runner.choices import playable, read_profile
+from conformance.runner.offline import judge
+from conformance.runner.outcome import judge_one
+from conformance.runner.progress import Silence
+from conformance.runner.registry import Check
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Target
-from conformance.verdicts import Finding, Verdict
+from conformance.wire.exchange import Exchange, parsed
+from conformance.wire.in_process import Deployment, deploy
 from engine import Engine, InputError, ManualClock
 from engine.vault import jwe
 
@@ -53,8 +53,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
             for place, (judged, clause) in enumerate(judges)
         ]
         by_id = {one.id: one for one in checks}
-        monkeypatch.setattr(running, "all_checks", lambda: by_id)
-        monkeypatch.setattr(judging, "all_checks", lambda: by_id)
+        monkeypatch.setattr(runner, "all_checks", lambda: by_id)
+        monkeypatch.setattr(offline, "all_checks", lambda: by_id)
         deployment = deploy()
         options = Options(seed=3, select=tuple(clause for _, clause in judges))
         return Run(
@@ -109,7 +109,7 @@ def test_cleaning_that_crashes_is_said_and_ends_no_run(
     def crash(*_: Any, **__: Any) -> int:
         raise RuntimeError("cannot delete")
 
-    monkeypatch.setattr(running, "clean", crash)
+    monkeypatch.setattr(runner, "clean", crash)
     report = play((_passes, "TOK-LEAF"), out=tmp_path)
     assert report.result("TOK-LEAF").verdict is Verdict.PASS
     assert report.exit_code == 4

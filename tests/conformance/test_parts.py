@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance import running
-from conformance.bench import Bench
-from conformance.choices import known_to_toml, read_profile
-from conformance.created import Created
-from conformance.exchanges import Ask, Exchange
-from conformance.in_process import deploy
-from conformance.pacing import Pacer
-from conformance.redacting import Redactor, made_key
-from conformance.registry import Check
 from conformance.report.curl import curl
-from conformance.results import assemble, last_line
-from conformance.shapes import RequestShape, Spelling, filled
+from conformance.runner import runner
+from conformance.runner.bench import Bench
+from conformance.runner.choices import known_to_toml, read_profile
+from conformance.runner.created import Created
+from conformance.runner.registry import Check
+from conformance.runner.results import assemble, last_line
+from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.target import Target
-from conformance.verdicts import Finding, Verdict, worst
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.in_process import deploy
+from conformance.wire.pace import Pacer
+from conformance.wire.redaction import Redactor, made_key
+from conformance.wire.shapes import RequestShape, Spelling, filled
 from engine.clauses import CLAUSES, select
 from engine.limits import LimitTable
 from engine.profile import Profile
@@ -186,10 +186,10 @@ def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPa
         yield bench.passes("TOK-LEAF", "never said")
 
     check = Check("a", ("TOK-LEAF",), "says", "a pass", interrupted)
-    monkeypatch.setattr(running, "all_checks", lambda: {"a": check})
+    monkeypatch.setattr(runner, "all_checks", lambda: {"a": check})
     made = deploy()
     with pytest.raises(KeyboardInterrupt):
-        running.Run(made.target, running.Options(seed=1), transport=made.transport).execute()
+        runner.Run(made.target, runner.Options(seed=1), transport=made.transport).execute()
     store = made.engine.services.store
     with store.transaction(write=False):
         assert [store.count_tokens(tenant.id) for tenant in store.tenants()] == [0] * 4

@@ -16,7 +16,11 @@ from tests.house._files import PACKAGES, files, module_name, python_files, text,
 _WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
 _GIVEN = {Path("LICENSE")}
 
-_KNOWN_CIRCLE = {"conformance.bench", "conformance.registry", "conformance.session"}
+_KNOWN_CIRCLE = {
+    "conformance.runner.bench",
+    "conformance.runner.registry",
+    "conformance.runner.session",
+}
 """A check's registration names the bench that it is run over; to be taken apart."""
 
 

@@ -11,14 +11,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask
-from conformance.in_process import Deployment, deploy, secrets_of
-from conformance.judgement import judge_one, judge_side_by_side
-from conformance.registry import Check, all_checks
-from conformance.session import Session
-from conformance.transport import Answer, EngineTransport, Place
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.outcome import judge_one, judge_side_by_side
+from conformance.runner.registry import Check, all_checks
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import Deployment, deploy, secrets_of
+from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Engine, Profile, Request, Response
 from engine.hosts import EXAMPLE_SUFFIXES
 from engine.model import QuotaValue, Tenant, TenantKind

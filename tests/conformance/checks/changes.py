@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from conformance.exchanges import Ask
-from conformance.transport import Answer
+from conformance.wire.exchange import Ask
+from conformance.wire.transport import Answer
 from tests.conformance.checks.broken import Change, Redirect, changed_json
 
 OTHER_ID = "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from conformance.checks._drawing import tokens_in
-from conformance.judgement import judge_one
+from conformance.checks._bodies import tokens_in
 from conformance.report.curl import curl
-from conformance.verdicts import Verdict
+from conformance.runner.outcome import judge_one
+from conformance.runner.verdicts import Verdict
 from engine import Profile
 from tests.conformance.checks.broken import (
     Change,

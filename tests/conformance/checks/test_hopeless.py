@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.exchanges import Ask
-from conformance.transport import Answer
-from conformance.verdicts import Finding, Verdict, worst
+from conformance.runner.verdicts import Finding, Verdict, worst
+from conformance.wire.exchange import Ask
+from conformance.wire.transport import Answer
 from tests.conformance.checks.broken import clause_checks, judged
 
 _UUID = "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"

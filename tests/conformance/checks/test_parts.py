@@ -11,14 +11,14 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from conformance.checks._bodies import Broken, bodies, smallest, tokens_in
 from conformance.checks._common import card_number, is_uuid
-from conformance.checks._drawing import Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
-from conformance.checks._repeating import BACKEND
+from conformance.checks._repeatable import BACKEND
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
-from conformance.exchanges import Ask, Exchange
-from conformance.registry import Inconclusive
+from conformance.runner.registry import Inconclusive
+from conformance.wire.exchange import Ask, Exchange
 from engine import Profile
 from engine.resources.batch_files import read_batch
 from tests.conformance.checks.broken import bench_of

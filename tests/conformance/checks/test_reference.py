@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from conformance.in_process import deploy
-from conformance.registry import all_checks
-from conformance.running import Options, Run
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.in_process import deploy
 from engine import CLAUSES, Profile
 from tests.conformance.checks.broken import clause_checks, judged
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from conformance.exchanges import Ask
-from conformance.in_process import deploy
-from conformance.judging import judge
-from conformance.running import Options, Run
-from conformance.transport import Answer, Place
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.offline import judge
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Answer, Place
 
 CHECKS = ("tokenize.order", "record.fields", "record.echo", "request.valid", "tokenize.steady")
 READ_BACK = (*CHECKS, "tokenize.mirror", "tokenize.read-back")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from conformance.exchanges import Ask
-from conformance.in_process import deploy
-from conformance.planning import make_plan
-from conformance.registry import all_checks
-from conformance.running import Options, Run
-from conformance.transport import Answer, Place
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.plan import make_plan
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Answer, Place
 from engine import Profile
 from engine.clauses import select
 from engine.world import Sleep

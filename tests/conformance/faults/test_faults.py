@@ -6,7 +6,7 @@ import pytest
 
 from conformance.faults import all_faults, fault_of
 from conformance.faults.trial import try_fault
-from conformance.in_process import deploy
+from conformance.wire.in_process import deploy
 from engine import InputError, ManualClock, Request
 from engine.clauses import CLAUSES
 from engine.service import Engine

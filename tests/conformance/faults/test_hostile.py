@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from conformance.faults.serving import served
-from conformance.preflight import Unreachable
+from conformance.faults.served import served
 from conformance.report.report import Report
-from conformance.running import Options, Run
+from conformance.runner.preflight import Unreachable
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
 from conformance.target import Budget, Target, TargetKey
-from conformance.verdicts import Verdict
 from tests.conformance.servers import Handler, answering, dropping, hanging, serving
 
 SECOND_NS = 1_000_000_000

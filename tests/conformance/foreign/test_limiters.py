@@ -19,18 +19,18 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask
-from conformance.over_http import HttpTransport
-from conformance.probes.asking import SECOND_NS, Asker, Counter
-from conformance.probes.delaying import Arrivals, delays_that_fit
+from conformance.probes.bursts import SECOND_NS, Asker, Counter
+from conformance.probes.delays import Arrivals, delays_that_fit
 from conformance.probes.families import Cluster, Family, Rate, fits
-from conformance.probes.measuring import Measured, histories_of, measure
-from conformance.probes.playing import Played, play_throttle_row
+from conformance.probes.measurement import Measured, histories_of, measure
+from conformance.probes.procedures import Played, play_throttle_row
 from conformance.probes.signature import CONTROL
-from conformance.registry import Check
-from conformance.session import Session
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Check
+from conformance.runner.session import Session
 from conformance.target import Target
+from conformance.wire.exchange import Ask
+from conformance.wire.over_http import HttpTransport
 from tests.conformance.foreign._servers import LOOSE, demo, haproxy, nginx
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conformance.running import Options, Run
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
 from conformance.target import Target
-from conformance.verdicts import Verdict
 from tests.conformance.independent.deployment import deployment
 
 _CHECKED = (

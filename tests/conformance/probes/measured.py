@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from conformance.in_process import deploy
-from conformance.registry import all_checks
-from conformance.running import Options, Run
-from conformance.transport import Latency
-from conformance.verdicts import Finding, Verdict, worst
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict, worst
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Latency
 from engine import LimitTable, ManualClock, Profile
 from engine.world import Clock
 

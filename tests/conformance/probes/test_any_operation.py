@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.faults.registry import all_faults, fault_of
-from conformance.verdicts import Verdict
+from conformance.runner.verdicts import Verdict
 from tests.conformance.probes.measured import jittery, play
 from tests.conformance.probes.test_reference import ALGORITHMS
 

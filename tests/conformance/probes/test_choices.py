@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import conformance
-from conformance.choices import NOT_DISCOVERED, known_to_toml, read_profile
-from conformance.in_process import deploy
-from conformance.running import Options, Run
-from conformance.verdicts import Verdict
+from conformance.runner.choices import NOT_DISCOVERED, known_to_toml, read_profile
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
+from conformance.wire.in_process import deploy
 from engine import Profile
 
 _CODE = Path(conformance.__file__).parent
@@ -28,7 +28,7 @@ def choices() -> set[str]:
 
 def reported() -> set[str]:
     """Return the choices that some check names in a reading; those of rows by the field alone."""
-    files = [*(_CODE / "checks").glob("*.py"), _CODE / "probes" / "saying.py"]
+    files = [*(_CODE / "checks").glob("*.py"), _CODE / "probes" / "row_findings.py"]
     text = "\n".join(file.read_text("utf-8") for file in files)
     return {
         choice

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from conformance.bench import Bench
-from conformance.exchanges import Ask, Exchange
-from conformance.in_process import deploy
 from conformance.probes.families import Family, Rate, fits
-from conformance.probes.measuring import measure, neighbours, with_sight
+from conformance.probes.measurement import measure, neighbours, with_sight
 from conformance.probes.rows import ROWS
 from conformance.probes.sightings import Sighting, outcomes_of
 from conformance.probes.soundness import broken_blocks
-from conformance.running import Options, Run
-from conformance.transport import Place
-from conformance.verdicts import Finding, Verdict
+from conformance.runner.bench import Bench
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Place
 from engine import Engine, LimitTable, Profile, Request, Response
 from tests.conformance import field
 from tests.conformance.probes.measured import SECOND_NS, Stalling, play

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.verdicts import Verdict
+from conformance.runner.verdicts import Verdict
 from engine import LimitTable, Profile
 from engine.clauses import CLAUSES
 from engine.profile import Algorithm

@@ -13,9 +13,9 @@ import pytest
 
 from conformance.faults.access import change_subjects
 from conformance.faults.registry import Fault, FaultyEngine, Submit
-from conformance.in_process import deploy
 from conformance.probes import signature
-from conformance.running import Options, Run
+from conformance.runner.runner import Options, Run
+from conformance.wire.in_process import deploy
 from engine import LimitTable, Request, Response
 from tests.conformance.probes.measured import SECOND_NS, play
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from conformance.bench import Bench
-from conformance.in_process import deploy
-from conformance.planning import make_plan
 from conformance.probes.rows import spare_sources
-from conformance.registry import all_checks
-from conformance.running import Options, Run
+from conformance.runner.bench import Bench
+from conformance.runner.plan import make_plan
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
 from conformance.target.form import Budget
-from conformance.verdicts import Verdict
+from conformance.wire.in_process import deploy
 from engine import Engine, LimitTable, Request, Response
 from engine.clauses import select
 from tests.conformance.probes.measured import PROBES, SECOND_NS, play

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.exchanges import Ask, Exchange
-from conformance.probes.asking import Burst, clusters_of
+from conformance.probes.bursts import Burst, clusters_of
 from conformance.probes.families import Family, Rate, families_that_fit, fits
-from conformance.probes.measuring import Measured, explain, measure
+from conformance.probes.measurement import Measured, explain, measure
 from conformance.probes.sightings import Outcome, Sighting, mark_late
 from conformance.probes.signature import Signature
 from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
+from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
 from engine.profile import LimitsProfile

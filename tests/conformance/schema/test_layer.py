@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from conformance.faults import fault_of
-from conformance.faults.serving import served
-from conformance.in_process import deploy
-from conformance.judging import judge
-from conformance.running import Options, Run
-from conformance.verdicts import Finding, Verdict
+from conformance.faults.served import served
+from conformance.runner.offline import judge
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.in_process import deploy
 from engine import Engine
 
 FLOOR, CEILING, LINKS = "schema.floor", "schema.ceiling", "schema.links"

@@ -1,0 +1,168 @@
+"""Bodies to try: deep, wide, with odd keys and repeated values, and the smallest that fails.
+
+Generated bodies of a schema are shallow and hold one token at most; faults of a mirror show in
+bodies that are neither. So these strategies are our own. They draw valid bodies only: a refusal is
+then a finding, and what the specification leaves open (empty bodies, empty strings, numbers) is
+asked for elsewhere, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import hypothesis
+from hypothesis import strategies as st
+
+from conformance.checks._repeatable import BACKEND
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive, Skip
+from conformance.wire.exchange import Exchange
+from engine.messages import Json
+from engine.tokens import dumps
+
+__all__ = ["ODD_KEYS", "Broken", "bodies", "smallest", "texts", "tokens_in"]
+
+ODD_KEYS: Final = (
+    "",
+    " ",
+    "Name",
+    "NAME",
+    "name",
+    "Type",
+    "TYPE",
+    "types",
+    "data",
+    "id",
+    "ID",
+    "__proto__",
+    "constructor",
+    "a/b",
+    "a~b",
+    "a.b",
+    "$ref",
+    "0",
+    "ключ",
+    "\U0001f511",
+    " blank ",
+    "\u00e9t\u00e9",
+    "e\u0301te\u0301",
+    "\ufb01n",
+    "\u212b",
+    "zero\u200bwidth",
+    "long " + "x" * 65,
+)
+"""Keys that a deployment may stumble over; all of them are keys like any other."""
+_SAME: Final = ("same", "same ", "Same", "s\u0061me", "\u00e9", "e\u0301", "0", "true", "null")
+_ASKS_OVER: Final = 3
+"""A search asks at most so many times its examples; the smallest so far is then the answer."""
+_LEVELS: Final = 6
+
+
+class Broken(NamedTuple):
+    """A body for which something does not hold: what, by clause, and the exchange that shows it."""
+
+    body: Any
+    faults: list[tuple[str, str]]
+    shown: tuple[Exchange, ...]
+
+
+def tokens_in(body: Json) -> int:
+    """Return how many tokens a body asks for: leaves and token request objects."""
+    if isinstance(body, str) or (isinstance(body, dict) and "type" in body):
+        return 1
+    inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return sum(tokens_in(one) for one in inner)
+
+
+def texts() -> st.SearchStrategy[str]:
+    """Return strings that a leaf may be: unicode, long, with quotes and escapes; never empty."""
+    drawn = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=24)
+    return drawn | st.sampled_from(_SAME)
+
+
+def bodies(limit: int, cards: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
+    """Return bodies of every shape with 1 to `limit` tokens; `cards` are requests to mix in."""
+    request = st.builds(lambda data: {"type": "token", "data": data}, texts())
+    leaf = texts() | texts() | request | st.sampled_from(cards)
+    keys = st.sampled_from(ODD_KEYS) | st.text(
+        st.characters(exclude_categories=("Cs", "Cc")), max_size=8
+    ).filter(lambda key: key != "type")
+    tree = st.recursive(
+        leaf,
+        lambda inner: (
+            st.lists(inner, min_size=1, max_size=limit)
+            | st.dictionaries(keys, inner, min_size=1, max_size=limit)
+        ),
+        max_leaves=2 * limit,
+    )
+    wrapped = st.builds(_wrap, tree, st.lists(keys | st.none(), max_size=_LEVELS - 1))
+    return wrapped.filter(
+        lambda body: isinstance(body, dict | list) and 1 <= tokens_in(body) <= limit
+    ).filter(lambda body: _levels(body) <= _LEVELS + 2)
+
+
+def _wrap(body: Any, steps: list[str | None]) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Nest a body deeper: a key wraps it into an object, None into an array."""
+    for step in steps:
+        body = [body] if step is None else {step: body}
+    return body
+
+
+def _levels(body: Json) -> int:
+    if isinstance(body, dict) and "type" not in body:
+        return 1 + max((_levels(one) for one in body.values()), default=0)
+    if isinstance(body, list):
+        return 1 + max((_levels(one) for one in body), default=0)
+    return 0
+
+
+def smallest(
+    bench: Bench,
+    strategy: st.SearchStrategy[Any],
+    judge: Callable[[Any], Broken | None],
+    examples: int,
+) -> Broken | None:
+    """Return the smallest drawn body that `judge` finds broken, None when it finds none.
+
+    Asks at most a few times `examples`. What `judge` raises ends the search and is raised.
+    """
+    broken: list[Broken] = []
+    ended: list[Exception] = []
+    left = _ASKS_OVER * examples
+
+    @hypothesis.settings(
+        max_examples=examples,
+        backend=BACKEND,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @hypothesis.seed(bench.seed)
+    @hypothesis.given(strategy)
+    def drawn(body: Any) -> None:  # noqa: ANN401 # reason: what the strategy draws
+        nonlocal left
+        left -= 1
+        if ended or left < 0:
+            return
+        try:
+            found = judge(body)
+        except (Inconclusive, Skip) as error:
+            ended.append(error)
+            return
+        if found is not None:
+            broken.append(found)
+            raise AssertionError
+
+    try:
+        drawn()
+    except (AssertionError, hypothesis.errors.Flaky, BaseExceptionGroup):
+        # A deployment may answer one body differently each time; what was seen still counts.
+        if not broken:
+            raise
+    if ended and not broken:
+        raise ended[0]
+    return min(broken, key=lambda one: (len(dumps(one.body)), dumps(one.body)), default=None)

@@ -1,0 +1,212 @@
+"""Bursts of requests to one counter, and where the answers are kept.
+
+A burst goes out over many connections at once and is scheduled from what came back, never from
+nominal times. A deployment that slows requests down (D-THROTTLE delay) holds some of them for
+seconds; whoever waits for a burst's *settling* goes on without those.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from conformance.probes.sightings import Sighting, late_after_ns, mark_late, outcomes_of
+from conformance.runner.bench import Bench
+from conformance.wire.exchange import Ask, Exchange
+
+__all__ = ["SECOND_NS", "Asker", "Burst", "Counter", "clusters_of"]
+
+SECOND_NS: Final = 1_000_000_000
+_CONNECTIONS: Final = 128
+_MOST_CONNECTIONS: Final = 256
+_LARGE: Final = 800
+_SOME: Final = 5
+_FINE_NS: Final = 25_000_000
+_POLL_NS: Final = 20_000_000
+_OF_BLOCKS: Final = ("the end", "well after", "long after")
+"""How the names of bursts end that wait for a block; others wait for a window."""
+_SETTLE_NS: Final = 2 * SECOND_NS
+
+_Computed = TypeVar("_Computed")
+Asker: TypeAlias = Callable[[int], Ask]
+"""Makes the request of a number: the same resource, ids and values of its own."""
+
+
+class Burst:
+    """Requests that go out together; `exchanges` fills as answers come."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.exchanges: list[Exchange] = []
+        self.begun_ns = -1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every answer is there."""
+        return len(self.exchanges) >= self.size
+
+    @property
+    def last_received_ns(self) -> int:
+        """When the last answer so far was there."""
+        return max((one.received_ns for one in self.exchanges), default=self.begun_ns)
+
+
+class Counter:
+    """All that is asked of one counter of the deployment, in bursts."""
+
+    def __init__(self, bench: Bench, name: str, ask: Asker) -> None:
+        self._bench = bench
+        self.name = name
+        self._lane = bench.lane(name)
+        self._ask = ask
+        self._number = 0
+        self.bursts: list[Burst] = []
+        self.spacing_ns = 0
+        """What a limiter that spaces requests puts between two, where the row is known."""
+
+    @property
+    def now_ns(self) -> int:
+        """The suite's clock."""
+        return self._lane.now_ns
+
+    async def gather(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run side by side."""
+        return await self._bench.gather(work)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute something where it holds nobody up."""
+        return await self._bench.aside(compute)
+
+    async def wait_until_ns(self, at_ns: int, why: str) -> None:
+        """Sleep; why: what ends then."""
+        await self._lane.sleep_until_ns(at_ns, why)
+
+    def new_burst(self, name: str, size: int) -> Burst:
+        """Return a burst that is part of this counter's history, not sent yet."""
+        burst = Burst(name, size)
+        self.bursts.append(burst)
+        return burst
+
+    async def send(self, name: str, size: int, *, at_ns: int = 0) -> Burst:
+        """Send a burst and wait for all answers."""
+        burst = self.new_burst(name, size)
+        await self.fill(burst, at_ns=at_ns)
+        return burst
+
+    async def fill(self, burst: Burst, *, at_ns: int = 0, ask: Asker | None = None) -> None:
+        """Send a burst's requests from `at_ns` on and wait for all answers."""
+        why = "its block is over" if burst.name.endswith(_OF_BLOCKS) else "its window is over"
+        await self._lane.sleep_until_ns(at_ns, why)
+        burst.begun_ns = self.now_ns
+        first = self._number
+        self._number += burst.size
+        make = ask or self._ask
+        asks = iter([make(number) for number in range(first, first + burst.size)])
+        workers = min(burst.size, _MOST_CONNECTIONS if burst.size > _LARGE else _CONNECTIONS)
+        await self._bench.gather([self._work(asks, burst) for _ in range(workers)])
+
+    async def _work(self, asks: Iterator[Ask], burst: Burst) -> None:
+        for ask in asks:
+            burst.exchanges.append(await self._lane.send(ask))
+
+    async def settled(self, burst: Burst) -> int:
+        """Wait until a burst is answered, but for what is held back; returns its last answer."""
+        calm_ns = self.calm_ns
+        while burst.begun_ns < 0:
+            await self._lane.sleep_ns(_POLL_NS)
+        patience_ns = _SETTLE_NS + 4 * calm_ns
+        while not burst.is_done and self.now_ns < max(
+            burst.begun_ns + patience_ns, burst.last_received_ns + calm_ns + _POLL_NS
+        ):
+            await self._lane.sleep_ns(_POLL_NS)
+        return burst.last_received_ns
+
+    @property
+    def calm_ns(self) -> int:
+        """The longest round trip of the first burst, which meets no limit.
+
+        Where even its answers come one by one at the row's pace, that of the first one.
+        """
+        first = self.bursts[0].exchanges if self.bursts else []
+        took = [one.received_ns - one.sent_ns for one in first]
+        return min(took) if self.is_paced else max(took, default=0)
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether the first burst was let through one by one, each after a space."""
+        first = self.bursts[0].exchanges if self.bursts else []
+        received = sorted(one.received_ns for one in first)
+        gaps = [after - before for before, after in itertools.pairwise(received)]
+        if len(gaps) < _SOME or not self.spacing_ns:
+            return False
+        return statistics.median_low(gaps) > self.spacing_ns * 8 // 10
+
+    @property
+    def late_after_ns(self) -> int:
+        """The round trip from which on an admission was held back."""
+        if self.is_paced:
+            return self.calm_ns + self.spacing_ns // 2
+        return late_after_ns(self.calm_ns)
+
+    def exchanges(self) -> list[Exchange]:
+        """Return everything that was asked of the counter."""
+        return [one for burst in self.bursts for one in burst.exchanges]
+
+    def clusters(self) -> list[list[Sighting]]:
+        """Return what the bursts show, one cluster each, in order of time."""
+        groups = [burst.exchanges for burst in self.bursts]
+        throttle = self._bench.profile.limits.throttle
+        slows = self._bench.knows("limits.throttle") and throttle == "delay"
+        return clusters_of(groups, self.calm_ns, self.late_after_ns, slows=slows)
+
+
+def clusters_of(
+    groups: Sequence[Sequence[Exchange]],
+    calm_ns: int,
+    bound_ns: int | None = None,
+    *,
+    slows: bool = False,
+) -> list[list[Sighting]]:
+    """Return groups of exchanges as clusters of sightings, in order of time.
+
+    bound_ns: the round trip from which on an admission was held back; by calm_ns unless given.
+    slows: whether other rows have shown a throttle that slows: a wait above its bound is refused
+    first then, and a shorter one held back later.
+    """
+    bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
+    everything = [one for group in groups for one in group]
+    outcome_of = dict(zip((one.number for one in everything), outcomes_of(everything), strict=True))
+    plain = [
+        [
+            Sighting(one.sent_ns, one.received_ns, outcome_of[one.number])
+            for one in sorted(group, key=lambda each: (each.sent_ns, each.number))
+        ]
+        for group in groups
+        if group
+    ]
+    marked = [mark_late(cluster, calm_ns, bound_ns) for cluster in plain]
+    clusters = plain
+    if slows or _holds_back(marked, bound_ns):
+        # Some were, so what took less long, and longer than calm ones, was as well.
+        fine_ns = min(bound_ns, _FINE_NS + calm_ns * 5 // 4)
+        clusters = [mark_late(cluster, calm_ns, fine_ns) for cluster in plain]
+    return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
+
+
+def _holds_back(clusters: Sequence[Sequence[Sighting]], slow_ns: int) -> bool:
+    """Whether late admissions are the deployment's throttle, and not a server that was slow.
+
+    A throttle that slows holds requests back before it refuses any, and refuses at once.
+    """
+    ordered = sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
+    late = [any(one.is_late for one in cluster) for cluster in ordered]
+    refused = [[one for one in cluster if one.outcome == "refused"] for cluster in ordered]
+    first = next(
+        (place for place, each in enumerate(zip(late, refused, strict=True)) if any(each)), None
+    )
+    if first is None or not late[first]:
+        return False
+    return not any(one.received_ns - one.sent_ns > slow_ns for each in refused for one in each)

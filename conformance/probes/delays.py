@@ -1,0 +1,236 @@
+"""Which algorithms could have made a history of a throttle that slows (D-THROTTLE delay).
+
+Requests beyond the rate wait for their turn, first come first served, and what would wait longer
+than a bound is refused. So the arrivals that were seen are replayed through the engine's own
+algorithms, each admission reserving its turn: what was admitted must have come when its turn did,
+and what was refused must have had to wait for longer than the bound.
+
+What it is not: `families`, which asks how many of a burst were admitted. Here a turn is reserved
+before the next burst comes, so the answers say more than how many: they say when.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_shifts
+from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.runner.registry import check_time
+from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
+
+__all__ = [
+    "Arrivals",
+    "bound_between",
+    "delay_fits",
+    "delays",
+    "delays_that_fit",
+    "longest_wait_ns",
+]
+
+_FAMILIES: Final = (
+    *(
+        dataclasses.replace(family, counts_refused=counts_refused)
+        for counts_refused in (False, True)
+        for family in BASIC
+    ),
+    Family("gcra", burst_requests=1),
+)
+_GUARD_NS: Final = 50_000_000
+_EVER_NS: Final = 1 << 60
+
+
+def delays(lanes: Sequence[Sequence[Cluster]]) -> bool:
+    """Whether anything was held back."""
+    return any(one.is_late for lane in lanes for cluster in lane for one in cluster)
+
+
+def longest_wait_ns(lanes: Sequence[Sequence[Cluster]]) -> int:
+    """Return how long anything was held back at most: the bound is no shorter."""
+    late = [one for lane in lanes for cluster in lane for one in cluster if one.is_late]
+    return max((one.sent_ns - one.asked_ns for one in late), default=0)
+
+
+class _Part(NamedTuple):
+    """Requests that arrived in between each other, as a replay takes them.
+
+    admitted_ns, refused_ns, lost_ns: when those arrived, about, in order; answered_ns: when the
+    admissions were granted, in order.
+    """
+
+    admitted_ns: list[int]
+    answered_ns: list[int]
+    refused_ns: list[int]
+    lost_ns: list[int]
+    first_ns: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Part:
+        """Return what a cluster shows."""
+        arrived = sorted((one.arrived_ns, one.outcome) for one in cluster)
+        by = {
+            outcome: [at_ns for at_ns, each in arrived if each == outcome]
+            for outcome in ("admitted", "refused", "lost")
+        }
+        answered = sorted(_admitted_at(one) for one in cluster if one.outcome == "admitted")
+        return cls(by["admitted"], answered, by["refused"], by["lost"], arrived[0][0])
+
+
+class Arrivals:
+    """The histories of several counters, made ready once for many replays."""
+
+    def __init__(self, lanes: Sequence[Sequence[Cluster]]) -> None:
+        self._lanes = lanes
+        self.first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
+        self.unsure_ns = max(uncertainty_ns(cluster) for lane in lanes for cluster in lane)
+        self.longest_wait_ns = longest_wait_ns(lanes)
+        self.parts = [[_Part.of(cluster) for cluster in _apart(lane)] for lane in lanes]
+        self._shifts: dict[tuple[int, str], Sequence[int]] = {}
+
+    def shifts(self, window_ns: int, family: Family) -> Sequence[int]:
+        """Return the shifts of time that make a difference to a family."""
+        if not family.is_aligned:
+            return (0,)
+        asked = window_ns, family.algorithm
+        if asked not in self._shifts:
+            self._shifts[asked] = aligned_shifts(self._lanes, window_ns, family)
+        return self._shifts[asked]
+
+
+def bound_between(
+    arrivals: Arrivals, rate: Rate, families: Sequence[Family]
+) -> tuple[int, int] | None:
+    """Return between which waits the bound lies, however it is counted; None where nothing tells.
+
+    The one was granted, the other would have been asked of a request that was refused.
+    """
+    longest_ns = arrivals.longest_wait_ns
+    if not longest_ns:
+        return None
+    refused: list[int] = []
+    for family in families:
+        if family.is_aligned:
+            return None
+        for lane in arrivals.parts:
+            replay = _Replay(rate, family, -arrivals.first_ns, 0, longest_ns)
+            replay.fits(lane)
+            refused += replay.refused_waits
+    return (longest_ns, min(refused)) if refused else None
+
+
+def delays_that_fit(
+    arrivals: Arrivals, rate: Rate, bound_ns: int, since_ns: int = 0
+) -> list[Family]:
+    """Return the families that could have made the histories, with delays of at most `bound_ns`.
+
+    since_ns: what was sent before is taken and not judged, as in `families_that_fit`.
+    """
+    return [one for one in _FAMILIES if delay_fits(arrivals, rate, one, bound_ns, since_ns)]
+
+
+def delay_fits(
+    arrivals: Arrivals, rate: Rate, family: Family, bound_ns: int, since_ns: int = 0
+) -> bool:
+    """Whether one family could have made the histories, with delays of at most `bound_ns`."""
+    unsure_ns = arrivals.unsure_ns
+    return any(
+        all(
+            _Replay(rate, family, shift - arrivals.first_ns, unsure_ns, bound_ns).fits(
+                lane, since_ns
+            )
+            for lane in arrivals.parts
+        )
+        for shift in arrivals.shifts(rate.window_ns, family)
+    )
+
+
+class _Replay:
+    """One counter of one family whose requests wait for their turn, fed with what was seen."""
+
+    def __init__(
+        self, rate: Rate, family: Family, shift_ns: int, unsure_ns: int, bound_ns: int
+    ) -> None:
+        self._rate = rate
+        self._family = family
+        self._shift_ns = shift_ns
+        self._bound_ns = bound_ns
+        self._step_ns = rate.window_ns // rate.limit_requests
+        self._near_ns = 3 * unsure_ns + _GUARD_NS
+        if family.algorithm == "sliding-counter":
+            # Its alignment is known as well as the grid of shifts is fine.
+            self._near_ns += 2 * self._step_ns
+        self._charge = ALGORITHMS[family.algorithm].charge
+        self._row = rule_row(
+            family.algorithm,
+            rate.limit_requests,
+            rate.window_ns,
+            burst_requests=family.burst_requests,
+            anchored=family.anchored,
+        )
+        self._has_ring = ALGORITHMS[family.algorithm].has_ring
+        self._line = [0] * LINE_SIZE
+        self._ring: list[int] = []
+        self._last_ns = 0
+        self._lost_ns: list[int] = []
+        self.refused_waits: list[int] = []
+
+    def fits(self, lane: Sequence[_Part], since_ns: int = 0) -> bool:
+        """Whether every burst was answered as this family would, given all before it.
+
+        Of a burst first the admissions are taken, then the refusals: which was first is not known.
+        """
+        check_time()
+        return all(self._fits(part, since_ns) for part in lane)
+
+    def _fits(self, part: _Part, since_ns: int) -> bool:
+        self._lost_ns += part.lost_ns
+        reach_ns = 2 * self._rate.window_ns + self._bound_ns
+        # Each of those may have taken a turn, and has moved all that came soon after it.
+        lost = sum(at_ns > part.first_ns - reach_ns for at_ns in self._lost_ns)
+        near_ns = self._near_ns + lost * self._rate.window_ns
+        if part.first_ns < since_ns:
+            near_ns = _EVER_NS
+        most_ns, shift_ns = self._bound_ns + near_ns, self._shift_ns
+        # Turns are given in order of arrival: so what is predicted is in order, as what was seen.
+        for at_ns, seen_ns in zip(part.admitted_ns, part.answered_ns, strict=True):
+            turn_ns = self._turn_ns(at_ns)
+            granted_ns = turn_ns - shift_ns
+            if granted_ns - at_ns > most_ns or abs(granted_ns - seen_ns) > near_ns:
+                return False
+            self._count(turn_ns)
+        for at_ns in part.refused_ns:
+            wait_ns = self._turn_ns(at_ns) - at_ns - shift_ns
+            if wait_ns < self._bound_ns - near_ns:
+                return False
+            self.refused_waits.append(wait_ns)
+            if self._family.counts_refused:
+                self._count(at_ns + shift_ns)
+        return True
+
+    def _turn_ns(self, arrived_ns: int) -> int:
+        """Return when a request has its turn, on the replay's clock."""
+        return max(self._line[READY], self._last_ns, arrived_ns + self._shift_ns)
+
+    def _count(self, t_ns: int) -> None:
+        self._last_ns = t_ns = max(self._last_ns, t_ns)
+        if self._has_ring and len(self._ring) < self._rate.limit_requests:
+            grow_ring(self._ring, self._rate.limit_requests)
+        self._charge(self._line, self._ring, self._row, t_ns)
+
+
+def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
+    """Return the clusters in order of arrival, those as one that arrived in between each other."""
+    found: list[list[Sighting]] = []
+    end_ns = -1
+    for cluster in sorted(lane, key=lambda each: min(one.arrived_ns for one in each)):
+        if found and min(one.arrived_ns for one in cluster) <= end_ns:
+            found[-1] += cluster
+        else:
+            found.append(list(cluster))
+        end_ns = max(end_ns, *(one.arrived_ns for one in cluster))
+    return list(found)
+
+
+def _admitted_at(one: Sighting) -> int:
+    return one.received_ns if one.is_late else one.middle_ns

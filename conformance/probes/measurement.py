@@ -1,0 +1,409 @@
+"""From what was played of a row to what it is: sound or not, of which family, how sharp.
+
+`Measured.fault` is what breaks "L per W" whatever the algorithm: a refusal that too few admissions
+excuse, or more than L admissions inside one window, in a history that no family of L per W could
+have made; or more than 2 L, which none could. Everything else is a reading.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.probes.delays import (
+    Arrivals,
+    bound_between,
+    delay_fits,
+    delays,
+    delays_that_fit,
+    longest_wait_ns,
+)
+from conformance.probes.families import (
+    BASIC,
+    HEAVY_REQUESTS,
+    Cluster,
+    Family,
+    Rate,
+    families_that_fit,
+    fits,
+)
+from conformance.probes.procedures import Played
+from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
+from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
+from conformance.wire.exchange import Exchange
+from engine.profile import Algorithm
+
+__all__ = [
+    "Measured",
+    "evidence",
+    "explain",
+    "histories_of",
+    "measure",
+    "neighbours",
+    "with_sight",
+]
+
+_MS_NS = 1_000_000
+_SECOND_NS = 1_000_000_000
+_BLUR = 20
+"""A resolution above this part of the window is too coarse to deny every family."""
+_PLAIN = (Family("sliding-log"), Family("token-bucket"))
+_BLOCKS = (5, 9, 11, 15, 20, 30)
+"""Tenths of a block that other blocks last."""
+_OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
+"""Those that an explanation names."""
+_COARSE = 10
+"""And one above this part too coarse to choose between families."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a row turned out to be.
+
+    fault: what breaks it, None when nothing does. families: what could have made the histories.
+    delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
+    resolution_ns: nothing shorter can be told; a burst's span and a round trip. is_clear: whether
+    nothing looked held back that was only late. bound_ns: between which two waits the longest
+    delay lies, None where that is not told. unseen: what would have looked the same: rates of other
+    numbers, windows and blocks.
+    """
+
+    rate: Rate
+    fault: str | None
+    families: tuple[Family, ...]
+    delays: bool
+    refused: bool
+    admitted_requests: int
+    resolution_ns: int
+    is_clear: bool = True
+    bound_ns: tuple[int, int] | None = None
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether bursts lie clear enough apart to tell how the row is counted."""
+        return self.resolution_ns <= self.rate.window_ns // _COARSE
+
+    @property
+    def summary(self) -> str:
+        """What a report says, with the resolution."""
+        rate = self.rate
+        block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
+        how = "slowed" if self.delays else "refused"
+        return (
+            f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}; requests beyond it are "
+            f"{how}; at most {self.admitted_requests} admitted in one window; counted as "
+            f"{self.algorithms}; resolution {self.resolution}"
+        )
+
+    @property
+    def algorithms(self) -> str:
+        """The algorithms that could have made the histories."""
+        names = " or ".join(dict.fromkeys(one.algorithm for one in self.families))
+        if self.families and all(one.counts_refused for one in self.families):
+            names += ", refused requests included"
+        return names or "none of the known algorithms"
+
+    @property
+    def resolution(self) -> str:
+        """What nothing shorter than can be told."""
+        if self.resolution_ns < _SECOND_NS:
+            return f"{self.resolution_ns / _MS_NS:.0f} ms"
+        return f"{self.resolution_ns / _SECOND_NS:.1f} s"
+
+
+def _seconds(of_ns: int) -> str:
+    return f"{of_ns / _SECOND_NS:g} s"
+
+
+def measure(
+    histories: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    *,
+    bound_ns: int = 10 * _SECOND_NS,
+    told: Algorithm | None = None,
+    known: Algorithm | None = None,
+    since_ns: int = 0,
+) -> Measured:
+    """Return what the histories of a row's counters (one each) show.
+
+    bound_ns: the longest delay of a throttle that slows, as far as it is known. told: the only
+    algorithm that may fit, where the operator said so; a bucket is a gcra whose burst is the limit.
+    known: the one that other rows have shown. since_ns: what was sent before may rest on requests
+    of somebody else, and is not judged.
+    """
+    histories = [history for history in histories if history]
+    found = _measured(histories, rate, bound_ns, told, known, since_ns)
+    plain = [[plainly(cluster) for cluster in history] for history in histories]
+    if delays(histories):
+        if found.families:
+            return found
+        # What looks held back may be a server that stalled: then the plain history fits.
+        stalled = _measured(plain, rate, bound_ns, told, known, since_ns)
+        found = stalled if stalled.families else found
+    is_clear = found.delays or not any(_is_stalled(history) for history in plain)
+    return dataclasses.replace(found, is_clear=is_clear)
+
+
+def _is_stalled(history: Sequence[Cluster]) -> bool:
+    """Whether an admission came so late that it may have been held back."""
+    late_ns = late_after_ns(uncertainty_ns(history[0]))
+    return any(
+        one.outcome == "admitted" and one.received_ns - one.sent_ns > late_ns
+        for cluster in history
+        for one in cluster
+    )
+
+
+def _measured(  # reason: what `measure` was handed
+    histories: Sequence[Sequence[Cluster]],
+    rate: Rate,
+    bound_ns: int,
+    told: Algorithm | None,
+    known: Algorithm | None,
+    since_ns: int,
+) -> Measured:
+    flat = [[one for cluster in history for one in cluster] for history in histories]
+    held_back = delays(histories) and not rate.block_ns
+    families: list[Family] = (
+        _held_families(histories, rate, bound_ns, since_ns)
+        if held_back
+        else families_that_fit(histories, rate, told or known, since_ns)
+    )
+    if told is not None:
+        same = "token-bucket" if told == "gcra" else told
+        families = [one for one in families if one.algorithm in {told, same}]
+    admitted = max((provable_admissions(each, rate.window_ns) for each in flat), default=0)
+    held_back = held_back or any(_is_paced(history, rate) for history in histories)
+    refused = held_back or any(one.outcome == "refused" for each in flat for one in each)
+    span_ns = max(
+        (
+            max(x.received_ns for x in cluster) - min(x.sent_ns for x in cluster)
+            for history in histories
+            for cluster in history
+            if not any(one.is_late for one in cluster)
+        ),
+        default=0,
+    )
+    unsure_ns = max((uncertainty_ns(each) for each in flat), default=0)
+    return Measured(
+        rate,
+        _fault(
+            flat,
+            rate,
+            families,
+            admitted,
+            span_ns + unsure_ns,
+            is_refused=refused,
+            since_ns=since_ns,
+        ),
+        tuple(families),
+        held_back,
+        refused,
+        admitted,
+        span_ns + unsure_ns,
+        bound_ns=bound_between(Arrivals(histories), rate, families)
+        if held_back and families
+        else None,
+    )
+
+
+def _held_families(
+    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int
+) -> list[Family]:
+    """Return the families that fit with the bound that is known, or with the wait that was seen.
+
+    Whatever the bound is, nothing here was held back for longer than what was seen.
+    """
+    is_refused = any(x.outcome == "refused" for lane in histories for part in lane for x in part)
+    arrivals = Arrivals(histories)
+    seen_ns = arrivals.longest_wait_ns
+    bounds = (seen_ns, bound_ns) if is_refused else (max(seen_ns, bound_ns),)
+    for each_ns in bounds:
+        found = delays_that_fit(arrivals, rate, each_ns, since_ns)
+        if found:
+            return found
+    return []
+
+
+def _is_paced(history: Sequence[Cluster], rate: Rate) -> bool:
+    """Whether a long burst was let through at the rule's pace, far slower than the first one.
+
+    So a throttle looks that slows while our connections are fewer than what it would hold.
+    """
+    first = _pace(history[0])
+    slow = [_pace(cluster[len(cluster) // 2 :]) for cluster in history[1:] if len(cluster) >= 100]
+    pace = rate.limit_requests / rate.window_ns
+    return any(one < 1.3 * pace and first > 3 * one for one in slow)
+
+
+def _pace(cluster: Cluster) -> float:
+    received = [one.received_ns for one in cluster]
+    return len(received) / max(max(received) - min(received), 1)
+
+
+def _fault(  # reason: what `_measured` has found
+    flat: Sequence[Sequence[Sighting]],
+    rate: Rate,
+    families: Sequence[Family],
+    admitted: int,
+    resolution_ns: int,
+    *,
+    is_refused: bool,
+    since_ns: int,
+) -> str | None:
+    window = _seconds(rate.window_ns)
+    says = f"{rate.limit_requests} per {window}"
+    is_sharp = resolution_ns <= rate.window_ns // _BLUR
+    if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
+        return f"{admitted} requests within {window}, and none was refused or slowed"
+    # An answer that was held back may have been held up as well: only its whole time is proof.
+    proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
+    if proven > 2 * rate.limit_requests:
+        return f"{proven} admitted within {window}, more than twice the limit"
+    premature = None if families else _premature(flat, rate, says, since_ns, is_sharp=is_sharp)
+    if premature is not None and rate.block_ns:
+        return premature  # what a longer block leaves looks like a broken one, too
+    late = [[one for one in each if one.sent_ns >= since_ns] for each in flat]
+    broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
+    if rate.block_ns and broken:
+        return (
+            f"{len(broken)} admitted less than {_seconds(rate.block_ns)} after the first refusal: "
+            "a block must refuse every request until it ends"
+        )
+    if families:
+        return None
+    if admitted > rate.limit_requests and is_sharp:
+        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
+        return f"{admitted} admitted within {window}: no way of counting {says} explains it"
+    return premature
+
+
+def _premature(
+    flat: Sequence[Sequence[Sighting]], rate: Rate, says: str, since_ns: int, *, is_sharp: bool
+) -> str | None:
+    """Return what is wrong with a refusal that too few admissions excuse; None where none is.
+
+    Where bursts are blurred over a good part of the window, instants tell nothing for certain.
+    What is left is what no family does: refuse though even the window before and all that was
+    refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
+    """
+    reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
+    early = [
+        premature
+        for each in flat
+        for premature in premature_refusals(
+            plainly(each), rate.limit_requests, reach_ns, counts_refused=not is_sharp
+        )
+        if premature.sighting.sent_ns >= since_ns
+        and not _is_blocked(premature.sighting, each, rate.block_ns)
+    ]
+    if not early:
+        return None
+    fewest = min(early, key=lambda each: each.possible_requests).possible_requests
+    were = f"at most {fewest} requests were" if fewest else "nothing was"
+    return (
+        f"refused although {were} admitted in the {_seconds(reach_ns)} before: no way of counting "
+        f"{says} explains it"
+    )
+
+
+def _is_blocked(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> bool:
+    """Whether a block that an earlier refusal began may have refused it."""
+    return any(
+        other.outcome == "refused"
+        and other.sent_ns < one.sent_ns
+        and one.sent_ns < other.received_ns + block_ns
+        for other in seen
+    )
+
+
+def with_sight(
+    measured: Measured,
+    histories: Sequence[Sequence[Cluster]],
+    known: Algorithm | None,
+    since_ns: int = 0,
+) -> Measured:
+    """Return the measurement with what it could not have told from the row's own rate.
+
+    known: the algorithm that was told, or that other rows have shown; else any may be in use.
+    """
+    rate, heavy = measured.rate, measured.rate.limit_requests >= HEAVY_REQUESTS
+    same = {known, "token-bucket"} if known == "gcra" else {known}
+    likely = [one for one in measured.families if one.algorithm in same] or list(measured.families)
+    if known is None and not heavy and not measured.delays:
+        likely += [one for one in BASIC if one not in likely]
+    bound_ns = max(longest_wait_ns(histories), 10 * _SECOND_NS)
+    arrivals = Arrivals(histories) if measured.delays else None
+
+    def looks_like(other: Rate) -> bool:
+        if arrivals is not None:
+            return any(delay_fits(arrivals, other, x, bound_ns, since_ns) for x in likely)
+        return any(fits(histories, other, family, since_ns) for family in likely)
+
+    return dataclasses.replace(
+        measured, unseen=tuple(name for name, other in neighbours(rate) if looks_like(other))
+    )
+
+
+def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
+    """Return rates that a row must not be, by what differs; those furthest off come last."""
+    limit, window_ns, block_ns = rate.limit_requests, rate.window_ns, rate.block_ns
+    tenth = max(2, limit // 10)
+    numbers = (limit - 1, limit + 1, limit - tenth, limit + tenth)
+    windows = (window_ns * 9 // 10, window_ns * 11 // 10)
+    blocks = [block_ns * part // 10 for part in _BLOCKS] if block_ns else []
+    return [
+        *((f"a limit of {x}", dataclasses.replace(rate, limit_requests=x)) for x in numbers),
+        *((f"a window of {_seconds(x)}", dataclasses.replace(rate, window_ns=x)) for x in windows),
+        *((f"a block of {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+    ]
+
+
+def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0) -> str | None:
+    """Return what the plainest rate has that the histories fit, where the row's own does not.
+
+    Limits a little off, doubled or halved, windows up to a fifth off and other blocks are tried.
+    """
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    limits = [limit + d for d in (-1, 1, -2, 2, -5, 5)] + [limit * 2, limit // 2]
+    limits += [limit * 9 // 10, limit * 11 // 10]
+    windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
+    blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
+    window = _seconds(window_ns)
+    nodes = f"{limit * 2} per {window}, as of two nodes that each count alone,"
+    tried = [
+        *(
+            (nodes if x == limit * 2 else f"{x} per {window}", Rate(x, window_ns, rate.block_ns))
+            for x in limits
+            if x > 0
+        ),
+        *((f"a block of {_seconds(x)}", Rate(limit, window_ns, x)) for x in blocks),
+        *((f"{limit} per {_seconds(x)}", Rate(limit, x, rate.block_ns)) for x in windows),
+    ]
+    for says, other in tried:
+        if any(fits(histories, other, family, since_ns) for family in _PLAIN):
+            return says
+    return None
+
+
+def histories_of(
+    played: Sequence[Played], before: Sequence[Played] = ()
+) -> list[list[list[Sighting]]]:
+    """Return the histories of everything that was played; before: of the same counters, earlier."""
+    histories = [counter.clusters() for each in played for counter in each.counters]
+    earlier = [counter.clusters() for each in before for counter in each.counters]
+    if not earlier:
+        return histories
+    return [[*one, *two] for one, two in zip(earlier, histories, strict=True)]
+
+
+def evidence(played: Sequence[Played], limit: int = 12) -> list[Exchange]:
+    """Return the exchanges that show a row best: the last of each burst."""
+    shown = []
+    for each in played:
+        for counter in each.counters:
+            for burst in counter.bursts:
+                shown += sorted(burst.exchanges, key=lambda one: one.number)[-1:]
+    return shown[:limit]

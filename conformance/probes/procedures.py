@@ -1,0 +1,509 @@
+"""The clusters of requests that show a row of the limit table.
+
+A throttle row needs six (L a limit, W a window): L/2 at once; L/2 + 5 half a window later, which
+goes beyond the rate, and the signature probes; a few early probes while both are still inside the
+window; L + 5 when the first has left it; some a quarter of a window later, where a log has no
+room and what grows by and by has; L + 5 when the second has left. A long window puts the second
+cluster a second after the first, so that a minute's row lasts a minute.
+
+A block row is exceeded where its block ends after the first cluster has left the window, so that
+nothing but the block refuses just before its end; a second counter, never exceeded until then,
+shows the window.
+
+Everything is scheduled from the last answer of the cluster that it depends on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter
+from conformance.probes.excess import refused_in
+from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, fits
+from conformance.probes.rows import Row
+from conformance.probes.sightings import Sighting
+from conformance.probes.signature import Signature, signature_requests, take_signature
+from engine.limits import LimitTable, Rule
+
+__all__ = [
+    "FAILING_TIMES",
+    "LONG_NS",
+    "Played",
+    "Sizes",
+    "block_requests",
+    "play_block",
+    "play_block_row",
+    "play_throttle_row",
+    "play_window",
+    "sizes_of",
+]
+
+_EXTRA: Final = 5
+_MARGIN_NS: Final = 20_000_000
+LONG_NS: Final = 20 * SECOND_NS
+_HEAVY_MORE: Final = 40
+_ROOM_NS: Final = 700_000_000
+_EARLY_PART: Final = 40
+_TRIES: Final = 5
+_TRIES_HEAVY: Final = 3
+_LITTLE: Final = 3
+_FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-window")
+_ALIGNED: Final = next(family for family in _FIXED if family.is_aligned)
+_QUARTERS: Final = 10
+_POLLS: Final = 30
+"""Polls a window by which a border of fixed windows is found: to 7 % of it, with both borders."""
+_POLLS_PAST: Final = 3
+_POLLS_BEFORE: Final = 5
+FAILING_TIMES: Final = 2
+"""So many times LIM-SEARCH's rate shows whether failed requests count."""
+_PLAYS: Final = 2
+"""A row is played once more after a rest where the first time does not settle it."""
+
+
+class Sizes(NamedTuple):
+    """What the check of a row takes: about how many requests, the most, and how long at least."""
+
+    requests: int
+    requests_most: int
+    takes_ns: int
+
+
+@dataclass(slots=True)
+class Played:
+    """What was played of a row: its counters' histories, the signature, when which burst was."""
+
+    rate: Rate
+    counters: list[Counter] = field(default_factory=list)
+    signature: Signature = field(default_factory=Signature)
+    middle: Signature = field(default_factory=Signature)
+    """What the same probes said in the middle of a block."""
+    before_end: Burst | None = None
+    after_end: Burst | None = None
+    is_warm: bool = False
+    """Refused from the first burst on, as keys are that were used before: nothing was played."""
+
+    def find_warm(self, first: Burst, *, is_rested: bool) -> bool:
+        """Whether the first burst shows that keys that may not have rested did not."""
+        self.is_warm = not is_rested and bool(refused_in(first.exchanges))
+        return self.is_warm
+
+    @property
+    def calm_ns(self) -> int:
+        """The longest round trip that met no limit."""
+        return max((counter.calm_ns for counter in self.counters), default=0)
+
+
+def _gap_ns(rate: Rate) -> int:
+    """Return when the second cluster goes out after the first."""
+    return SECOND_NS if rate.window_ns >= LONG_NS else rate.window_ns // 2
+
+
+def _spacing_ns(rate: Rate) -> int:
+    """Return what strict spacing puts between two requests; 0 where a server may be as slow."""
+    return 0 if rate.limit_requests >= HEAVY_REQUESTS else rate.window_ns // rate.limit_requests
+
+
+async def play_throttle_row(
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    *,
+    is_rested: bool = True,
+) -> Played:
+    """Play the clusters; returns the history of the counter and the signature.
+
+    is_rested: whether nobody has used the keys for a while, so that a first burst that is refused
+    is no sign of it.
+    """
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    half = limit // 2
+    counter.spacing_ns = _spacing_ns(rate)
+    more = _more_than(limit)
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    if played.find_warm(first, is_rested=is_rested):
+        return played
+    left_ns = first.last_received_ns + window_ns + _MARGIN_NS
+    until_ns = min(one.sent_ns for one in first.exchanges) + window_ns
+    second = counter.new_burst("second", limit - half + _EXTRA)
+    first_end_ns = first.last_received_ns
+
+    async def beyond() -> None:
+        at_ns = max(start_ns + _gap_ns(rate), first_end_ns + 2 * _MARGIN_NS)
+        await counter.fill(second, at_ns=at_ns)
+
+    async def probe_then_last() -> None:
+        await go_on(second, await counter.settled(second), _tries(rate))
+
+    async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
+        if _refusals(counter, [beyond]) or not tries:
+            played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+            size = _fifth_of(limit)
+            fifth = await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
+            await _ask_until_let_in(counter, rate, fifth)
+            return
+        # A bucket has regained what the first cluster took: go on until it is empty. One that
+        # slows must hold the last of them long enough to be told from slow answers.
+        held_ns = min(counter.late_after_ns + SECOND_NS, window_ns // 2)
+        top = counter.new_burst("more", half + 2 * _EXTRA + limit * held_ns // window_ns)
+
+        async def then() -> None:
+            await go_on(top, await counter.settled(top), tries - 1)
+
+        await counter.gather([counter.fill(top), then()])
+
+    async def between() -> None:
+        # A log is full again since the fourth; what grows by and by has room (families).
+        if window_ns < LONG_NS and limit < HEAVY_REQUESTS:
+            await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
+
+    few = 2 + limit // _EARLY_PART
+    early = [
+        counter.send(f"early {part} %", few, at_ns=start_ns + window_ns * part // 100)
+        for part in (85, 97)
+    ]
+    fourth = counter.send("fourth", more, at_ns=left_ns)
+    await counter.gather([beyond(), probe_then_last(), *early, fourth, between()])
+    await _show_anchor(counter, rate, start_ns)
+    await _show_borders(counter, rate)
+    return played
+
+
+def _more_than(limit: int) -> int:
+    """Return how many go out where a window has ended; of a heavy rate not all."""
+    return limit + _EXTRA if limit < HEAVY_REQUESTS else limit // 2 + _HEAVY_MORE
+
+
+def _fifth_of(limit: int) -> int:
+    """Return how many go out where the second window has ended."""
+    return limit + _EXTRA if limit < HEAVY_REQUESTS else _HEAVY_MORE
+
+
+async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
+    """Where windows are fixed show whether they begin with a request or at multiples of W.
+
+    After a rest that is no multiple of W the one kind begins anew with the next request, and the
+    other ends sooner.
+    """
+
+    def may_be_both() -> bool:
+        return all(fits([counter.clusters()], rate, family) for family in _FIXED)
+
+    window_ns = rate.window_ns
+    if window_ns >= LONG_NS or rate.limit_requests >= HEAVY_REQUESTS:
+        return
+    if not await counter.aside(may_be_both):
+        return
+    turns = -(-(counter.now_ns + window_ns - start_ns) // window_ns)
+    at_ns = start_ns + turns * window_ns + window_ns * 4 // 10
+    rested = await counter.send("after a rest", rate.limit_requests, at_ns=at_ns)
+    await counter.send("early again", _LITTLE, at_ns=rested.begun_ns + window_ns * 97 // 100)
+
+
+async def _show_borders(counter: Counter, rate: Rate) -> None:
+    """Where windows may be fixed on a clock show two borders, each between two polls.
+
+    Bursts show that a border lies between them: a window a tenth longer or shorter has one there
+    too, for some start.
+    """
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    if limit >= HEAVY_REQUESTS:
+        return
+    others = [dataclasses.replace(rate, window_ns=window_ns * tenths // 10) for tenths in (9, 11)]
+
+    def is_open() -> bool:
+        seen = counter.clusters()
+        if any(one.is_late for cluster in seen for one in cluster):
+            return False  # a throttle that slows: a poll would wait for the border itself
+        return fits([seen], rate, _ALIGNED) and any(fits([seen], one, _ALIGNED) for one in others)
+
+    if not await counter.aside(is_open):
+        return
+    full = await counter.send("full", limit + _EXTRA)
+    border = await _poll_until_let_in(counter, rate, full.begun_ns, range(1, _POLLS + _POLLS_PAST))
+    if border is None:
+        return
+    await counter.send("full again", limit + _EXTRA)
+    around = range(_POLLS - _POLLS_BEFORE, _POLLS + _POLLS_PAST)
+    await _poll_until_let_in(counter, rate, border.begun_ns, around)
+
+
+async def _poll_until_let_in(
+    counter: Counter, rate: Rate, since_ns: int, places: range
+) -> Burst | None:
+    """Ask once at each place, in parts of a window, until a request is let in; return that one."""
+    for place in places:
+        at_ns = since_ns + rate.window_ns * place // _POLLS
+        poll = await counter.send("poll", 1, at_ns=at_ns)
+        if not refused_in(poll.exchanges):
+            return poll
+    return None
+
+
+async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
+    """After a burst that was refused as a whole ask a little now and then.
+
+    Where refused requests count it takes up to two windows until one is let in. What shuts
+    out for a time of its own shows by when it ends.
+    """
+    begun_ns = burst.last_received_ns
+    for quarter in range(1, _QUARTERS + 1):
+        if rate.window_ns >= LONG_NS or len(refused_in(burst.exchanges)) < burst.size:
+            return
+        at_ns = begun_ns + quarter * rate.window_ns // 4 + _MARGIN_NS
+        burst = await counter.send("until let in", _LITTLE, at_ns=at_ns)
+
+
+def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
+    """Return what was refused or held back of some bursts; what has no answer yet is held back."""
+    sent = {(x.sent_ns, x.received_ns) for burst in bursts for x in burst.exchanges}
+    found = [
+        one
+        for cluster in counter.clusters()
+        for one in cluster
+        if one.outcome == "refused" or one.is_late
+        if (one.asked_ns if one.is_late else one.sent_ns, one.received_ns) in sent
+    ]
+    now_ns = counter.now_ns
+    return found + [Sighting(now_ns, now_ns) for burst in bursts if not burst.is_done]
+
+
+async def _exceed(counter: Counter, burst: Burst, more: int, tries: int) -> list[Sighting]:
+    """Go on after a burst until something is refused; returns that, empty when nothing ever is."""
+    for _ in range(tries):
+        refused = _refusals(counter, [burst])
+        if refused:
+            return refused
+        burst = await counter.send("more", more)
+    return _refusals(counter, [burst])
+
+
+def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
+    """Return until when the block that these refusals began lasts at least."""
+    return min(one.sent_ns for one in refused) + rate.block_ns
+
+
+async def play_block(
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker] | None = None,
+    own: frozenset[str] = frozenset(),
+    *,
+    silent: bool = False,
+    is_rested: bool = True,
+) -> Played:
+    """Exceed a block rule, then ask just before (unless `silent`) and just after the block's end.
+
+    It is exceeded at an instant from which the block outlasts the window of the first cluster.
+    is_rested: as in `play_throttle_row`.
+    """
+    played = Played(rate, [counter])
+    limit = rate.limit_requests
+    half = limit // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    if played.find_warm(first, is_rested=is_rested):
+        return played
+    apart_ns = min(SECOND_NS, rate.window_ns // 4)
+    beyond_ns = start_ns + max(apart_ns, rate.window_ns + _ROOM_NS - rate.block_ns)
+    second = await counter.send(
+        "second",
+        limit - half + _EXTRA,
+        at_ns=max(beyond_ns, first.last_received_ns + _MARGIN_NS),
+    )
+    refused = await _exceed(counter, second, half + 2 * _EXTRA, _tries(rate))
+    if probes and refused:
+        await _look_at_block(played, counter, refused, probes, own)
+    await _ask_around_end(played, counter, refused, silent=silent)
+    return played
+
+
+async def _look_at_block(
+    played: Played,
+    counter: Counter,
+    refused: Sequence[Sighting],
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+) -> None:
+    """Look at whom the block that these refusals began shuts out, at once and in its middle.
+
+    A little before the middle: a block of half the time is over there, and to exceed the rate again
+    would begin another one.
+    """
+    rate, until_ns = played.rate, _block_ends_ns(played.rate, refused)
+    played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+    await counter.wait_until_ns(until_ns - rate.block_ns * 55 // 100, "half of its block is over")
+    played.middle = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+
+
+async def _ask_around_end(
+    played: Played, counter: Counter, refused: Sequence[Sighting], *, silent: bool
+) -> None:
+    """Ask when the block that these refusals began is nearly and just over."""
+    if not refused:
+        return
+    block_ns = played.rate.block_ns
+    guard_ns = min(3 * counter.calm_ns + 3 * _MARGIN_NS, block_ns // 4)
+    if not silent:
+        at_ns = _block_ends_ns(played.rate, refused) - guard_ns
+        played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
+    after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
+    played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
+    limit = played.rate.limit_requests
+    if len(_refusals(counter, [played.after_end])) < played.after_end.size:
+        if limit < HEAVY_REQUESTS:
+            # Half of the rate may still lie in the window, unless the block has cleared it.
+            await counter.send("room after the end", limit // 2 + _EXTRA)
+    else:
+        # Too long by a little, or extended by what was asked inside it: that lasts much longer.
+        some = max(3, min(limit // 4, _HEAVY_MORE))
+        well = await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
+        if len(_refusals(counter, [well])) < well.size:
+            return
+        if block_ns < LONG_NS:
+            await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
+        if not silent:
+            # Where refusals extend it, this shows that it is no shorter than it must be.
+            last_ns = min(one.sent_ns for one in counter.bursts[-1].exchanges)
+            await counter.send("again before the end", 2, at_ns=last_ns + block_ns - guard_ns)
+
+
+async def play_window(
+    counter: Counter, rate: Rate, *, is_late: bool = False, is_rested: bool = True
+) -> Played:
+    """Show a block rule's window: L in two halves, then more of it just before W is over.
+
+    is_late: just after instead, with nothing before that could begin a block. is_rested: as in
+    `play_throttle_row`.
+    """
+    played = Played(rate, [counter])
+    half = rate.limit_requests // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    if played.find_warm(first, is_rested=is_rested):
+        return played
+    second = await counter.send(
+        "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
+    )
+    if is_late:
+        at_ns = second.last_received_ns + rate.window_ns + _MARGIN_NS
+        await counter.send("late", min(half, _HEAVY_MORE), at_ns=at_ns)
+    else:
+        at_ns = start_ns + rate.window_ns * 97 // 100
+        # A bucket has regained nearly all of it by then.
+        size = rate.limit_requests if rate.limit_requests < HEAVY_REQUESTS else _HEAVY_MORE
+        await counter.send("early", size + 2, at_ns=at_ns)
+    return played
+
+
+async def play_block_row(
+    counter: Counter,
+    rate: Rate,
+    probes: Mapping[str, Asker],
+    own: frozenset[str],
+    *,
+    silent: bool = False,
+    is_rested: bool = True,
+) -> Played:
+    """Show value, window and block of a block rule whose block outlasts its window, in one go.
+
+    L in two halves; then beyond the rate just before they leave the window, and around the
+    block's end, unless `silent` just after it alone. is_rested: as in `play_throttle_row`.
+    """
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    half = limit // 2
+    start_ns = counter.now_ns
+    first = await counter.send("first", half)
+    if played.find_warm(first, is_rested=is_rested):
+        return played
+    await counter.send("second", limit - half, at_ns=first.last_received_ns + _MARGIN_NS)
+    few = min(_HEAVY_MORE, half // 2)
+    early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
+    refused = await _exceed(counter, early, half + 2 * _EXTRA, _tries(rate))
+    if probes and refused:
+        await _look_at_block(played, counter, refused, probes, own)
+    await _ask_around_end(played, counter, refused, silent=silent)
+    return played
+
+
+# --- how many requests, and how long -------------------------------------------------------------
+
+
+def _tries(rate: Rate) -> int:
+    """Return how often a burst is followed by another where nothing was refused."""
+    return _TRIES if rate.limit_requests < HEAVY_REQUESTS else _TRIES_HEAVY
+
+
+def _throttle_requests(rate: Rate, probes: int) -> int:
+    """Return the most that `play_throttle_row` sends, with so many signature probes."""
+    limit = rate.limit_requests
+    more = _tries(rate) * (limit // 2 + 2 * _EXTRA + limit // 2)
+    early = 2 * (2 + limit // _EARLY_PART)
+    later = _more_than(limit) + _fifth_of(limit) + _QUARTERS * _LITTLE
+    if limit < HEAVY_REQUESTS:
+        later += 2 + limit * 3 // 8 + limit + _LITTLE
+        later += 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
+    return limit + _EXTRA + more + early + later + signature_requests(rate, probes)
+
+
+def block_requests(rate: Rate, probes: int = 0) -> int:
+    """Return the most that `play_block` sends, with so many signature probes."""
+    return rate.limit_requests + _EXTRA + _end_requests(rate, probes)
+
+
+def _block_row_requests(rate: Rate, probes: int) -> int:
+    """Return the most that `play_block_row` sends, with so many signature probes."""
+    return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, probes)
+
+
+def _window_requests(rate: Rate) -> int:
+    """Return the most that `play_window` sends."""
+    limit = rate.limit_requests
+    return limit + 2 + (limit if limit < HEAVY_REQUESTS else _HEAVY_MORE)
+
+
+def _end_requests(rate: Rate, probes: int) -> int:
+    """Return the most that goes out beyond a block rule's rate and around its block's end."""
+    limit = rate.limit_requests
+    room = limit // 2 + _EXTRA if limit < HEAVY_REQUESTS else 0
+    well = 2 * max(_LITTLE, min(limit // 4, _HEAVY_MORE)) + 2
+    looks = 2 * signature_requests(rate, probes) if probes else 0
+    return _tries(rate) * (limit // 2 + 2 * _EXTRA) + 2 + _LITTLE + max(room, well) + looks
+
+
+def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
+    """Return what the check of a row takes; table: the target's, which the row is from."""
+    rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
+    limit = rate.limit_requests
+    usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
+    return Sizes(usual, _PLAYS * _play_requests(rule, row, table, rate), _takes_ns(rate))
+
+
+def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
+    """Return the most requests of playing a row once."""
+    search = next((one.limit_requests for one in table if one.id == "LIM-SEARCH"), 0)
+    rest = FAILING_TIMES * search + 3
+    probes = row.most_probes(rule)
+    if not rate.block_ns:
+        return _throttle_requests(rate, probes) + rest
+    windows = 2 if row.role is not None and rate.block_ns == rate.window_ns else 1
+    rest += windows * _window_requests(rate)
+    if row.role is not None:
+        rest += block_requests(rate)
+    if rate.block_ns > rate.window_ns:
+        return _block_row_requests(rate, probes) + rest
+    return block_requests(rate, probes) + rest
+
+
+def _takes_ns(rate: Rate) -> int:
+    """Return how long a row takes at least: what its clusters wait for."""
+    if rate.block_ns > rate.window_ns:
+        return rate.window_ns * 5 // 2 + rate.block_ns + 2 * SECOND_NS
+    is_whole = rate.block_ns or rate.window_ns >= LONG_NS
+    return rate.window_ns * (10 if is_whole else 15) // 10 + SECOND_NS

@@ -1,0 +1,599 @@
+"""From a measured row to findings: its verdict, what could not be told, and the readings."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from conformance.probes.bursts import SECOND_NS
+from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
+from conformance.probes.measurement import (
+    Measured,
+    evidence,
+    explain,
+    histories_of,
+    measure,
+    with_sight,
+)
+from conformance.probes.procedures import Played
+from conformance.probes.rows import Row
+from conformance.probes.sightings import Sighting
+from conformance.probes.signature import ANY, APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Inconclusive
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import Source
+from conformance.wire.pace import application_kind
+from conformance.wire.shapes import SHAPES, Spelling
+from engine.clauses import clause
+from engine.limits import SEED_SECTIONS, Rule
+from engine.limits.table import COUNTER_KINDS
+from engine.profile import Algorithm
+
+__all__ = [
+    "Unsettled",
+    "busy_address",
+    "check_alike",
+    "is_counted_each",
+    "measured_row",
+    "own_probes",
+    "readings_of",
+    "row_findings",
+    "told_algorithm",
+]
+
+_SHORT_NS: Final = 10_000_000_000
+_BOUND_STEP_NS: Final = 500_000_000
+_TENTH_NS: Final = 100_000_000
+_ELSEWHERE: Final = {
+    "other key": "another key at the same address",
+    "other address": "the same key at another address",
+}
+_CHANGES: Final = tuple(_ELSEWHERE)
+_NEARER: Final = "run closer to the server, or rerun"
+_SPELLING: Final = Spelling()
+_ADDRESSES: Final = 3
+"""Of so many one is used by nobody else."""
+
+
+def _seconds(of_ns: int) -> str:
+    return f"{of_ns / SECOND_NS:g} s"
+
+
+class Unsettled(Inconclusive):
+    """What was seen leaves the row open, and seen from another instant it may not.
+
+    is_of_counter: what the row counts by is open, and not its rate or its block.
+    """
+
+    def __init__(self, says: str, *, is_of_counter: bool = False) -> None:
+        super().__init__(says)
+        self.is_of_counter = is_of_counter
+
+
+def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the signature probes that a row counts in the same counter."""
+    own = {name for name in names if name.startswith((TWIN, ANY))}
+    if not rule.match.resource:
+        own.add(OTHER_RESOURCE)
+    if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
+        own.add("other address")
+    if rule.counter == "ip":
+        own.add("other key")
+    return frozenset(own)
+
+
+def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = None) -> str | None:
+    """Return what a signature shows that the row does not say, None when nothing.
+
+    and_counter: what other rows have shown of D-AND-COUNTER, None where nothing is known. Raises
+    `Unsettled` where it takes that to tell a fault from a reading.
+    """
+    if not signature.tells:
+        return None
+    own = own_probes(rule, signature.bursts)
+    fired = [name for name in _CHANGES if signature.refused(name)]
+    each = rule.counter == "ip+key" and len(fired) == len(_CHANGES)  # D-AND-COUNTER: a reading
+    if _is_one_for_all(rule, signature, and_counter, is_each=each):
+        return "another key at another address is refused as well: the row has one counter for all"
+    if each and and_counter == "pair" and rule.block_ns:
+        return (
+            "the key at another address and another key at this address are both refused: the "
+            "block reaches beyond what counts, which is the "
+            f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
+        )
+    left_out = _left_out(signature, own)
+    if left_out is not None or each:
+        return left_out
+    for name in signature.bursts:
+        is_apart = name.startswith(APART) or name == OTHER_RESOURCE
+        if is_apart and name not in own and signature.refused(name):
+            return (
+                f"{_asked(signature, name)} is refused too: it must not share this row's counter, "
+                "which counts the row's own resources only"
+            )
+    return _counter_fault(rule, signature, own)
+
+
+def _left_out(signature: Signature, own: frozenset[str]) -> str | None:
+    """Return which of a row's own operations is answered while the row refuses."""
+    for name in signature.bursts:
+        if name.startswith(TWIN) and signature.refused(name) is False:
+            return f"{_asked(signature, name)} is still answered: it must share this row's counter"
+        is_other = name == OTHER_RESOURCE and name in own and signature.refused(name) is False
+        if is_other or signature.leaves_out(name):
+            return f"{_asked(signature, name)} is still answered: the row counts any resource"
+    return None
+
+
+def _is_one_for_all(
+    rule: Rule, signature: Signature, and_counter: str | None, *, is_each: bool
+) -> bool:
+    """Whether even another key at another address is refused.
+
+    Where keys and addresses count each, others may ask from that address: several addresses tell.
+    """
+    asked = [signature.refused(name) for name in signature.bursts if name.startswith(BOTH_OTHER)]
+    if not any(asked):
+        return False
+    if not is_each or and_counter == "pair":
+        return True
+    if and_counter is None and len(asked) < _ADDRESSES:
+        raise Unsettled(
+            f"{rule.id}: another key, another address and both other are refused as well: that is "
+            "one counter for all, or one for each key and one for each address; add sources",
+            is_of_counter=True,
+        )
+    return and_counter is None and all(asked)
+
+
+def _asked(signature: Signature, name: str) -> str:
+    """Return what a probe asked for: `DELETE /tokens/{id}`, in the engine's words where known."""
+    ask = signature.exchanges(name)[0].ask
+    path = ask.path.partition("?")[0]
+    found = _SPELLING.operation(ask.method, path)
+    return f"{ask.method} {SHAPES[found[0]].path if found else path}"
+
+
+def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str | None:
+    by = COUNTER_KINDS[rule.counter].says
+    for name in _CHANGES:
+        if signature.refused(name) and name not in own:
+            shared = "address" if name == "other key" else "key"
+            return f"{_ELSEWHERE[name]} is refused too: counted by {shared} only, not by {by}"
+        if signature.refused(name) is False and name in own:
+            return f"{_ELSEWHERE[name]} is still answered: the row must count by {by} alone"
+    return None
+
+
+def measured_row(
+    bench: Bench, rule: Rule, rate: Rate, played: Sequence[Played], before: Sequence[Played] = ()
+) -> tuple[Measured, list[list[list[Sighting]]], int]:
+    """Return what was measured of a row, its histories, and since when they are judged.
+
+    before: what was played of the same counters before a rest. Where nothing speaks against it,
+    that is judged too, and shows more; else it may rest on requests of an earlier run.
+    """
+    limits = bench.profile.limits
+    known = limits.algorithm if bench.knows("limits.algorithm") else None
+    told = told_algorithm(bench, rule)
+    histories = histories_of(played, before)
+    rested_ns = min(x.sent_ns for each in played for y in each.counters for x in y.exchanges())
+    for since_ns in (0, rested_ns) if before else (0,):
+        used, since = histories, since_ns
+        measured = measure(
+            used, rate, bound_ns=limits.delay_bound_ns, told=told, known=known, since_ns=since
+        )
+        if measured.fault is None and measured.families:
+            break
+    if measured.fault is not None and len(histories) > 1 and is_counted_each(bench):
+        # A second counter stands on an address that others ask from as well.
+        used = histories[:1]
+        measured = measure(used, rate, told=told, known=known, since_ns=since)
+    if measured.fault is None and measured.families and measured.refused:
+        measured = with_sight(measured, used, told or known, since)
+    return measured, used, since
+
+
+def row_findings(  # reason: what a row is, and what was played of it
+    bench: Bench,
+    clause_id: str,
+    row: Row,
+    rule: Rule,
+    played: Sequence[Played],
+    before: Sequence[Played] = (),
+) -> Iterator[Finding]:
+    """Yield the verdict on a row, what could not be told, and its readings.
+
+    before: what was played of the same counters before a rest. Raises `Inconclusive` when the
+    requests did not reach the limits, `Unsettled` where more than the row's rate explains them.
+    """
+    rate = played[0].rate
+    shown = evidence(played)
+    still = _still_blocked(played, before)
+    if still is not None:
+        yield bench.fails(clause_id, still, *shown)
+        return
+    measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
+    if measured.fault is not None:
+        _check_not_spaced(bench, row, rate, histories, since_ns)
+        _check_address_free(bench, row, played)
+        _check_key_free(bench, row, rule, before)
+    signature, fault = _counter_seen(bench, rule, played, before)
+    if fault is not None:
+        # What counts otherwise looks like a wrong number, too.
+        probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
+        yield bench.fails(clause_id, fault, *probes)
+    if measured.fault is not None:
+        yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns), *shown)
+    if measured.fault is None and fault is None:
+        if not (signature.tells or signature.is_held or signature.is_spaced):
+            raise Unsettled(
+                f"not decided what {row.rule_id} counts by: it admitted requests again while other "
+                f"keys and addresses were tried; {_NEARER}",
+                is_of_counter=True,
+            )
+        if measured.unseen:
+            says = (
+                f"not decided: {' or '.join(measured.unseen)} would have looked the same "
+                f"(resolution {measured.resolution}); {_way_out(row, rate)}"
+            )
+            yield bench.finding(clause_id, Verdict.INCONCLUSIVE, says, *shown)
+        else:
+            yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
+    yield from _untold(bench, clause_id, row, signature)
+    yield from readings_of(bench, clause_id, rule, measured, signature)
+
+
+def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | None:
+    """Return what is wrong where every key is refused after a rest that no block outlasts.
+
+    Nobody else used them: when they were first asked for they were all let in.
+    """
+    rate = played[0].rate
+    if not before or not rate.block_ns:
+        return None
+    firsts = [counter.bursts[0].exchanges for each in played for counter in each.counters]
+    earlier = [counter.bursts[0].exchanges for each in before for counter in each.counters]
+    if any(one.refused for first in earlier for one in first):
+        return None
+    if not all(first and all(one.refused for one in first) for first in firsts):
+        return None
+    asked = [one for each in before for counter in each.counters for one in counter.exchanges()]
+    quiet_ns = min(x.sent_ns for first in firsts for x in first) - max(x.received_ns for x in asked)
+    if quiet_ns <= max(rate.window_ns, rate.block_ns):
+        return None
+    return (
+        f"still refused after {quiet_ns / SECOND_NS:.0f} s without any request; the row says "
+        f"{rate.limit_requests} per {_seconds(rate.window_ns)}, then a block of "
+        f"{_seconds(rate.block_ns)}"
+    )
+
+
+def _row_measured(
+    bench: Bench, row: Row, rule: Rule, played: Sequence[Played], before: Sequence[Played]
+) -> tuple[Measured, list[list[list[Sighting]]], int]:
+    """Return what `measured_row` does; raises `Inconclusive` where that allows no verdict."""
+    rate = played[0].rate
+    if any(each.is_warm for each in played):
+        raise Unsettled(
+            f"{row.rule_id} was refused from the first request on, so others use its keys; leave "
+            f"them alone for {_seconds(rate.window_ns + rate.block_ns)} and rerun"
+        )
+    answers = [x for part in histories_of(played) for cluster in part for x in cluster]
+    if answers and all(one.outcome == "lost" for one in answers):
+        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
+    measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
+    if not measured.refused and measured.fault is None:
+        raise Unsettled(
+            f"{row.rule_id} was never exceeded: only {measured.admitted_requests} requests were "
+            f"answered within {_seconds(rate.window_ns)}, too few for a limit of "
+            f"{rate.limit_requests}; {_NEARER}"
+        )
+    is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
+    if measured.fault is None and (is_blind or not measured.families):
+        raise Unsettled(f"not decided: {measured.summary}; {_NEARER}")
+    check_alike(bench, row.rule_id, measured)
+    return measured, histories, since_ns
+
+
+def _counter_seen(
+    bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played]
+) -> tuple[Signature, str | None]:
+    """Return the signature that tells what a row counts by, and what is wrong with it.
+
+    A block has two: at its beginning and in its middle. What was played silently has none: then
+    the one before the rest tells, which was found to be right.
+    """
+    limits = bench.profile.limits
+    and_counter = limits.and_counter if bench.knows("limits.and_counter") else None
+    own = next((each for each in played if each.signature.bursts), None)
+    if own is not None:
+        for signature, when in ((own.signature, ""), (own.middle, "in the middle of the block: ")):
+            fault = signature_fault(rule, signature, and_counter)
+            if fault is not None:
+                _check_probes_free(bench, rule, signature)
+                return signature, when + fault
+    taken = [one for each in (*played, *before) for one in (each.signature, each.middle)]
+    taken = [one for one in taken if one.bursts]
+    return next((one for one in taken if one.tells), taken[0] if taken else Signature()), None
+
+
+def _way_out(row: Row, rate: Rate) -> str:
+    """Return what lets a row be seen more sharply."""
+    if rate.block_ns and row.role is not None:
+        return f'add [[keys]] role = "{row.role}", run closer to the server, or rerun'
+    return _NEARER
+
+
+def is_counted_each(bench: Bench) -> bool:
+    """Whether addresses and keys are known to have counters of their own (D-AND-COUNTER each)."""
+    return bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "each"
+
+
+def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
+    """Raise `Inconclusive` where LIM-IP may have refused: where refused requests count, say."""
+    sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
+    says = None if row.rule_id == "LIM-IP" else busy_address(bench, sources)
+    if says is not None:
+        raise Inconclusive(says)
+
+
+def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
+    """Raise `Unsettled` where LIM-IP may have refused what was asked from another address.
+
+    Another check may ask from it too, and more than that address has room for.
+    """
+    asked = [one for name in signature.bursts for one in signature.exchanges(name)]
+    says = busy_address(bench, {x.ask.source for x in asked if signature.is_refused(x)})
+    if says is not None and rule.id != "LIM-IP":
+        raise Unsettled(says, is_of_counter=True)
+
+
+def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
+    """Return why the answers to some addresses may be LIM-IP's, None where they are not."""
+    rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
+    if rule is None:
+        return None
+    for source in sources:
+        sent = sorted(
+            one.sent_ns
+            for one in list(bench.session.exchanges.values())
+            if one.ask.source == source
+        )
+        most = max(
+            (bisect_left(sent, at_ns + rule.window_ns) - place for place, at_ns in enumerate(sent)),
+            default=0,
+        )
+        if most > rule.limit_requests * 9 // 10:
+            return (
+                f"not decided: {most} requests were sent from {source} within "
+                f"{_seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
+            )
+    return None
+
+
+def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]) -> None:
+    """Raise `Inconclusive` where a row for all that a key asks for may have refused.
+
+    before: what was played first. Where that shows that refused requests count, those of a second
+    time may exceed such a row, as LIM-LEGACY's of a minute.
+    """
+    seen = [measured_row(bench, rule, each.rate, [each])[0].families for each in before[:1]]
+    counts = [family.counts_refused for families in seen for family in families]
+    is_known = bench.knows("limits.count_refused") and bench.profile.limits.count_refused
+    if not is_known and not (counts and all(counts)):
+        return
+    exchanges = list(bench.session.exchanges.values())
+    labels = {one.ask.key for one in exchanges if one.check == bench.check.id} - {None}
+    for label in labels:
+        sent = sorted(one.sent_ns for one in exchanges if one.ask.key == label)
+        for other in bench.limits:
+            if other.id == row.rule_id or other.shadow or not _is_for_all_of(bench, other, label):
+                continue
+            window_ns = other.rate.window_ns
+            most = max(bisect_left(sent, x + window_ns) - place for place, x in enumerate(sent))
+            if most > other.limit_requests * 9 // 10:
+                raise Inconclusive(
+                    f"not decided: {most} requests were sent with {label} within "
+                    f"{_seconds(window_ns)}, and refused ones count: {other.id} may have refused "
+                    "them; rerun"
+                )
+
+
+def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
+    """Whether a row counts whatever one key asks for."""
+    key = bench.target.key_labels.get(label or "")
+    match = rule.match
+    if key is None or match.resource or match.proxy or "key" not in rule.counter:
+        return False
+    tenant = bench.target.tenant_of(key)
+    return (
+        match.tenant in {None, tenant.kind}
+        and match.application in {None, application_kind(key)}
+        and match.legacy in {None, key.role == "legacy"}
+    )
+
+
+def _check_not_spaced(
+    bench: Bench, row: Row, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
+) -> None:
+    """Raise `Inconclusive` where another row that spaces requests strictly may have refused.
+
+    Where rows do (D-ALGORITHM gcra of burst 1) whatever comes at once meets the one of the widest
+    space. And any two at once exceed LIM-IP if it does too: its block then refuses everything.
+    """
+    block_ns = next((rule.block_ns or 0 for rule in bench.limits if rule.id == "LIM-IP"), 0)
+    late = [
+        [cluster for cluster in history if cluster[0].sent_ns >= since_ns] for history in histories
+    ]
+    seen = [one for cluster in late[0] for one in cluster]
+    refused_ns = min((one.sent_ns for one in seen if one.outcome == "refused"), default=0)
+    admitted = [one.sent_ns for one in seen if one.outcome == "admitted"]
+    early = sum(sent_ns <= refused_ns for sent_ns in admitted)
+    inside = sum(0 < sent_ns - refused_ns < block_ns * 9 // 10 for sent_ns in admitted)
+    if row.rule_id != "LIM-IP" and max(early, inside) <= len(bench.sources):
+        raise Inconclusive(
+            "not decided: refused from the second request on, for as long as LIM-IP blocks; the "
+            "deployment seems to space requests, so two at once block the whole address"
+        )
+    is_spaced = bench.knows("limits.burst_requests") and bench.profile.limits.burst_requests == 1
+    first = [one.outcome for history in late if history for one in history[0]]
+    if is_spaced and rate.block_ns and "refused" in first:
+        raise Inconclusive(
+            f"not decided: the row of this resource spaces requests, which hides {row.rule_id}"
+        )
+
+
+def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
+    """Return the algorithm that the operator has told: then nothing else will do."""
+    if rule.algorithm is not None:
+        return rule.algorithm
+    told = bench.target.profile is not None and bench.knows("limits.algorithm")
+    return bench.profile.limits.algorithm if told else None
+
+
+def check_alike(bench: Bench, rule_id: str, measured: Measured) -> None:
+    """Raise `Inconclusive` for a row that only another algorithm than the other rows' explains.
+
+    A minute's window and a block show too little to tell a sliding counter in an unlucky place
+    from a log that is a little off; what the quicker rows have shown by then does.
+    """
+    if not bench.knows("limits.algorithm") or not measured.families or measured.fault:
+        return
+    algorithm = bench.profile.limits.algorithm
+    same = {algorithm, "token-bucket"} if algorithm == "gcra" else {algorithm}
+    if not same & {family.algorithm for family in measured.families}:
+        raise Unsettled(
+            f"not decided: {rule_id} looks like {measured.algorithms} and other rows like "
+            f"{algorithm}; as {algorithm} its rate or block would be wrong; name the algorithm in "
+            "the target's profile to have it judged"
+        )
+
+
+def _fault(
+    measured: Measured, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
+) -> str:
+    guess = explain(histories, rate, since_ns) if measured.refused else None
+    block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
+    must = f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}"
+    here = f"; {guess} would explain it" if guess else ""
+    says = "" if must in str(measured.fault) else f"; the row says {must}"
+    return f"{measured.fault}{here}{says}"
+
+
+def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
+    by = f"counted by {COUNTER_KINDS[rule.counter].says}"
+    if signature.is_held:
+        by = "counter kind unknown: delayed requests hold up every counter they share"
+    elif not signature.tells:
+        by = "counter kind unknown: requests are spaced, so two at once are refused in any counter"
+    masked = clause(rule.id).masked if rule.id in SEED_SECTIONS else None
+    return f"{measured.summary}; {by}" + (f"; not observable: {masked}" if masked else "")
+
+
+def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Iterator[Finding]:
+    """Say what the target's keys and addresses cannot show about the counter."""
+    if not signature.tells:
+        return
+    if "other address" not in signature.bursts:
+        yield bench.finding(
+            clause_id,
+            Verdict.SKIPPED,
+            "whether the address counts is not shown: needs a second address; add sources",
+        )
+    if "other key" not in signature.bursts:
+        yield bench.finding(
+            clause_id,
+            Verdict.SKIPPED,
+            "whether the key counts is not shown: needs a second key; "
+            f'add [[keys]] role = "{row.other_role}"',
+        )
+
+
+def readings_of(
+    bench: Bench, clause_id: str, rule: Rule, measured: Measured, signature: Signature | None = None
+) -> Iterator[Finding]:
+    """Yield the choices that are certain from what was seen: readings, never faults."""
+    if measured.fault is not None:
+        return
+    if bench.knows("limits.algorithm"):
+        # What other rows have shown may be taken for granted where this one leaves it open.
+        algorithm = bench.profile.limits.algorithm
+        alike = tuple(one for one in measured.families if one.algorithm == algorithm)
+        measured = dataclasses.replace(measured, families=alike or measured.families)
+    for field, value in _choices(rule, measured, signature or Signature()):
+        says = f"reading: {field} = {value!r}"
+        yield bench.finding(clause_id, Verdict.PASS, says, reading=(f"limits.{field}", value))
+
+
+def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[tuple[str, object]]:
+    """Yield what all families that fit agree about, and what the signature tells."""
+    is_light = measured.rate.limit_requests < HEAVY_REQUESTS
+    if is_light and measured.refused and measured.tells_more:
+        # A burst of thousands is too long to tell more than whether the row is sound.
+        yield from (
+            _block_choices(measured) if measured.rate.block_ns else _throttle_choices(measured)
+        )
+    if not signature.tells:
+        return
+    one_token = signature.refused("one token")
+    if one_token is not None:
+        yield "get_tokens", "prefix" if one_token else "list"
+    with_key = signature.refused("with an API key")
+    if with_key is not None:
+        yield "proxy_rules", "all" if with_key else "unkeyed"
+    changed = [signature.refused(name) for name in _CHANGES]
+    told = None not in changed and not signature.refused(BOTH_OTHER)
+    if rule.counter == "ip+key" and told and len(set(changed)) == 1:
+        yield "and_counter", "each" if changed[0] else "pair"
+
+
+def _bound_ns(measured: Measured) -> int | None:
+    """Return the roundest bound of delays that is as good as told."""
+    if measured.bound_ns is None:
+        return None
+    low_ns, high_ns = measured.bound_ns
+    if not 0 <= high_ns - low_ns <= _BOUND_STEP_NS:
+        return None
+    unsure_ns = min(measured.resolution_ns, _BOUND_STEP_NS)
+    middle_ns = (low_ns + high_ns) // 2
+    whole_ns = (middle_ns + SECOND_NS // 2) // SECOND_NS * SECOND_NS
+    if low_ns - unsure_ns <= whole_ns <= high_ns + unsure_ns:
+        return whole_ns
+    return (middle_ns + _TENTH_NS // 2) // _TENTH_NS * _TENTH_NS
+
+
+def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
+    families = measured.families
+    if measured.delays:
+        yield "throttle", "delay"
+        bound_ns = _bound_ns(measured)
+        if bound_ns is not None:
+            yield "delay_bound_ns", bound_ns
+    elif measured.is_clear and measured.rate.window_ns <= _SHORT_NS:
+        # A longer wait is refused by both.
+        yield "throttle", "refuse"
+    algorithms = {family.algorithm for family in families}
+    if len(algorithms) == 1:
+        yield "algorithm", next(iter(algorithms))
+        anchors = {family.anchored for family in families}
+        if algorithms == {"fixed-window"} and len(anchors) == 1:
+            yield "fixed_anchor", "first" if anchors == {True} else "aligned"
+        bursts = {family.burst_requests for family in families}
+        if len(bursts) == 1 and bursts != {None}:
+            yield "burst_requests", next(iter(bursts))
+    counts = {family.counts_refused for family in families}
+    if len(counts) == 1:
+        yield "count_refused", next(iter(counts))
+
+
+def _block_choices(measured: Measured) -> Iterator[tuple[str, object]]:
+    extends = {family.extends for family in measured.families}
+    if len(extends) == 1:
+        yield "block_extends", next(iter(extends))
+    clears = {family.clears for family in measured.families}
+    if len(clears) == 1:
+        yield "block_reset", "clear" if clears == {True} else "keep"

@@ -1,0 +1,156 @@
+"""Cleaning up: everything that a run has created is deleted again where the deployment allows.
+
+It asks with the key that made it and, where that one may not, with the others of its tenant. While
+the probes of limits still wait, what checks have left that have ended can be deleted already, with
+keys and from addresses that no probe uses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from conformance.runner.bench import Bench, Lane
+from conformance.runner.created import Thing
+from conformance.runner.registry import CLEANING_ID, Check, Inconclusive, Skip
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding
+from conformance.target import Source, Target
+from conformance.wire.exchange import KeyLabel
+from conformance.wire.shapes import Spelling
+
+__all__ = ["CLEANING", "clean"]
+
+_LANES: Final = 4
+_ENOUGH: Final = 3
+"""A key that was refused so often has no such right."""
+
+
+def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
+    return ()
+
+
+CLEANING: Final = Check(
+    CLEANING_ID, (), "deletes what the run created", "an answer to every deletion", _no_judge
+)
+
+
+def clean(
+    session: Session,
+    *,
+    made_by: Collection[str] | None = None,
+    busy: Collection[KeyLabel] = (),
+    sources: Sequence[Source] | None = None,
+) -> int:
+    """Delete; returns how many things are gone. What is left stays in `session.created`.
+
+    made_by: ids of checks, None for all. busy: keys that must not be used now. sources: addresses
+    to ask from, None for all.
+    """
+    bench = Bench(CLEANING, session, sources=sources)
+    work = [one for one in session.created if made_by is None or one.check in made_by]
+    gone = [0]
+    hopeless: dict[KeyLabel, int] = defaultdict(int)
+    for label in busy:
+        hopeless[label] = _ENOUGH
+
+    absent = _Absent(session.target.spelling)
+
+    async def worker(lane: Lane) -> None:
+        while work:
+            thing = work.pop()
+            if absent.is_hopeless(thing):
+                continue
+            status = await _deleted(session.target, lane, thing, hopeless)
+            for one in absent.gone(thing, status):
+                session.created.forget(one.path)
+                gone[0] += 1
+
+    began = session.cleanings = session.cleanings + 1
+    lanes = [bench.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
+    session.transport.run([worker(lane) for lane in lanes])
+    orphans = absent.orphans()
+    for one in orphans:
+        session.created.forget(one.path)
+    return gone[0] + len(orphans)
+
+
+class _Absent:
+    """Which deletions a deployment does not have: every one of them is answered 404.
+
+    A 404 says that a thing is gone only where the same operation has deleted another.
+    """
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._doubtful: dict[str, list[Thing]] = defaultdict(list)
+        self._works: set[str] = set()
+        self._paths: list[str] = []
+
+    def is_hopeless(self, thing: Thing) -> bool:
+        """Whether the operation that deletes it is not there."""
+        name = self._name(thing)
+        return name not in self._works and len(self._doubtful[name]) >= _ENOUGH
+
+    def gone(self, thing: Thing, status: int | None) -> list[Thing]:
+        """Return what is known to be gone after an answer to a deletion; None for a refusal."""
+        name = self._name(thing)
+        if status is None:
+            return []
+        if status == 404 and name not in self._works:
+            self._doubtful[name].append(thing)
+            return []
+        self._works.add(name)
+        self._paths.append(thing.path + "/")
+        return [thing, *self._doubtful.pop(name, ())]
+
+    def orphans(self) -> list[Thing]:
+        """Return what went with the thing that it belonged to: a key with its application."""
+        held = [one for things in self._doubtful.values() for one in things]
+        return [one for one in held if one.path.startswith(tuple(self._paths))]
+
+    def _name(self, thing: Thing) -> str:
+        found = self._spelling.operation(thing.method, thing.path)
+        return thing.method if found is None else found[0]
+
+
+async def _deleted(
+    target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyLabel, int]
+) -> int | None:
+    """Ask with one key after another; returns the status of a success or a 404, else None."""
+    for key in _keys_for(target, thing.key):
+        if hopeless[key] >= _ENOUGH:
+            continue
+        try:
+            found = await lane.insist(thing.method, thing.path, key=key)
+        except (Skip, Inconclusive):
+            hopeless[key] += 1
+            continue
+        if found.ok or found.status == 404:
+            return found.status
+        hopeless[key] += found.status in {401, 403}
+    return None
+
+
+def _keys_for(target: Target, label: KeyLabel) -> list[KeyLabel]:
+    """Return the labels to try: the maker's tenant's keys, those likely to hold the right first."""
+    made_by = target.key_labels.get(label)
+    if made_by is None:
+        # A key that a check has made and deleted: of the tenant whose application made it.
+        managing = target.labels("management")
+        if not managing:
+            return []
+        made_by = target.key_labels[managing[0]]
+    elif made_by.role == "management":
+        return [label]
+    tenant = target.tenant_of(made_by)
+    roles = ("private_prod", "private_test", "private_reader", "dedup_reader", "dedup", "short")
+    same = [
+        other
+        for role in roles
+        for other in target.labels(role)[:1]
+        if target.tenant_of(target.key_labels[other]) == tenant
+    ]
+    first = [label] if made_by.role in roles else []
+    return list(dict.fromkeys([*first, *same]))

@@ -1,0 +1,120 @@
+"""What a run has created, read from its own exchanges, so that it can be deleted again.
+
+A request to tokenize and its answer are walked side by side: where a plain string or a token
+request object was sent, the answer holds an identifier. Whatever does not mirror is left alone,
+and so is a token that was there before (`_extras.deduplicated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.wire.shapes import Spelling
+from engine.messages import Json
+
+__all__ = ["Created", "Thing"]
+
+_DELETED_BY: Final = {
+    "tokenize": "delete",
+    "create": "delete",
+    "create_token_intent": "delete_token_intent",
+    "create_reactor": "delete_reactor",
+    "create_proxy": "delete_proxy",
+    "create_application": "delete_application",
+    "create_application_key": "delete_application_key",
+    "create_encryption_key": "delete_encryption_key",
+}
+"""The operation that creates something, and the one that deletes it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What lies at a path: how it is deleted, the label of the key, and the check, that made it."""
+
+    method: str
+    path: str
+    key: KeyLabel
+    check: str
+
+
+class Created:
+    """What is there to be deleted, by its path. spelling: of the deployment's operations."""
+
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling or Spelling()
+        self._things: dict[str, Thing] = {}
+        self._shown: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def __iter__(self) -> Iterator[Thing]:
+        return iter(tuple(self._things.values()))
+
+    def note(self, exchange: Exchange) -> None:
+        """Take note of what an exchange created or deleted."""
+        ask = exchange.ask
+        thing = self._things.get(ask.path)
+        if thing is not None:
+            if exchange.ok and ask.method != thing.method:
+                self._shown.add(ask.path)
+            elif exchange.ok or (exchange.status == 404 and ask.path in self._shown):
+                self.forget(ask.path)  # deleted, or there before and gone by itself
+            if ask.method == thing.method:
+                return
+        if not exchange.ok or ask.key is None:
+            return
+        found = self._spelling.operation(ask.method, ask.path)
+        if found is None or found[0] not in _DELETED_BY:
+            return
+        name, values = found
+        try:
+            answer = exchange.json
+        except ValueError:
+            return
+        made = list(identifiers(ask.body, answer)) if name == "tokenize" else [_record_id(answer)]
+        for one in made:
+            if one is not None:
+                named = {**values, "key_id" if name == "create_application_key" else "id": one}
+                method, path = self._spelling.deletion(_DELETED_BY[name], named)
+                self._things.setdefault(path, Thing(method, path, ask.key, exchange.check))
+
+    def forget(self, path: str) -> None:
+        """Drop a path that has been dealt with."""
+        self._things.pop(path, None)
+
+
+def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # reason: JSON or bytes
+    """Yield the ids that an answer gives for the tokens of a body.
+
+    >>> list(identifiers(["a", {"k": "b"}], ["1", {"k": "2"}]))
+    ['1', '2']
+    """
+    if isinstance(body, str):
+        if isinstance(answer, str):
+            yield answer
+    elif isinstance(body, dict) and isinstance(answer, dict):
+        if "type" in body:
+            found = _record_id(answer)
+            if found is not None:
+                yield found
+            return
+        for key, one in body.items():
+            if key in answer:
+                yield from identifiers(one, answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=False):
+            yield from identifiers(one, given)
+
+
+def _record_id(record: Json) -> str | None:
+    if not isinstance(record, dict):
+        return None
+    extras = record.get("_extras")
+    if isinstance(extras, dict) and extras.get("deduplicated") is True:
+        return None
+    found = record.get("id")
+    return found if isinstance(found, str) else None

@@ -1,0 +1,218 @@
+"""The history: `history.ndjson`, every exchange of a run in order, a JSON object a line.
+
+Besides `exchange` records it holds what is needed to judge again offline: how the run was set up
+(`run`), when each check began and on which keys and addresses (`check`), what it made that no seed
+fixes (`made`), what it found (`found`), when it ended (`ended`), what was said without a check
+(`said`), and how the run ended (`end`). Every line passes through
+the redactor: it holds no key text.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.redaction import Redactor
+from engine.errors import InputError
+
+__all__ = [
+    "HISTORY_FILE",
+    "LONGEST_SENT",
+    "HistoryWriter",
+    "exchange_of",
+    "finding_of",
+    "kept_body",
+    "read_history",
+]
+
+HISTORY_FILE: Final = "history.ndjson"
+LONGEST_SENT: Final = 65_536
+"""Sent bodies are kept up to here; what lies beyond was made up and can be made again."""
+
+
+class HistoryWriter:
+    """Appends records to a file, or keeps none where there is no file."""
+
+    def __init__(self, path: Path | None, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._lock = threading.Lock()
+        self._file: TextIO | None = None
+        if path is not None:
+            self._file = path.open("w", encoding="utf-8", newline="\n")
+
+    def write(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Append a record."""
+        if self._file is None:
+            return
+        # Redacted as a whole: what lies in a JSON text is found there as JSON writes it.
+        line = self._redactor.text(
+            json.dumps({"record": kind, **record}, ensure_ascii=False, default=str)
+        )
+        with self._lock:
+            self._file.write(line + "\n")
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Append an exchange."""
+        if self._file is not None:
+            self.write("exchange", _exchange_record(exchange, self._redactor))
+
+    def made(self, check_id: str, name: str, made: str) -> None:
+        """Append what a check has made that no seed fixes."""
+        self.write("made", {"check": check_id, "name": name, "text": made})
+
+    def found(self, finding: Finding) -> None:
+        """Append what a check found."""
+        self.write("found", finding_record(finding))
+
+    def ended(self, check_id: str, at_ns: int) -> None:
+        """Append that a check has ended: its readings are known from now on."""
+        self.write("ended", {"id": check_id, "at_ns": at_ns})
+
+    def said(self, finding: Finding) -> None:
+        """Append what was said without a check having run."""
+        self.write("said", finding_record(finding))
+
+    def close(self) -> None:
+        """Write what is still held, and close."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _exchange_record(exchange: Exchange, redactor: Redactor) -> dict[str, Any]:
+    ask = exchange.ask
+    asked: dict[str, Any] = {"method": ask.method, "path": ask.path}
+    for name in ("key", "proxy_key", "host", "source"):
+        if getattr(ask, name) is not None:
+            asked[name] = getattr(ask, name)
+    if ask.headers:
+        asked["headers"] = dict(ask.headers)
+    if ask.body is not None:
+        asked["body"] = _sent(ask.body, redactor)
+    return {
+        "number": exchange.number,
+        "check": exchange.check,
+        "lane": exchange.lane,
+        "turn": exchange.turn,
+        "ask": asked,
+        "sent_ns": exchange.sent_ns,
+        "received_ns": exchange.received_ns,
+        "status": exchange.status,
+        "headers": dict(exchange.headers),
+        "body": _bytes(redactor.raw(exchange.body)),
+        "error": exchange.error,
+    }
+
+
+def _sent(body: Any, redactor: Redactor) -> dict[str, Any]:  # noqa: ANN401 # reason: JSON or bytes
+    if not isinstance(body, bytes):
+        text = json.dumps(body, ensure_ascii=True)
+        if len(text) <= LONGEST_SENT:
+            return {"json": body}
+        body = text.encode()
+    if len(body) <= LONGEST_SENT:
+        return _bytes(redactor.raw(body))
+    digest = hashlib.sha256(body).hexdigest()
+    start = body[:256].decode(errors="backslashreplace")
+    return {"begins": start, "size_bytes": len(body), "sha256": digest}
+
+
+def kept_body(body: Any, redactor: Redactor) -> Any:  # noqa: ANN401 # reason: JSON or bytes
+    """Return what a history gives back of a sent body: without secrets, a long one as a note."""
+    return None if body is None else _body_of(_sent(body, redactor))
+
+
+def _body_of(held: Mapping[str, Any]) -> Any:  # noqa: ANN401 # reason: JSON or bytes
+    return held["json"] if "json" in held else _raw(held)
+
+
+def _bytes(raw: bytes) -> dict[str, Any]:
+    try:
+        return {"text": raw.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+
+
+def read_history(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a run's folder; raises `InputError` where it holds none."""
+    path = folder / HISTORY_FILE
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    record = json.loads(line)
+                    record["record"] = str(record["record"])
+                except (ValueError, TypeError, KeyError):
+                    raise InputError(f"{path}:{number}:1: the line must be a record") from None
+                yield record
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise InputError(f"{path}: {reason}; give the folder of a run") from None
+
+
+def exchange_of(record: Mapping[str, Any]) -> Exchange:
+    """Return the exchange of a record; a body that was too long to keep is a note of it."""
+    asked = dict(record["ask"])
+    body = asked.pop("body", None)
+    if body is not None:
+        body = _body_of(body)
+    return Exchange(
+        record["number"],
+        record["check"],
+        record["lane"],
+        record["turn"],
+        Ask(body=body, **asked),
+        record["sent_ns"],
+        record["received_ns"],
+        record["status"],
+        record["headers"],
+        _raw(record["body"]),
+        record["error"],
+    )
+
+
+def _raw(held: Mapping[str, Any]) -> bytes:
+    if "base64" in held:
+        return base64.b64decode(held["base64"])
+    if "text" in held:
+        return str(held["text"]).encode()
+    return f"{held['begins']}… ({held['size_bytes']} bytes)".encode()
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON."""
+    return {
+        "clause": finding.clause,
+        "check": finding.check,
+        "verdict": finding.verdict.word,
+        "says": finding.says,
+        "evidence": list(finding.evidence),
+        "accepts": finding.accepts,
+        "reading": None if finding.reading is None else list(finding.reading),
+        "follows": finding.follows,
+        "timeline": [dataclasses.asdict(moment) for moment in finding.timeline],
+    }
+
+
+def finding_of(record: Mapping[str, Any]) -> Finding:
+    """Return the finding of a record."""
+    reading = record.get("reading")
+    return Finding(
+        record["clause"],
+        record["check"],
+        Verdict[record["verdict"].upper().replace("-", "_")],
+        record["says"],
+        tuple(record["evidence"]),
+        record["accepts"],
+        None if reading is None else (reading[0], reading[1]),
+        record.get("follows"),
+        tuple(Moment(**moment) for moment in record.get("timeline", ())),
+    )

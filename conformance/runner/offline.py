@@ -1,0 +1,313 @@
+"""Judging: the verdicts of a recorded run, computed again from its history, offline.
+
+Every check runs on a virtual clock that starts when it began; what it asks is answered by the
+exchange that the history holds for the same (check, lane, turn), at the same times, and what it
+makes by chance is what it made then. It knows of the deployment's choices what was known at that
+instant. A check is a function of all this and the seed, so it comes to the same findings, and a
+changed check to what it would have found. One that now asks for something else cannot be judged:
+what it found then is kept, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from conformance.report.report import Report
+from conformance.runner.bench import Bench
+from conformance.runner.history import exchange_of, finding_of, kept_body, read_history
+from conformance.runner.outcome import judge_one, judge_side_by_side, settled
+from conformance.runner.registry import Check, Inconclusive, all_checks
+from conformance.runner.results import assemble, unrun_notes
+from conformance.runner.runner import learn
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding
+from conformance.target import Source, Target
+from conformance.wire.exchange import Ask, Exchange, KeyLabel
+from conformance.wire.pace import Pacer
+from conformance.wire.redaction import Redactor
+from conformance.wire.transport import Answer, Place, gather_virtually, run_virtually
+from engine import InputError, LimitTable, ManualClock, Profile, VirtualLoop
+from engine.clauses import select
+from engine.files import Document, from_document, parse_toml
+from engine.world import Sleep
+
+__all__ = ["judge"]
+
+_Computed = TypeVar("_Computed")
+
+
+class _HistoryTransport:
+    """Answers from a history."""
+
+    def __init__(
+        self, exchanges: Mapping[Place, Exchange], began_ns: int, redactor: Redactor
+    ) -> None:
+        self._exchanges = exchanges
+        self._redactor = redactor
+        self._clock = ManualClock(began_ns)
+        self._loop: VirtualLoop | None = None
+        self.is_missing = False
+
+    @property
+    def now_ns(self) -> int:
+        return self._clock.now_ns
+
+    @property
+    def wall_start_ns(self) -> int:
+        return 0  # the history's head says what it was
+
+    async def send(self, ask: Ask, place: Place) -> Answer:
+        found = self._exchanges.get(place)
+        if found is None or not self._is_same(found.ask, ask):
+            self.is_missing = True
+            raise Inconclusive(f"the history holds no {ask.method} {ask.path} of {place.lane}")
+        await self.sleep_until_ns(found.sent_ns)
+        await self.sleep_until_ns(found.received_ns)
+        return Answer(
+            found.sent_ns,
+            found.received_ns,
+            found.status,
+            found.headers,
+            found.body,
+            found.error,
+            found.number,
+        )
+
+    def _is_same(self, then: Ask, now: Ask) -> bool:
+        """Whether it asks for the same, as far as the history keeps it."""
+        return (then.method, then.path, then.key) == (
+            now.method,
+            now.path,
+            now.key,
+        ) and then.body == kept_body(now.body, self._redactor)
+
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        if at_ns > self._clock.now_ns:
+            await Sleep(at_ns - self._clock.now_ns)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        return compute()
+
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        assert self._loop is not None, "gather is awaited by what this transport runs"
+        return await gather_virtually(self._loop, coroutines)
+
+    def start(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> Callable[[], list[Any]]:
+        return lambda: self.run(coroutines)
+
+    def run(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        self._loop = VirtualLoop(self._clock)
+        try:
+            return run_virtually(self._loop, coroutines)
+        finally:
+            self._loop = None
+
+    def learn_key(self, label: KeyLabel, text: str) -> None:
+        """Send nothing, so need no key."""
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class _NoPacer(Pacer):
+    """What was sent was sent: nothing is held back a second time."""
+
+    def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:  # noqa: ARG002 # reason: the pacer's form
+        return sources[0], 0
+
+
+@dataclass(slots=True)
+class _Past:
+    """What a history holds. began, ended: by check; made: by check and name."""
+
+    head: dict[str, Any] | None = None
+    tail: dict[str, Any] | None = None
+    began: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    made: dict[tuple[str, str], str] = field(default_factory=dict)
+    said: list[Finding] = field(default_factory=list)
+    found: dict[str, list[Finding]] = field(default_factory=dict)
+    exchanges: dict[int, Exchange] = field(default_factory=dict)
+
+    def take(self, record: dict[str, Any]) -> None:
+        """Take one record."""
+        kind = record["record"]
+        if kind == "run":
+            self.head = record
+        elif kind == "check":
+            self.began[record["id"]] = record
+        elif kind == "made":
+            self.made[record["check"], record["name"]] = record["text"]
+        elif kind == "ended":
+            self.ended[record["id"]] = record["at_ns"]
+        elif kind == "said":
+            self.said.append(finding_of(record))
+        elif kind == "found":
+            self.found.setdefault(record["check"], []).append(finding_of(record))
+        elif kind == "exchange":
+            exchange = exchange_of(record)
+            self.exchanges[exchange.number] = exchange
+        elif kind == "end":
+            self.tail = record
+
+    @property
+    def order(self) -> list[str]:
+        """The checks in the order in which they ended: what one found the later ones knew."""
+        return [*self.ended, *(one for one in self.began if one not in self.ended)]
+
+
+class _PastSession(Session):
+    """A session whose answers come from a history, and what was made by chance too."""
+
+    made: Mapping[tuple[str, str], str] = {}
+
+    def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:  # noqa: ARG002 # reason: the session's form
+        assert isinstance(self.transport, _HistoryTransport), "nothing is sent while judging"
+        made = self.made.get((check_id, name))
+        if made is None:
+            self.transport.is_missing = True
+            raise Inconclusive(f"the history holds no {name!r} that {check_id} made")
+        return made
+
+
+class _PastBench(Bench):
+    """A bench that knows what was known at each instant, and at the end all that was.
+
+    known: (instant, profile, choices told or discovered), in order of time.
+    """
+
+    def __init__(
+        self, check: Check, session: Session, record: Mapping[str, Any], last_ns: int
+    ) -> None:
+        super().__init__(check, session, keys=record["keys"], sources=record["sources"])
+        self.known: Sequence[tuple[int, Profile, frozenset[str]]] = ()
+        self._last_ns = last_ns
+
+    def _then(self) -> tuple[Profile, frozenset[str] | set[str]]:
+        now_ns = self.transport.now_ns
+        if now_ns < self._last_ns:
+            for at_ns, profile, known in reversed(self.known):
+                if at_ns <= now_ns:
+                    return profile, known
+        return self.session.profile, self.session.known
+
+    @property
+    def profile(self) -> Profile:
+        return self._then()[0]
+
+    def knows(self, choice: str) -> bool:
+        return choice in self._then()[1]
+
+
+def judge(folder: str | Path) -> Report:
+    """Return the report of a run's folder; raises `InputError` where it holds no whole history."""
+    folder = Path(folder)
+    past = _Past()
+    for record in read_history(folder):
+        past.take(record)
+    if past.head is None or past.head.get("format") != 1:
+        raise InputError(f"{folder} holds no run that this version can read; run it again")
+    if past.tail is None:
+        raise InputError(f"{folder} holds a run that was cut off; run it again")
+    return _judged({**past.head, **past.tail}, past)
+
+
+def _judged(head: Mapping[str, Any], past: _Past) -> Report:
+    target = Target.from_document(Document(head["target"], name="history"))
+    session = _session(head, past, target)
+    findings = list(past.said)
+    notes: list[str] = []
+    known = [(0, session.profile, frozenset(session.known))]
+    for check_id in past.order:
+        found, is_kept = _played(check_id, past, session, known)
+        if is_kept:
+            notes.append(f"{check_id} asks otherwise now: what it found then is kept")
+        findings += found
+        notes += learn(session, found)
+        if not all_checks()[check_id].is_side_by_side:
+            session.ended.append(check_id)
+        known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
+    return Report(
+        results=assemble(
+            select(list(head["select"])),
+            settled(
+                findings,
+                all_checks(),
+                head["preflight"]["doubt"],
+                head["preflight"].get("doubts", {}),
+            ),
+            expected=target.expected_failures,
+            unseen=head["unseen"],
+        ),
+        exchanges=past.exchanges,
+        redactor=session.redactor,
+        target=target,
+        profile=session.profile,
+        known=frozenset(session.known),
+        notes=(*target.notes, *notes, *unrun_notes(head.get("unrun", ()))),
+        seed=head["seed"],
+        preflight=head["preflight"],
+        aborted=head["aborted"],
+        started_at=head["started_at"],
+        took_ns=head["took_ns"],
+        cleaned=(head["cleaned"][0], head["cleaned"][1]),
+        floor_ns=head["floor_ns"],
+        requests=head["requests"],
+        strict=head["strict"],
+        command=tuple(head["command"]),
+        unrun=tuple(head.get("unrun", ())),
+        broken=tuple(head.get("broken", ())),
+        spans={
+            name: (past.began[name]["began_ns"], at_ns)
+            for name, at_ns in past.ended.items()
+            if name in past.began
+        },
+    )
+
+
+def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
+    profile: Profile = from_document(Profile, parse_toml(head["profile"], "history"))
+    limits = LimitTable.from_text(head["limits"], "history")
+    nowhere = _HistoryTransport({}, 0, Redactor.of(target))
+    session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
+    session.made = past.made
+    session.nonce = head.get("nonce", "")
+    session.exchanges = dict(sorted(past.exchanges.items()))
+    session.wall_start_ns = head.get("wall_start_ns", 0)
+    session.crowded = frozenset(head.get("crowded", ()))
+    session.known = set(head["known"])
+    session.pacer = _NoPacer(target, limits)
+    session.deadline_ns = 1 << 62
+    session.latency_ns = head["latency_ns"]
+    session.doubts = head["preflight"].get("doubts", {})
+    session.is_misshapen = head["preflight"].get("misshapen") is not None
+    return session
+
+
+def _played(
+    check_id: str,
+    past: _Past,
+    session: Session,
+    known: Sequence[tuple[int, Profile, frozenset[str]]],
+) -> tuple[list[Finding], bool]:
+    """Return what a check finds, and whether that had to be taken from the history."""
+    check = all_checks().get(check_id)
+    if check is None:
+        raise InputError(f"check = {check_id!r} is not known to this version; run it again")
+    record = past.began[check_id]
+    own = [one for one in past.exchanges.values() if one.check == check_id]
+    by_place = {Place(one.check, one.lane, one.turn): one for one in own}
+    played = _HistoryTransport(by_place, record["began_ns"], session.redactor)
+    session.transport = played
+    session.unanswered = 0
+    bench = _PastBench(check, session, record, max((one.received_ns for one in own), default=0))
+    bench.known = known
+    found: list[Finding]
+    if check.is_side_by_side:
+        found = played.run([judge_side_by_side(bench)])[0]
+    else:
+        found = judge_one(bench)
+    return (past.found.get(check.id, found) if played.is_missing else found), played.is_missing

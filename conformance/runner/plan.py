@@ -1,0 +1,332 @@
+"""The plan: what will run, on which keys and addresses, how long, and what cannot be shown and why.
+
+Everything that waits runs side by side. Probes of limits get keys and addresses that nobody else
+uses; the rest is shared by all other checks. Where a target has too few for all probes at once,
+further *rounds* follow, each after the longest window or block has passed; a probe that needs more
+than the target has at all is left out, and the plan says what to add.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance.probes.procedures import sizes_of
+from conformance.probes.rows import ROWS
+from conformance.runner.registry import CLEANING_ID, PREFLIGHT_ID, Check
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import ROLES, Source, Target
+from conformance.wire.exchange import KeyLabel
+from engine import LimitTable
+from engine.clauses import Clause
+from engine.files import Rate, format_duration
+
+__all__ = ["CROWD_REQUESTS", "Dealt", "Plan", "make_plan"]
+
+_SECOND_NS: Final = 1_000_000_000
+CROWD_REQUESTS: Final = 1_000
+"""A probe that sends so many has its addresses to itself."""
+_SLACK_REQUESTS: Final = 30
+"""What a check may need beyond the usual, besides as much again, where it does not say more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A check with the keys and addresses that are its own, or everybody's."""
+
+    check: Check
+    keys: Mapping[str, Sequence[KeyLabel]]
+    sources: tuple[Source, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a run will do.
+
+    clauses: those that it speaks of. one_by_one, rounds: its checks; the first round runs beside
+    `one_by_one`, each later one after `pause_ns`. left_out: what is known to show nothing here.
+    allowances: the most that each check may send, the preflight and the cleaning too; their sum is
+    never above the budget. needed: what that sum is where the budget is large enough for all.
+    """
+
+    clauses: tuple[Clause, ...]
+    one_by_one: list[Dealt] = field(default_factory=list)
+    rounds: list[list[Dealt]] = field(default_factory=list)
+    left_out: list[Finding] = field(default_factory=list)
+    allowances: dict[str, int] = field(default_factory=dict)
+    needed: int = 0
+    pause_ns: int = 0
+
+    @property
+    def dealt(self) -> list[Dealt]:
+        """Everything that will run."""
+        return [*self.one_by_one, *(one for each in self.rounds for one in each)]
+
+    @property
+    def crowded(self) -> frozenset[Source]:
+        """The addresses of the probes that send thousands."""
+        heavy = [one for one in self.dealt if one.check.sources]
+        heavy = [one for one in heavy if one.check.requests >= CROWD_REQUESTS]
+        return frozenset(source for one in heavy for source in one.sources)
+
+    @property
+    def requests(self) -> int:
+        """About how many requests."""
+        return sum(self._expected().values())
+
+    @property
+    def requests_most(self) -> int:
+        """How many requests at most, all told."""
+        return sum(self.allowances.values())
+
+    def _expected(self) -> dict[str, int]:
+        """Return about how many requests each check sends, the preflight and the cleaning too."""
+        found = {one.check.id: one.check.requests for one in self.dealt}
+        made = sum(one.check.requests for one in self.dealt if not one.check.is_probe)
+        roles = {role for one in self.dealt for role in one.check.roles}
+        apart = 110 if any(one.check.is_probe for one in self.dealt) else 0
+        return {**found, PREFLIGHT_ID: 10 + 3 * len(roles) + apart, CLEANING_ID: made // 2}
+
+    def fit(self, budget: int) -> None:
+        """Leave out what a budget does not hold, and share the rest of it among what stays.
+
+        A check may need more than is usual: answers are slow, or a limit is met early. What the
+        budget has beyond the usual is shared by how much each may need, so none is left out for
+        what it hardly ever sends, and all together never send more than the budget.
+        """
+        while sum(self._expected().values()) > budget and self.dealt:
+            largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
+            self._drop(largest, f"its {largest.check.requests} requests do not fit", budget)
+        expected = self._expected()
+        most = {one.check.id: one.check.requests_most for one in self.dealt}
+        slack = {
+            name: max(number + _SLACK_REQUESTS, most.get(name, 0) - number)
+            for name, number in expected.items()
+        }
+        self.needed = sum(expected.values()) + sum(slack.values())
+        left = max(0, budget - sum(expected.values()))
+        shares = min(1.0, left / sum(slack.values()))
+        self.allowances = {
+            name: number + int(slack[name] * shares) for name, number in expected.items()
+        }
+
+    def _drop(self, dealt: Dealt, why: str, budget: int) -> None:
+        for each in (self.one_by_one, *self.rounds):
+            if dealt in each:
+                each.remove(dealt)
+        says = f"{why} budget.requests = {budget}; raise it"
+        leave_out(self, dealt.check, Verdict.SKIPPED, says)
+
+    @property
+    def floor_ns(self) -> int:
+        """What no deployment and no suite can make shorter: windows, blocks, retentions."""
+        return self.floor_without_ns(())
+
+    def floor_without_ns(self, skipped: Container[str]) -> int:
+        """Return the floor of a run in which some checks turned out to have nothing to ask."""
+        longest = [
+            max((d.check.takes_ns for d in each if d.check.id not in skipped), default=0)
+            for each in self.rounds
+        ]
+        pauses = max(0, len([each for each in self.rounds if each]) - 1)
+        return sum(longest) + pauses * self.pause_ns
+
+    @property
+    def short_says(self) -> str | None:
+        """What to do where the budget may cut a check short, None where it holds any run."""
+        if self.needed <= self.requests_most:
+            return None
+        return (
+            f"budget.requests may cut a check short, which is then skipped; {self.needed} are "
+            "enough for any run"
+        )
+
+
+class _Pool:
+    """Keys and addresses not dealt yet; taken from the end."""
+
+    def __init__(self, keys: Mapping[str, Sequence[KeyLabel]], sources: Sequence[Source]) -> None:
+        self.keys = {role: list(labels) for role, labels in keys.items()}
+        self.sources = list(sources)
+
+    def take(self, check: Check, kept: Mapping[str, int], kept_sources: int) -> Dealt | None:
+        """Return the check with what it asks for, None when too little is left."""
+        wanted = Counter(check.roles)
+        for role, number in wanted.items():
+            if len(self.keys.get(role, ())) - kept.get(role, 0) < number:
+                return None
+        if len(self.sources) - kept_sources < check.sources:
+            return None
+        keys = {}
+        for role, number in wanted.items():
+            keys[role] = tuple(self.keys[role].pop() for _ in range(number))
+        sources = tuple(self.sources.pop() for _ in range(check.sources))
+        return Dealt(check, keys, sources or tuple(self.sources[:1]))
+
+    def add_to(self, dealt: Dealt, kept: Mapping[str, int], kept_sources: int) -> Dealt:
+        """Return what was dealt with what the check can use beside, of what is left over."""
+        check, keys = dealt.check, dict(dealt.keys)
+        for role in check.more_roles:
+            if len(self.keys.get(role, ())) > max(kept.get(role, 0), 1):
+                keys[role] = (*keys.get(role, ()), self.keys[role].pop())
+        sources = dealt.sources
+        for _ in range(check.more_sources):
+            if len(self.sources) > max(kept_sources, 1):
+                sources = (*sources, self.sources.pop())
+        return Dealt(check, keys, sources)
+
+
+def make_plan(
+    target: Target,
+    limits: LimitTable,
+    clauses: Sequence[Clause],
+    checks: Iterable[Check],
+) -> Plan:
+    """Return the plan for the checks of some clauses."""
+    plan = Plan(tuple(clauses))
+    plan.pause_ns = max(max(rule.window_ns, rule.block_ns or 0) for rule in limits)
+    wanted = {clause.id for clause in clauses}
+    plain: list[Check] = []
+    probes: list[Check] = []
+    for one in checks:
+        if not wanted.intersection(one.clauses):
+            continue
+        check = _sized(one, limits)
+        why = _lack(check, target) or _own_limit(check, target, limits)
+        if why is not None:
+            verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
+            leave_out(plan, check, verdict, why)
+        else:
+            (probes if check.is_probe else plain).append(check)
+    _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
+    plan.fit(target.budget.requests)
+    return plan
+
+
+def _sized(check: Check, limits: LimitTable) -> Check:
+    """Return the check of a row with the sizes that the target's own table gives it."""
+    row = ROWS.get(check.id.removeprefix("limits."))
+    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
+    if row is None or rule is None:
+        return check
+    return dataclasses.replace(check, **sizes_of(rule, row, limits)._asdict())
+
+
+def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
+    """Say of all clauses of a check that it does not run."""
+    wanted = {clause.id for clause in plan.clauses}
+    plan.left_out += [
+        Finding(
+            clause_id,
+            check.id,
+            Verdict.INFORMATIONAL if clause_id in check.beside else verdict,
+            why,
+            accepts=check.accepts,
+        )
+        for clause_id in check.clauses
+        if clause_id in wanted
+    ]
+
+
+def _lack(check: Check, target: Target) -> str | None:
+    """Return what the target lacks for a check, with the line that adds it."""
+    for role, number in Counter(check.roles).items():
+        there = len(target.labels(role))
+        if there < number:
+            have = f"{there} of {number} keys" if number > 1 else "no key"
+            return f'the target has {have} of role {role}; add [[keys]] role = "{role}"'
+    for name in check.needs:
+        if not getattr(target, name):
+            return f"the target says no {name}; add it"
+    there = len(target.addresses)
+    if there < check.sources:
+        return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
+    if check.takes_ns > target.budget.minutes * 60 * _SECOND_NS:
+        takes = format_duration(check.takes_ns)
+        return f"it takes {takes}, more than budget.minutes = {target.budget.minutes}; raise it"
+    pacing = target.pacing
+    if pacing is not None and check.is_probe:
+        allowed = check.takes_ns * pacing.limit_requests // pacing.window_ns
+        if allowed < check.requests:
+            return f"pacing = {pacing} is too slow to reach the limit; raise it"
+    return None
+
+
+def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
+    """Return why a row cannot be seen with an operation that has a tighter limit of its own."""
+    row = ROWS.get(check.id.removeprefix("limits."))
+    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
+    if row is None or rule is None:
+        return None
+    for name in (row.operation, *row.twins[:1]):
+        own = target.shape(name.partition("/")[0]).limit
+        if own is not None and _hides(own, rule.rate):
+            return (
+                f"{name} has a limit of its own here, {own}, so {row.rule_id} ({rule.rate}) cannot "
+                f"be seen with it; raise [requests.{name}] limit on the deployment for the run, or "
+                "map an operation without one"
+            )
+    return None
+
+
+def _hides(own: Rate, row: Rate) -> bool:
+    """Whether a limit refuses before a row would, in a burst or in the long run."""
+    slower = own.limit_requests * row.window_ns <= row.limit_requests * own.window_ns
+    return slower or own.limit_requests <= row.limit_requests
+
+
+def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
+    """Deal keys and an address of its own to each check that judges time, as far as they go.
+
+    A limiter that delays would add its delay to what is measured, were they anybody else's too.
+    """
+    shared = {role for check in plain if not check.is_timed for role in check.roles}
+    found = {}
+    for check in plain:
+        if not check.is_timed:
+            continue
+        needs = {role: number for role, number in kept.items() if role in shared}
+        dealt = pool.take(dataclasses.replace(check, sources=1), needs, 1)
+        if dealt is not None:
+            found[check.id] = dataclasses.replace(dealt, check=check)
+    return found
+
+
+def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
+    everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
+    used = {role for check in plain for role in check.roles}
+    # The first key of a role is everybody's: the preflight has asked with it.
+    kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
+    pool = _Pool(everything, target.addresses)
+    first: list[Dealt] = []
+    later: list[Check] = []
+    for check in probes:
+        dealt = pool.take(check, kept, 1)
+        if dealt is None:
+            later.append(check)
+        else:
+            first.append(dealt)
+    own = _timed(pool, plain, kept)
+    first = [pool.add_to(dealt, kept, 1) for dealt in first]
+    keys = {role: tuple(labels) for role, labels in pool.keys.items()}
+    sources = tuple(pool.sources)
+    for check in plain:
+        dealt = own.get(check.id) or Dealt(check, keys, sources)
+        (first if check.is_side_by_side else plan.one_by_one).append(dealt)
+    plan.rounds.append(first)
+    budget_ns = target.budget.minutes * 60 * _SECOND_NS
+    while later:
+        pool = _Pool(everything, target.addresses)
+        taken = [(check, pool.take(check, {}, 0)) for check in later]
+        now = [dealt for _, dealt in taken if dealt is not None]
+        plan.rounds.append([pool.add_to(dealt, {}, 0) for dealt in now])
+        later = [check for check, dealt in taken if dealt is None]
+        if plan.floor_ns > budget_ns:
+            dropped = plan.rounds.pop()
+            for check in [*(one.check for one in dropped), *later]:
+                why = "too few keys and addresses to fit budget.minutes; add some or raise it"
+                leave_out(plan, check, Verdict.SKIPPED, why)
+            return

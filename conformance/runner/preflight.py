@@ -1,0 +1,341 @@
+"""The preflight: is there a deployment at all, which keys does it take, how far away is it?
+
+Without it a run against a dead target, with a wrong key, or against a server that says 429, 200 or
+HTML to everything would be silently green. One accepted request is asked for with the first key of
+every role; what depends on a role that gets none is *inconclusive*, never a pass. Only `POST
+/tokenize` is asked for: the specification shows no other endpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from conformance.runner.bench import Bench, Lane
+from conformance.runner.registry import PREFLIGHT_ID, Check, Inconclusive, Skip
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import Source
+from conformance.wire.exchange import Exchange, KeyLabel
+from engine.messages import Json
+
+__all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
+
+_BASELINE: Final = 5
+_QUICK_NS: Final = 1_000_000_000
+_PATIENCE_NS: Final = 12_000_000_000
+"""One ordinary window and a little, where a refusal does not say when to come again."""
+
+_DOUBT: Final = "not known"
+_UNKNOWN: Final = "no-key-of-this-deployment"
+_LACKS: Final = "lacks the permission"
+
+
+def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
+    return ()
+
+
+PREFLIGHT: Final = Check(
+    PREFLIGHT_ID, (), "asks once with every kind of key", "an accepted request", _no_judge
+)
+
+
+class Unreachable(Exception):
+    """The target gives no answer at all; the message says how."""
+
+
+@dataclass(slots=True)
+class Preflight:
+    """What was found.
+
+    problems: role → why its keys cannot be used. doubts: role → what stays open about its keys: no
+    failure rests on them. fatal: why nothing can be said at all. open_says: that a request without
+    key is accepted. misshapen: what is wrong with an accepted answer's form, and the exchange that
+    shows it. apart: whether two addresses were seen to count apart; `doubt` where that stays open
+    although it was asked.
+    """
+
+    problems: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
+    accepted: list[str] = field(default_factory=list)
+    fatal: str | None = None
+    open_says: str | None = None
+    misshapen: tuple[str, int] | None = None
+    latency_ns: int = 0
+    jitter_ns: int = 0
+    apart: bool | None = None
+    doubt: str | None = None
+    apart_says: str = "not asked: it takes two addresses and two keys of role private_test"
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return dataclasses.asdict(self)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found of clauses: an accepted answer of another form than its body's."""
+        if self.misshapen is None:
+            return []
+        says, number = self.misshapen
+        accepts = "2xx with the same keys, each value replaced by an identifier string"
+        return [Finding("TOK-PLAIN", PREFLIGHT.id, Verdict.FAIL, says, (number,), accepts)]
+
+
+def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Preflight:
+    """Ask; raises `Unreachable` when there is no answer.
+
+    roles: those that the plan uses. with_addresses: whether limits are going to be probed, so
+    that addresses must count apart.
+    """
+    bench = Bench(PREFLIGHT, session)
+    lane = bench.lane("preflight")
+    found = Preflight()
+    if _knock(bench, lane):
+        found.open_says = "a request without any key was accepted: see AUTH-HEADER"
+    wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
+    labels = {role: session.target.labels(role)[0] for role in wanted}
+    asking = [_Role(bench, found, role, label).ask() for role, label in labels.items()]
+    for role, why in zip(wanted, bench.transport.run(asking), strict=True):
+        if why is None:
+            found.accepted.append(role)
+        else:
+            found.problems[role] = why
+    session.doubts = found.doubts
+    session.is_misshapen = found.misshapen is not None
+    if wanted and not found.accepted:
+        said = list(dict.fromkeys(found.problems.values()))
+        found.fatal = f"no key of the target got a request accepted: {'; '.join(said[:3])}"
+        return found
+    if found.accepted:
+        _baseline(bench, lane, found)
+        session.latency_ns = found.latency_ns
+        if with_addresses and "private_test" in found.accepted:
+            _addresses(bench, found)
+    return found
+
+
+def _knock(bench: Bench, lane: Lane) -> bool:
+    """Ask without a key; a service that accepts that accepts everything."""
+    exchange: Exchange = bench.transport.run([_knocked(bench, lane)])[0]
+    if exchange.status is None:
+        raise Unreachable(f"{bench.target.base_url} gives no answer: {exchange.error}")
+    return exchange.ok
+
+
+def _tokenize(bench: Bench, body: Json) -> tuple[str, str, Json]:
+    """Return method, path and body of a tokenize here."""
+    return bench.shaped("tokenize", {"value": body})
+
+
+async def _knocked(bench: Bench, lane: Lane) -> Exchange:
+    asked = _tokenize(bench, {"knock": "knock"})
+    found = await lane.ask(*asked)
+    if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
+        found = await lane.ask(*asked)  # one may break by chance
+    return found
+
+
+class _Role:
+    """One role, asked for once as its keys may."""
+
+    def __init__(self, bench: Bench, found: Preflight, role: str, label: KeyLabel) -> None:
+        self.bench = bench
+        self.found = found
+        self.role = role
+        self.label = label
+        self.lane = bench.lane(role)
+
+    async def ask(self) -> str | None:
+        """Return what is wrong with the role's first key, None when it can be used."""
+        try:
+            return await self._asked()
+        except (Skip, Inconclusive) as why:
+            return str(why)
+
+    async def _asked(self) -> str | None:
+        role, label = self.role, self.label
+        if role in {"proxy_key", "custom_hostname"}:
+            by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
+            path = self.bench.shaped("invoke_proxy", {"path": ""})[1]
+            exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
+            return _proxied(exchange, label)
+        if role == "slow_destination":
+            return None  # it is asked once, by the check that waits for it
+        exchange = await self._tokenized(label)
+        may_create = self.bench.target.may(label, "token:create")
+        if may_create is False:
+            return await self._forbidden(exchange)
+        if exchange.ok:
+            return self._judged(exchange)
+        if may_create is None:
+            return await self._unsure(exchange)
+        if exchange.status in {401, 403}:
+            what = "is no key of this deployment" if exchange.status == 401 else _LACKS
+            return f"{label} {what} ({_answered(exchange)})"
+        return f"{label} got {_answered(exchange)}"
+
+    async def _tokenized(self, key: KeyLabel) -> Exchange:
+        """Ask for one token, where this role's key may put it."""
+        bench = self.bench
+        body: Any = {"preflight": f"preflight {bench.random(self.role).getrandbits(64):016x}"}
+        if self.role == "private_one_container":
+            choices, path = bench.profile.tokens, bench.target.container_of(self.label)
+            named = path if choices.container_form == "string" else [path]
+            body = {"type": "token", "data": body["preflight"], choices.container_field: named}
+        asked = _tokenize(bench, body)
+        return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
+
+    async def _forbidden(self, exchange: Exchange) -> str | None:
+        """A key without permission is refused, with any 4xx that an unknown key does not get.
+
+        Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and
+        then no refusal of it shows anything about permissions.
+        """
+        label = self.label
+        if self.role != "private_no_permission" and exchange.ok:
+            return None  # the check of AUTH-CREATE says what that means
+        if exchange.status is None or not 400 <= exchange.status < 500:
+            return f"{label} must have no permission; it got {exchange.status} instead of a 4xx"
+        if exchange.status == 403 or (await self._tokenized(_UNKNOWN)).status != exchange.status:
+            return None
+        stays = "whether it is known stays open"
+        return f"{label} got {exchange.status}, as an unknown key does: {stays}"
+
+    async def _unsure(self, exchange: Exchange) -> str | None:
+        """Judge a key that may or may not create tokens: is it known at all?
+
+        An endpoint that the specification does not show is asked last, and may be missing.
+        """
+        label = self.label
+        if exchange.status is None or not 400 <= exchange.status < 500:
+            return f"{label} got {_answered(exchange)}"
+        if (await self._tokenized(_UNKNOWN)).status != exchange.status:
+            return None
+        method, path, _ = self.bench.shaped("get_tenant")
+        statuses = [
+            (await self.lane.insist(method, path, key=key, patience_ns=_PATIENCE_NS)).status
+            for key in (label, _UNKNOWN)
+        ]
+        if statuses[0] == statuses[1]:
+            if exchange.status == 401:
+                return f"{label} is no key of this deployment ({_answered(exchange)})"
+            says = f"{label} is answered as an unknown key is ({exchange.status})"
+            self.found.doubts[self.role] = f"{says}: whether it is known stays open"
+        return None
+
+    def _judged(self, exchange: Exchange) -> str | None:
+        """Judge an accepted request: is this the service, and has its answer the body's form?"""
+        label, body = self.label, exchange.ask.body
+        assert isinstance(body, dict), "it was made here"
+        try:
+            answer = exchange.json
+        except ValueError:
+            kind = exchange.header("Content-Type") or "no type"
+            return self._strange(exchange, f"{label} got an answer that is no JSON ({kind})")
+        if self.role == "private_one_container":
+            return None
+        given = answer.get("preflight") if isinstance(answer, dict) else None
+        is_other = isinstance(given, str) and given and given != body["preflight"]
+        if is_other and answer.keys() == body.keys():
+            return None
+        if not isinstance(answer, dict):
+            return self._strange(
+                exchange, f"{label} got JSON that is no object to {_asked(exchange)}"
+            )
+        none = "an answer that is none of a tokenization service: no identifier in it"
+        return self._strange(exchange, f"{label} got {none}", names_it="preflight" in answer)
+
+    def _strange(self, exchange: Exchange, says: str, *, names_it: bool = False) -> str | None:
+        """Judge an accepted answer of another form: a fault of the service, or no service.
+
+        Who refuses a request without a key and accepts the same with it knows the key, and so is
+        the service; who answers alike to everything is not.
+        """
+        if self.found.open_says is not None and not names_it:
+            return says
+        begins = exchange.body[:60].decode(errors="replace")
+        wanted = "a plain object must come back with the same keys, each value an identifier string"
+        self.found.misshapen = (
+            f"{wanted}; {exchange.status} came with {begins!r}",
+            exchange.number,
+        )
+        return None
+
+
+def _asked(exchange: Exchange) -> str:
+    return f"{exchange.ask.method} {exchange.ask.path}"
+
+
+def _answered(exchange: Exchange) -> str:
+    return f"{exchange.status} to {_asked(exchange)}"
+
+
+def _proxied(found: Exchange, label: KeyLabel) -> str | None:
+    """A proxy's answer is its destination's; only the service itself says 401, 404 or 400."""
+    if found.status in {400, 401, 403, 404}:
+        return f"{label} names no proxy of this deployment ({found.status} to GET {found.ask.path})"
+    return None
+
+
+def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
+    role = next((role for role in found.accepted if role.startswith("private_prod")), None)
+    label = bench.target.labels(role or found.accepted[0])[0]
+
+    async def asked() -> list[Exchange]:
+        asked = _tokenize(bench, {})
+        return [await lane.insist(*asked, key=label) for _ in range(_BASELINE)]
+
+    took = [one.received_ns - one.sent_ns for one in bench.transport.run([asked()])[0]]
+    found.latency_ns = int(statistics.median(took))
+    found.jitter_ns = max(took) - min(took)
+
+
+def _addresses(bench: Bench, found: Preflight) -> None:
+    """Whether two addresses really have counters of their own (LIM-TEST-TENANT, by key and IP).
+
+    One key exceeds from one address; then it asks from a second one, and another key asks from
+    both. Pairs counted apart admit all three; where each address has its own counter the second
+    key is admitted from the second address alone. When only the first key is refused from both,
+    the two are one address to the deployment, or it counts by key alone: a *doubt*, which a probe
+    of LIM-IP can end.
+    """
+    labels = bench.target.labels("private_test")
+    sources = bench.sources
+    if len(labels) < 2 or len(sources) < 2:
+        return
+    try:
+        found.apart, found.apart_says = bench.transport.run(
+            [_counted_apart(bench, labels[0], labels[1], sources[0], sources[1])]
+        )[0]
+        if found.apart is None and found.apart_says.startswith(_DOUBT):
+            found.doubt = found.apart_says
+    except (Skip, Inconclusive) as why:
+        found.apart_says = str(why)
+
+
+async def _counted_apart(
+    bench: Bench, key: KeyLabel, other: KeyLabel, here: Source, there: Source
+) -> tuple[bool | None, str]:
+    rule = next((rule for rule in bench.limits if rule.id == "LIM-TEST-TENANT"), None)
+    if rule is None:
+        return None, "not asked: the limit table has no LIM-TEST-TENANT"
+    lane = bench.lane("addresses", key=key)
+    asked = _tokenize(bench, {})
+    for _ in range(rule.limit_requests * 2 + 1):
+        if (await lane.ask(*asked, source=here)).refused:
+            break
+    else:
+        return None, f"not seen: {rule.limit_requests * 2 + 1} requests were not refused"
+    elsewhere = await lane.ask(*asked, source=there)
+    fresh = await lane.ask(*asked, key=other, source=there)
+    if not elsewhere.refused:
+        return True, f"{here} and {there} are counted apart"
+    beside = await lane.ask(*asked, key=other, source=here)
+    if beside.refused and not fresh.refused:
+        return True, f"{here} and {there} are counted apart, whatever the key"
+    if not beside.refused and not fresh.refused:
+        return None, f"{_DOUBT}: {here} and {there} are one to the deployment, or keys alone count"
+    return False, f"{here} and {there} are one address to the deployment"

@@ -1,0 +1,197 @@
+"""The registry of checks: each one bound to the clauses that it judges.
+
+A check is a function of a `Bench`, of one of two kinds:
+
+- *one by one*: a plain function that yields findings. It asks with `bench.ask`, which keeps below
+  the limits by itself; hypothesis can run inside. Such checks share keys and addresses.
+- *side by side*: `async def judge(bench) -> list[Finding]`. All of them run at the same time, on
+  keys and addresses that are dealt to them alone; they ask through `bench.lane(…)`. What waits
+  for windows, blocks or retentions is of this kind.
+
+Whatever a check raises is an *error* of its clauses, except `Skip` and `Inconclusive`, which say
+why nothing can be said. Ids are stable words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+
+from conformance.runner.verdicts import Finding
+from engine.clauses import clause
+
+if TYPE_CHECKING:
+    from conformance.runner.bench import Bench
+
+__all__ = [
+    "CHECKS",
+    "CLEANING_ID",
+    "PREFLIGHT_ID",
+    "Check",
+    "Inconclusive",
+    "Load",
+    "Skip",
+    "all_checks",
+    "check",
+    "check_time",
+    "checks_of",
+    "in_time",
+]
+
+Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
+Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
+CLEANING_ID: Final = "cleaning"
+"""What deletes the things that a run has created."""
+PREFLIGHT_ID: Final = "preflight"
+"""What asks once with every kind of key."""
+_Judge = TypeVar("_Judge", bound=Callable[..., object])
+_Computed = TypeVar("_Computed")
+_time_check: Final[ContextVar[Callable[[], None] | None]] = ContextVar("time", default=None)
+
+
+class Skip(Exception):
+    """The target lacks what the check needs; the message says what to add."""
+
+
+class Inconclusive(Exception):
+    """What was seen allows no verdict; the message says why."""
+
+
+def check_time() -> None:
+    """Raise `Skip` where the run's time is over; long computations call it as they go on."""
+    look = _time_check.get()
+    if look is not None:
+        look()
+
+
+def in_time(look: Callable[[], None], compute: Callable[[], _Computed]) -> _Computed:
+    """Return what a function computes; look: what `check_time` calls meanwhile."""
+    token = _time_check.set(look)
+    try:
+        check_time()
+        return compute()
+    finally:
+        _time_check.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    id: a stable word. clauses: what it judges. says: what is shown, in our words.
+    accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*;
+    a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
+    it shares one). more_roles, more_sources: what it can use beside, where that is left over.
+    needs: fields of the target that must be set, such as `encryption_jwk`.
+    requests: about how many it sends; requests_most: the most, repeats and further looks included,
+    where that is more than twice as many. takes_ns: how long it lasts at least (windows, blocks).
+    is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
+    run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
+    deployment may read through before it answers anybody else, `closing` looks back at what the
+    others have got. is_extra: it adds readings, or
+    what keys of its own show, to what the other checks of its clauses judge: where the target lacks
+    what it needs that is a remark, and leaves no clause unjudged. is_timed: it judges how long
+    answers take, and has keys and an address that no burst shares, where the target has enough.
+    beside: those of its clauses that other checks judge as a whole: it can fail them, and what it
+    cannot show of them is a remark.
+    """
+
+    id: str
+    clauses: tuple[str, ...]
+    says: str
+    accepts: str
+    judge: Judge
+    roles: tuple[str, ...] = ()
+    sources: int = 0
+    needs: tuple[str, ...] = ()
+    requests: int = 10
+    takes_ns: int = 0
+    is_probe: bool = False
+    load: Load = "light"
+    is_extra: bool = False
+    more_roles: tuple[str, ...] = ()
+    more_sources: int = 0
+    requests_most: int = 0
+    is_timed: bool = False
+    beside: tuple[str, ...] = ()
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether it runs at the same time as the others of its kind."""
+        return inspect.iscoroutinefunction(self.judge)
+
+
+CHECKS: Final[dict[str, Check]] = {}
+"""Every check that has been imported, by its id, in the order of definition."""
+
+
+def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
+    check_id: str,
+    *clauses: str,
+    accepts: str,
+    roles: Iterable[str] = (),
+    sources: int = 0,
+    needs: Iterable[str] = (),
+    requests: int = 10,
+    takes_ns: int = 0,
+    is_probe: bool = False,
+    load: Load = "light",
+    is_extra: bool = False,
+    more_roles: Iterable[str] = (),
+    more_sources: int = 0,
+    requests_most: int = 0,
+    is_timed: bool = False,
+    beside: Iterable[str] = (),
+) -> Callable[[_Judge], _Judge]:
+    """Register a check; its docstring's first line says what it shows."""
+    for clause_id in clauses:
+        clause(clause_id)
+    assert check_id not in CHECKS, f"two checks are called {check_id}"
+
+    def register(judge: _Judge) -> _Judge:
+        says = (judge.__doc__ or "").strip().partition("\n")[0]
+        assert says, f"{check_id} must say what it shows"
+        CHECKS[check_id] = Check(
+            check_id,
+            clauses,
+            says,
+            accepts,
+            judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
+            tuple(roles),
+            sources,
+            tuple(needs),
+            requests,
+            takes_ns,
+            is_probe,
+            load,
+            is_extra,
+            tuple(more_roles),
+            more_sources,
+            requests_most,
+            is_timed,
+            tuple(beside),
+        )
+        return judge
+
+    return register
+
+
+def all_checks() -> dict[str, Check]:
+    """Import every module that holds checks; returns `CHECKS`."""
+    package = importlib.import_module("conformance.checks")
+    for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+        if not module.startswith("_"):
+            importlib.import_module(f"{package.__name__}.{module}")
+    importlib.import_module("conformance.schema.layer")
+    return CHECKS
+
+
+def checks_of(clause_ids: Iterable[str]) -> list[Check]:
+    """Return the checks that judge any of the clauses, in order of definition."""
+    wanted = set(clause_ids)
+    return [one for one in CHECKS.values() if wanted.intersection(one.clauses)]

@@ -1,0 +1,480 @@
+"""A run: plan, preflight, checks, cleaning up, verdicts.
+
+Checks that wait run side by side from the first moment; the others run one after another beside
+them, on keys and addresses of their own. So the whole takes little longer than the longest window
+or block, which is the floor that no suite can go below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import random
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.report.report import Report, chosen_baseline, chosen_formats
+from conformance.runner.bench import Bench
+from conformance.runner.cleanup import clean
+from conformance.runner.history import HISTORY_FILE, HistoryWriter
+from conformance.runner.outcome import (
+    crash_text,
+    crashed,
+    judge_one,
+    judge_side_by_side,
+    settled,
+)
+from conformance.runner.plan import Dealt, Plan, leave_out, make_plan
+from conformance.runner.preflight import Preflight, Unreachable, fly
+from conformance.runner.progress import Progress, Silence
+from conformance.runner.registry import Check, all_checks
+from conformance.runner.results import assemble, unrun_notes
+from conformance.runner.schedule import loads_after_ns, starts_ns
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import Target
+from conformance.wire.over_http import HttpTransport
+from conformance.wire.redaction import without_secrets
+from conformance.wire.transport import Transport
+from engine.clauses import select
+from engine.errors import InputError
+from engine.files import Include
+from engine.limits import LimitTable
+from engine.profile import Profile
+
+__all__ = ["Options", "Progress", "Run", "Silence", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run is asked for.
+
+    select: clause ids or prefixes that end in `-`; none means all. checks: instead of every check
+    that judges these clauses, those by id. schema_only, no_limits: leave the rest, or the probes
+    of limits, out. strict: *partial* counts as a finding.
+    """
+
+    select: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    schema_only: bool = False
+    no_limits: bool = False
+    strict: bool = False
+    seed: int | None = None
+
+
+class Run:
+    """One run against one deployment; `execute` once.
+
+    transport: HTTP to the target's URL unless given (a deployment in process, on virtual time).
+    out: the folder that the history goes to; None keeps none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: Options | None = None,
+        *,
+        transport: Transport | None = None,
+        profile: Profile | None = None,
+        limits: LimitTable | None = None,
+        out: Path | None = None,
+        progress: Progress | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
+        self.options = Options() if options is None else options
+        self.target = target
+        self.out = out
+        self.command = tuple(command)
+        self.progress = Silence() if progress is None else progress
+        self.clauses = select(list(self.options.select))
+        seed = self.options.seed
+        self.seed = random.SystemRandom().getrandbits(31) if seed is None else seed
+        self.transport = HttpTransport(target) if transport is None else transport
+        self.session = Session(
+            target, self.transport, seed=self.seed, profile=profile, limits=limits
+        )
+        self.history = HistoryWriter(
+            None if out is None else out / HISTORY_FILE, self.session.redactor
+        )
+        self.session.record = self.history.exchange
+        self.session.record_made = self.history.made
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.preflight = Preflight()
+        self._is_live = isinstance(self.transport, HttpTransport)
+        if self._is_live:
+            self.session.nonce = f"-{random.SystemRandom().getrandbits(32):08x}"
+        self._ended: list[str] = []
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._gone = 0
+        self._broken: list[str] = []
+
+    def plan(self) -> Plan:
+        """Return what would run."""
+        checks = self._checks()
+        kept = [one for one in checks if not (self.options.no_limits and one.is_probe)]
+        plan = make_plan(self.target, self.session.limits, self.clauses, kept)
+        for check in checks:
+            if check not in kept:
+                leave_out(plan, check, Verdict.SKIPPED, "left out by --no-limits")
+        return plan
+
+    def _checks(self) -> list[Check]:
+        options = self.options
+        return [
+            check
+            for check in all_checks().values()
+            if (not options.checks or check.id in options.checks)
+            and (not options.schema_only or _is_generated(check))
+            # Generated requests take too long to be worth it where nothing is on the wire.
+            and (self._is_live or not _is_generated(check))
+        ]
+
+    def _unrun(self) -> tuple[str, ...]:
+        """Return the checks of these clauses that virtual time leaves out, unless named."""
+        wanted = {clause.id for clause in self.clauses}
+        return tuple(
+            check.id
+            for check in all_checks().values()
+            if not self._is_live
+            and not self.options.checks
+            and _is_generated(check)
+            and wanted.intersection(check.clauses)
+        )
+
+    def execute(self) -> Report:
+        """Run everything and return the report. Raises `Unreachable` when nobody answers."""
+        started_at = dt.datetime.now(dt.UTC)
+        began_ns = self.transport.now_ns
+        plan = self.plan()
+        self.session.allowances = plan.allowances
+        self.session.crowded = plan.crowded
+        self._write_head(plan, started_at)
+        try:
+            self.progress.planned(plan, self.target, self.seed)
+            self._fly(plan)
+            self._say(plan.left_out)
+            if self.preflight.fatal is None:
+                self._check(plan)
+            self._clean()
+            cleaned = self._gone, len(self.session.created)
+            if any(cleaned):
+                self.progress.cleaned(*cleaned)
+            took_ns = self.transport.now_ns - began_ns
+            self._write_tail(plan, took_ns, cleaned)
+        except KeyboardInterrupt:
+            clean(self.session)  # a second Ctrl-C ends this too
+            raise
+        finally:
+            self.transport.close()
+            self.history.close()
+        return self._report(plan, started_at, took_ns, cleaned)
+
+    # --- preflight ------------------------------------------------------------------------------
+
+    def _fly(self, plan: Plan) -> None:
+        roles = [role for dealt in plan.dealt for role in dealt.check.roles]
+        probes = any(dealt.check.is_probe for dealt in plan.dealt)
+        usual = [role for role in ("private_prod", "private_test") if self.target.labels(role)]
+        try:
+            self.preflight = fly(self.session, [*usual, *roles], with_addresses=probes)
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
+            says = self._broke("its preflight", error)
+            self.preflight = Preflight(fatal=f"the harness failed in {says}")
+        self.progress.watch(self.session)
+        self.progress.flown(self.preflight)
+        self._say(self.preflight.findings)
+        if self.preflight.fatal is not None:
+            for dealt in plan.dealt:
+                self._say(self._all_of(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
+
+    def _hindered(self, dealt: Dealt) -> str | None:
+        """Return why a check cannot be believed here, None when it can."""
+        problems = self.preflight.problems
+        why = next((problems[role] for role in dealt.check.roles if role in problems), None)
+        if why is None and self.preflight.apart is False and dealt.check.sources > 1:
+            why = self.preflight.apart_says
+        return why
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _check(self, plan: Plan) -> None:
+        first, *later = plan.rounds
+        began_ns = self.transport.now_ns
+        join = self.transport.start(self._round(first))
+        after = loads_after_ns(first, plan.one_by_one, self.session.latency_ns)
+        for load, after_ns in after.items():
+            of_load = [one for one in plan.one_by_one if one.check.load == load]
+            if self._is_live and of_load:
+                self._sleep_until(began_ns + after_ns)
+            self._one_by_one(of_load)
+        if self._is_live and plan.one_by_one:
+            self._clean_shared(plan)
+        join()
+        for each in later:
+            until_ns = self.transport.now_ns + plan.pause_ns
+            with self.session.waiting("the next round", until_ns, "its keys have rested"):
+                self._sleep_until(until_ns)
+            self.transport.run(self._round(each))
+
+    def _sleep_until(self, at_ns: int) -> None:
+        until_ns = min(at_ns, self.session.deadline_ns)
+        self.transport.run([self.transport.sleep_until_ns(until_ns)])
+
+    def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
+        for each in dealt:
+            with self._reporting(each.check):
+                bench = self._begin(each)
+                if bench is not None:
+                    self._end(bench, judge_one(bench))
+
+    @contextlib.contextmanager
+    def _reporting(self, check: Check) -> Iterator[None]:
+        """Let an exception around a check be that check's error: the others go on."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # nobody reads what is printed: the run is over
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness is a verdict
+            self._say(crashed(check, self.session, error))
+
+    def _broke(self, where: str, error: Exception) -> str:
+        """Keep where the harness failed outside of a check; returns what is said of it."""
+        self._broken.append(self.session.redactor.text(f"{where}: {crash_text(error)}"))
+        return self._broken[-1]
+
+    def _clean(self, **chosen: Any) -> None:  # noqa: ANN401 # reason: arguments of `clean`
+        """Delete what was created; what goes wrong with that ends no run."""
+        try:
+            self._gone += clean(self.session, **chosen)
+        except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
+            self._broke("cleaning up", error)
+
+    def _round(self, together: Sequence[Dealt]) -> list[Coroutine[Any, Any, None]]:
+        round_ns = self.transport.now_ns
+
+        async def one(dealt: Dealt, after_ns: int) -> None:
+            if self._is_live and after_ns:
+                await self.transport.sleep_until_ns(round_ns + after_ns)
+            with self._reporting(dealt.check):
+                bench = self._begin(dealt)
+                if bench is not None:
+                    self._end(bench, await judge_side_by_side(bench))
+
+        starts = starts_ns(together)
+        return [one(each, after) for each, after in zip(together, starts, strict=True)]
+
+    def _clean_shared(self, plan: Plan) -> None:
+        """Delete what ended checks have left, while probes wait; not with a probe's keys."""
+        shared = plan.one_by_one[0]
+        theirs = {label for labels in shared.keys.values() for label in labels}
+        busy = [label for label in self.target.key_labels if label not in theirs]
+        self._clean(made_by=set(self._ended), busy=busy, sources=shared.sources)
+
+    def _begin(self, dealt: Dealt) -> Bench | None:
+        check = dealt.check
+        why = self._hindered(dealt)
+        if why is not None:
+            self._say(self._all_of(check, Verdict.INCONCLUSIVE, why))
+            return None
+        keys = {role: list(labels) for role, labels in dealt.keys.items()}
+        self.history.write(
+            "check",
+            {
+                "id": check.id,
+                "began_ns": self.transport.now_ns,
+                "keys": keys,
+                "sources": list(dealt.sources),
+            },
+        )
+        self._spans[check.id] = (self.transport.now_ns, self.transport.now_ns)
+        self.progress.began(check)
+        return Bench(check, self.session, keys=keys, sources=dealt.sources)
+
+    def _end(self, bench: Bench, findings: list[Finding]) -> None:
+        for finding in findings:
+            self.history.found(finding)
+        ended_ns = self.transport.now_ns
+        self.history.ended(bench.check.id, ended_ns)
+        self._spans[bench.check.id] = (self._spans[bench.check.id][0], ended_ns)
+        self.findings += findings
+        self.notes += learn(self.session, findings)
+        self._ended.append(bench.check.id)
+        if not bench.check.is_side_by_side:
+            self.session.ended.append(bench.check.id)
+        self.progress.ended(bench.check, findings)
+
+    def _all_of(self, check: Check, verdict: Verdict, why: str) -> list[Finding]:
+        return [
+            Finding(clause, check.id, verdict, why, accepts=check.accepts)
+            for clause in check.clauses
+        ]
+
+    def _say(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.history.said(finding)
+            self.findings.append(finding)
+
+    # --- what is kept ---------------------------------------------------------------------------
+
+    def _write_head(self, plan: Plan, started_at: dt.datetime) -> None:
+        session = self.session
+        self.history.write(
+            "run",
+            {
+                "format": 1,
+                "started_at": started_at.isoformat(timespec="seconds"),
+                "seed": self.seed,
+                "nonce": self.session.nonce,
+                "wall_start_ns": self.session.wall_start_ns,
+                "select": list(self.options.select),
+                "strict": self.options.strict,
+                "command": list(self.command),
+                "floor_ns": plan.floor_ns,
+                "crowded": sorted(str(one) for one in plan.crowded if one is not None),
+                "unseen": self._unseen(),
+                "unrun": list(self._unrun()),
+                "target": without_secrets(self.target),
+                "profile": session.profile.to_toml(),
+                "known": sorted(session.known),
+                "limits": session.limits.to_toml(),
+            },
+        )
+
+    def _unplayed(self, plan: Plan) -> set[str]:
+        """Return the checks that ended before what they wait for could, and settled nothing."""
+        settled = {
+            one.check for one in self.findings if one.verdict in {Verdict.PASS, Verdict.FAIL}
+        }
+        found = set()
+        for dealt in plan.dealt:
+            began_ns, ended_ns = self._spans.get(dealt.check.id, (0, 0))
+            if dealt.check.id not in settled and ended_ns - began_ns < dealt.check.takes_ns:
+                found.add(dealt.check.id)
+        return found
+
+    def _write_tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> None:
+        self.history.write(
+            "end",
+            {
+                "took_ns": took_ns,
+                "floor_ns": plan.floor_without_ns(self._unplayed(plan)),
+                "requests": self.session.requests,
+                "cleaned": list(cleaned),
+                "latency_ns": self.session.latency_ns,
+                "aborted": self.preflight.fatal,
+                "broken": self._broken,
+                "preflight": self.preflight.plain(),
+            },
+        )
+
+    def _unseen(self) -> str:
+        if self.options.schema_only:
+            return "left out by --schema-only"
+        return "no check has looked at it"
+
+    def _report(
+        self,
+        plan: Plan,
+        started_at: dt.datetime,
+        took_ns: int,
+        cleaned: tuple[int, int],
+    ) -> Report:
+        session = self.session
+        return Report(
+            results=assemble(
+                self.clauses,
+                settled(self.findings, all_checks(), self.preflight.doubt, self.preflight.doubts),
+                expected=self.target.expected_failures,
+                unseen=self._unseen(),
+            ),
+            exchanges=session.exchanges,
+            redactor=session.redactor,
+            target=self.target,
+            profile=session.profile,
+            known=frozenset(session.known),
+            notes=(*self.target.notes, *self.notes, *unrun_notes(self._unrun())),
+            preflight=self.preflight.plain(),
+            seed=self.seed,
+            started_at=started_at.isoformat(timespec="seconds"),
+            took_ns=took_ns,
+            floor_ns=plan.floor_without_ns(self._unplayed(plan)),
+            requests=session.requests,
+            cleaned=cleaned,
+            strict=self.options.strict,
+            aborted=self.preflight.fatal,
+            command=self.command,
+            unrun=self._unrun(),
+            spans=self._spans,
+            broken=tuple(self._broken),
+        )
+
+
+def _is_generated(check: Check) -> bool:
+    return check.id.startswith("schema.")
+
+
+def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
+    """Take the choices that findings report; returns what contradicts itself."""
+    found = []
+    for finding in findings:
+        if finding.reading is not None:
+            wrong = session.learn(finding.reading)
+            if wrong is not None:
+                found.append(f"{finding.check}: {wrong}")
+    return found
+
+
+def run(  # noqa: PLR0913 # reason: the options of a run, all by name
+    target: Target | str | Path,
+    *,
+    select: Sequence[str] = (),
+    no_limits: bool = False,
+    schema_only: bool = False,
+    strict: bool = False,
+    seed: int | None = None,
+    transport: Transport | None = None,
+    profile: str | Path | None = None,
+    out: str | Path | None = None,
+    formats: Sequence[str] = (),
+    baseline: str | Path | None = None,
+    only_new: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the suite against a deployment and return the report; for notebooks and programs.
+
+    Works inside a running event loop. profile: the file of what is known of the deployment's
+    choices, in place of the target's. out: a folder for the history and the report's files.
+    formats: which files, as `--format` has them: json, junit, html, sarif, annotations. baseline:
+    the folder of an earlier run, to tell what is new, mended and unchanged; only_new: findings that
+    it had too do not fail this one. Raises `InputError` for a bad argument or target,
+    `Unreachable` when nobody answers.
+    """
+    if formats and out is None:
+        raise InputError("formats needs out, the folder that the files are written to")
+    chosen = chosen_formats([formats] if isinstance(formats, str) else formats)
+    earlier = chosen_baseline(baseline, only_new=only_new)
+    if not isinstance(target, Target):
+        target = Target.from_toml(target)
+    if profile is not None:
+        target = dataclasses.replace(target, profile=Include(str(profile)))
+    options = Options(
+        select=tuple(select),
+        no_limits=no_limits,
+        schema_only=schema_only,
+        strict=strict,
+        seed=seed,
+    )
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    report = Run(target, options, transport=transport, out=folder, progress=progress).execute()
+    report = dataclasses.replace(report, baseline=earlier, only_new=only_new)
+    if folder is not None:
+        report.save(folder, chosen)
+    return report

@@ -1,0 +1,285 @@
+"""The session: what all checks of one run share.
+
+It numbers and keeps every exchange, holds the run to what the target allows (forbidden
+operations, budget, pacing), notes what was created, and knows what is known of the deployment's
+choices so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from conformance.runner.choices import read_profile, told_by
+from conformance.runner.created import Created
+from conformance.runner.registry import CLEANING_ID, Inconclusive, Skip
+from conformance.target import Target
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.pace import Pacer
+from conformance.wire.redaction import Redactor, made_key
+from conformance.wire.transport import Place, Transport
+from engine import InputError, LimitTable, Profile
+
+__all__ = ["Recorder", "Session", "Wait"]
+
+Recorder = Callable[[Exchange], None]
+"""Keeps an exchange; called in order of numbers."""
+MadeRecorder = Callable[[str, str, str], None]
+"""Keeps what a check has made, by the check's id and a name."""
+
+_MINUTE_NS: Final = 60 * 1_000_000_000
+_CLEANING_NS: Final = 30 * 1_000_000_000
+"""How much longer than the budget's minutes a run may delete what it has made."""
+_LOST_AFTER: Final = 6
+"""Requests in a row without an answer, after which the target counts as gone."""
+
+
+class Wait(NamedTuple):
+    """What a check waits for: until when, and what ends then, empty where nothing says it."""
+
+    check: str
+    until_ns: int
+    why: str
+
+
+class Session:
+    """One run's dealings with one deployment.
+
+    profile: the choices told, and those discovered while the run goes on; `known` names them.
+    nonce: what makes the values of this run its own, empty where nobody else is there: a seed that
+    is used again must not find the tokens of the run before. exchanges: by number. cleanings: how
+    often things were deleted. ended: checks that have run one by one. doubts: role → what stays
+    open about its keys. is_misshapen: whether the preflight has found accepted answers of another
+    form. waits: what checks wait for right now. allowances: the most that each check may send, by
+    its id, as the plan says; without them the budget alone holds. crowded: addresses of the probes
+    that send thousands: nobody else asks from them.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        transport: Transport,
+        *,
+        seed: int,
+        profile: Profile | None = None,
+        limits: LimitTable | None = None,
+    ) -> None:
+        self.target = target
+        self.transport = transport
+        self.seed = seed
+        self.nonce = ""
+        self.profile, self.known = _told(target, profile)
+        self.limits = _limits(target) if limits is None else limits
+        self.pacer = Pacer(target, self.limits)
+        self.redactor = Redactor.of(target)
+        self.created = Created(target.spelling)
+        self.exchanges: dict[int, Exchange] = {}
+        self.cleanings = 0
+        self.waits: list[Wait] = []
+        self.ended: list[str] = []
+        self.unanswered = 0
+        self.latency_ns = 0
+        self.wall_start_ns = transport.wall_start_ns
+        self.doubts: Mapping[str, str] = {}
+        self.crowded: frozenset[str | None] = frozenset()
+        self.is_misshapen = False
+        self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
+        self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
+        self.record: Recorder = _keep_nowhere
+        self.record_made: MadeRecorder = _keep_nowhere_made
+        self.allowances: Mapping[str, int] = {}
+        self._sent_by: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._last: dict[str, int] = {}
+        self._sent = 0
+        self._next_slot_ns = 0
+
+    def __repr__(self) -> str:
+        return f"<Session with {self.target.base_url}: {self._sent} requests>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the deployment has stopped to answer."""
+        return self.unanswered >= _LOST_AFTER
+
+    @property
+    def requests(self) -> int:
+        """How many requests were sent."""
+        return self._sent
+
+    def last_of(self, check_id: str) -> tuple[int, ...]:
+        """Return the number of a check's last exchange; none where it has asked nothing.
+
+        Other checks go on asking meanwhile: `exchanges` must not be walked to find it.
+        """
+        with self._lock:
+            return (self._last[check_id],) if check_id in self._last else ()
+
+    def settled_exchanges(self) -> list[Exchange]:
+        """Return the exchanges of the checks that ended one after another, in order of numbers."""
+        with self._lock:
+            found = list(self.exchanges.values())
+        ended = set(self.ended)
+        return [one for one in found if one.check in ended]
+
+    @property
+    def patience_ns(self) -> int:
+        """How long a refusal may last at most, by the limit table."""
+        return max(max(rule.window_ns, rule.block_ns or 0) for rule in self.limits)
+
+    async def exchange(self, place: Place, ask: Ask) -> Exchange:
+        """Send one request for a lane, and keep what came back.
+
+        Raises `Skip` for what the target forbids and for what the budget no longer holds.
+        """
+        self._check_allowed(place, ask)
+        await self._wait_for_slot(place)
+        answer = await self.transport.send(ask, place)
+        heard = self.target.dialect.heard(ask, answer.status, answer.body)
+        with self._lock:
+            number = answer.number or len(self.exchanges) + 1
+            found = Exchange(
+                number,
+                place.check,
+                place.lane,
+                place.turn,
+                ask,
+                answer.sent_ns,
+                answer.received_ns,
+                heard.status,
+                answer.headers,
+                answer.body,
+                answer.error,
+                heard.body,
+                heard.is_ok,
+            )
+            self.exchanges[number] = found
+            self._last[found.check] = number
+            self.unanswered = self.unanswered + 1 if found.status is None else 0
+            secret = made_key(self.target.spelling, ask, found.status, found.content)
+            if secret is not None:
+                self.redactor.learn(f"made.{number}", secret)
+            self.created.note(found)
+            self.record(found)
+        return found
+
+    def _check_allowed(self, place: Place, ask: Ask) -> None:
+        operation = self.forbids(ask.method, ask.path)
+        if operation is not None:
+            raise Skip(f"the target forbids {operation}")
+        budget = self.target.budget
+        if self._sent >= budget.requests:
+            raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
+        allowed = self.allowances.get(place.check)
+        if allowed is not None and self._sent_by[place.check] >= allowed:
+            says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
+            raise Skip(f"{says}, and they are spent; raise it")
+        self.check_time(self.transport.now_ns, place.check)
+        if place.check != CLEANING_ID and self.is_lost:
+            raise Inconclusive("the target no longer answers")
+
+    def check_time(self, at_ns: int, check_id: str, *, is_asked: bool = False) -> None:
+        """Raise `Skip` where a check that goes on at an instant is beyond the budget's minutes.
+
+        is_asked: its answers are all there, and it goes on to analyse them.
+        """
+        more_ns = _CLEANING_NS if check_id == CLEANING_ID else 0
+        if at_ns <= self.deadline_ns + more_ns:
+            return
+        spent = f"the budget of {self.target.budget.minutes} min"
+        if not is_asked:
+            raise Skip(f"{spent} is spent; raise budget.minutes")
+        raise Skip(
+            f"{spent} was spent before its answers were analysed; raise budget.minutes, or analyse "
+            "them now with `python -m conformance judge` and the run's folder"
+        )
+
+    @contextlib.contextmanager
+    def waiting(self, check_id: str, until_ns: int, why: str) -> Iterator[None]:
+        """Let who watches see meanwhile what a check waits for."""
+        wait = Wait(check_id, until_ns, why)
+        self.waits.append(wait)
+        try:
+            yield
+        finally:
+            self.waits.remove(wait)
+
+    def forbids(self, method: str, path: str) -> str | None:
+        """Return the line of the target that forbids a request, None where none does."""
+        asked = f"{method} {path.partition('?')[0]}"
+        pairs = zip(self.target.forbidden, self._forbidden, strict=True)
+        return next((one for one, pattern in pairs if pattern.fullmatch(asked)), None)
+
+    async def _wait_for_slot(self, place: Place) -> None:
+        with self._lock:
+            self._sent += 1
+            self._sent_by[place.check] += 1
+            pacing = self.target.pacing
+            if pacing is None:
+                return
+            slot_ns = max(self._next_slot_ns, self.transport.now_ns)
+            self._next_slot_ns = slot_ns + pacing.window_ns // pacing.limit_requests
+        await self.transport.sleep_until_ns(slot_ns)
+
+    def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
+        """Return a text that no seed fixes, such as an encrypted one; it is kept for judging."""
+        made = maker()
+        self.record_made(check_id, name, made)
+        return made
+
+    def learn(self, reading: tuple[str, object]) -> str | None:
+        """Take a choice that was seen; returns what is wrong with it, None when nothing is."""
+        path, value = reading
+        section, _, name = path.partition(".")
+        now = getattr(getattr(self.profile, section, None), name, None)
+        if path in self.known and now != value:
+            return f"{path} was seen as {now!r} and as {value!r}"
+        try:
+            self.profile = self.profile.replace(**{section: {name: value}})
+        except InputError as error:
+            return str(error)
+        self.known.add(path)
+        return None
+
+
+def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
+    """Return the profile that is told, and the fields that it tells."""
+    if profile is not None:
+        return profile, told_by(profile)
+    found, known = Profile(), set[str]()
+    if target.profile is not None:
+        found, known = read_profile(target.profile.file)
+    for kind, name in (target.default_containers or {}).items():
+        choice = f"container_default_{kind}"
+        found = found.replace(tokens={choice: target.dialect.path_of(name)})
+        known.add(f"tokens.{choice}")
+    return found, known
+
+
+def _limits(target: Target) -> LimitTable:
+    return (
+        LimitTable.default() if target.limits is None else LimitTable.from_toml(target.limits.file)
+    )
+
+
+def _pattern(operation: str) -> re.Pattern[str]:
+    """Return what matches a method and path, where `{id}` and `*` stand for one segment or more."""
+    method, _, path = operation.partition(" ")
+    parts = re.split(r"(\{[^/{}]*\}|\*)", path)
+    steps = [
+        ".*" if part == "*" else "[^/]+" if part.startswith("{") else re.escape(part)
+        for part in parts
+    ]
+    return re.compile(("[A-Z]+" if method == "ANY" else method) + " " + "".join(steps))
+
+
+def _keep_nowhere(exchange: Exchange) -> None:
+    """Record nothing."""
+
+
+def _keep_nowhere_made(check_id: str, name: str, made: str) -> None:
+    """Record nothing."""

@@ -1,0 +1,134 @@
+"""A deployment in this process, on virtual time: the demo's tenants and keys in one engine.
+
+The suite's own tests, the self-test and the oracle speak to it: what `python -m engine serve
+--demo` offers over HTTP stands here behind an `EngineTransport`, and a minute takes no minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.target import Budget, Target, TargetKey, TargetTenant
+from conformance.wire.exchange import KeyLabel
+from conformance.wire.transport import EngineTransport, Latency
+from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld, Profile
+from engine.http.configuration import QuotaTable
+from engine.http.demo import DEMO_TENANTS, demo_lines
+from engine.messages import Json
+from engine.tokens import dumps
+
+__all__ = ["Deployment", "deploy"]
+
+_DESTINATION: Final = "https://destination.example"
+_DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")
+_WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")
+_SECOND_NS: Final = 1_000_000_000
+_SERVICE_NS: Final = 20_000_000
+"""What reactor code takes here: invocations at a time overlap."""
+_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """An engine, the target that describes it, and the way to it."""
+
+    engine: Engine
+    target: Target
+    transport: EngineTransport
+
+
+def deploy(
+    *,
+    profile: Profile | None = None,
+    limits: LimitTable | None = None,
+    seed: int = 7,
+    latency: Latency | None = None,
+    keys_a_role: int = 8,
+    engine: Callable[..., Engine] = Engine,
+    **target: Any,  # noqa: ANN401 # reason: fields of Target
+) -> Deployment:
+    """Return a deployment of its own with the demo's keys of every role.
+
+    engine: what makes the engine, where another class than `Engine` is wanted. target: fields of
+    the target that differ (`sources=()`, `budget=Budget(minutes=60)`, …).
+    """
+    made = engine(
+        profile=profile,
+        limits=limits,
+        world=ModelWorld(
+            clock=ManualClock(),
+            seed=seed,
+            destination=_destination,
+            service_ns=_service_ns,
+        ),
+    )
+    lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
+    tenants = {made_id: name for name, made_id in _tenant_ids(made).items()}
+    http = made.profile.http
+    keys = tuple(
+        TargetKey(
+            role=line["role"],
+            value=line["key"] or "",
+            tenant=tenants[line["tenant_id"]],
+            header=line["header"],
+            host=line["host"],
+            path=line.get("path"),
+        )
+        for line in lines
+        if line["role"] != "encryption"
+    )
+    jwk = next(line["jwk"] for line in lines if line["role"] == "encryption")
+    fields: dict[str, Any] = {
+        "base_url": "http://in-process.example",
+        "key_header": http.key_header,
+        "proxy_key_header": http.proxy_key_header,
+        "sources": _SOURCES,
+        "budget": Budget(requests=1_000_000, minutes=240),
+        "destination_url": _DESTINATION,
+        "encryption_jwk": jwk,
+        "keys": keys,
+        "tenants": tuple(_tenant(name) for name in DEMO_TENANTS),
+    }
+    found = Target(**{**fields, **target})
+    texts, hosts = secrets_of(found)
+    return Deployment(made, found, EngineTransport(made, texts, hosts=hosts, latency=latency))
+
+
+def secrets_of(target: Target) -> tuple[Mapping[KeyLabel, str], Mapping[KeyLabel, str]]:
+    """Return label → key text, and label → custom hostname."""
+    labels = target.key_labels
+    texts = {label: key.value for label, key in labels.items() if key.value}
+    hosts = {label: key.host for label, key in labels.items() if key.host is not None}
+    return texts, hosts
+
+
+def _tenant_ids(engine: Engine) -> Mapping[str, str]:
+    store = engine.services.store
+    with store.transaction(write=False):
+        return {tenant.name: tenant.id for tenant in store.tenants()}
+
+
+def _tenant(name: str) -> TargetTenant:
+    form = DEMO_TENANTS[name]
+    retained = 3 * _SECOND_NS if form.quotas else None
+    quotas = QuotaTable(
+        log_retention_ns=retained, cvc_retention_ns=retained, token_intent_retention_ns=retained
+    )
+    return TargetTenant(name=name, kind=form.kind, quotas=quotas)
+
+
+def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form
+    """Return how long code runs here: as long as it says that it waits."""
+    waits = _WAITS.search(code)
+    return _SERVICE_NS + (int(waits[1]) * 1_000_000 if waits else 0)
+
+
+def _destination(call: Call) -> tuple[int, CallAnswer | None]:
+    """Echo as the demo's own destination does, as slowly as the path asks for."""
+    asked = _DELAY.search(call.url)
+    echoed = {"method": call.method, "headers": dict(call.headers), "body_bytes": len(call.body)}
+    answer = CallAnswer(200, {"Content-Type": "application/json"}, dumps(echoed))
+    return (int(asked[1]) * _SECOND_NS if asked else 0), answer

@@ -1,0 +1,319 @@
+"""Over HTTP: real requests, real time.
+
+A loop in a thread of its own drives every connection, so the suite works inside a notebook's
+running loop and a check may simply wait. A connection belongs to one source address, is used by
+one request at a time and is kept for the next; an idle one is let go early, because servers close
+theirs after seconds. A request is sent once: when its connection breaks, the exchange says so.
+
+`sent_ns` is taken just before the first byte is handed to the socket, `received_ns` when the
+answer's head is there: the deployment's decision lies between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+from conformance.target import Source, Target, Tls
+from conformance.wire.connection import Broken, Connection, Sent
+from conformance.wire.exchange import Ask, KeyLabel
+from conformance.wire.transport import Answer, Place, with_keys
+from engine import InputError
+from engine.files import Include
+from engine.tokens import dumps
+
+__all__ = ["HttpTransport"]
+
+_SECOND_NS: Final = 1_000_000_000
+_IDLE_NS: Final = 2 * _SECOND_NS
+_SWITCH_S: Final = 0.0002
+"""How long a thread that computes may keep the loop from the interpreter: each socket call of the
+loop gives it up, and waits that long to have it back. The default of 5 ms makes bursts crawl."""
+_AGENT: Final = "tollgate-conformance"
+_PROXY_KEY: Final = "{proxy_key}"
+"""Where a proxy's key stands in a path or a host of the target."""
+_Computed = TypeVar("_Computed")
+
+
+class HttpTransport:
+    """HTTP/1.1 to a target's base URL. Closed with `close`, its thread ends with the process."""
+
+    def __init__(self, target: Target) -> None:
+        url = urlsplit(target.base_url)
+        assert url.hostname is not None, "a target's base URL names a host"
+        self._host = url.hostname
+        self._port = url.port or (443 if url.scheme == "https" else 80)
+        self._authority = url.netloc.rpartition("@")[2]
+        self._prefix = url.path.rstrip("/")
+        self._target = target
+        self._tls = _context(target.tls) if url.scheme == "https" else None
+        self._server_name = target.tls.server_name or url.hostname
+        labels = target.key_labels
+        self._keys = {label: key.value for label, key in labels.items() if key.value}
+        self._hosts = {label: key.host for label, key in labels.items() if key.host is not None}
+        self._headers = {label: key.header for label, key in labels.items() if key.header}
+        self._idle: dict[Source, list[Connection]] = {}
+        self._started_ns = time.perf_counter_ns()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="conformance", daemon=True
+        )
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="conformance aside")
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<HttpTransport to {self._target.base_url}>"
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since the transport was made, on the monotonic clock."""
+        return time.perf_counter_ns() - self._started_ns
+
+    @property
+    def wall_start_ns(self) -> int:
+        """Nanoseconds since the Unix epoch when the transport was made, by the wall clock now."""
+        return time.time_ns() - self.now_ns
+
+    # --- sending --------------------------------------------------------------------------------
+
+    async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
+        """Send one request; what goes wrong on the way is an answer without status."""
+        ask = self._target.dialect.asked(ask)
+        headers, body = self._message(ask)
+        began_ns = self.now_ns
+        sent: Sent | None = None
+        try:
+            async with asyncio.timeout(self._target.timeout_ns / _SECOND_NS):
+                connection = await self._connection(ask.source if self._binds else None)
+                sent = Sent()
+                await connection.ask(ask.method, self._path_of(ask), headers, body, sent)
+        except TimeoutError:
+            seconds = self._target.timeout_ns / _SECOND_NS
+            return self._unanswered(began_ns, sent, f"no answer within {seconds:g} s")
+        except Broken as broken:
+            return self._unanswered(began_ns, sent, str(broken))
+        except OSError as error:
+            return self._unanswered(began_ns, sent, f"cannot connect: {_reason(error)}")
+        self._keep(connection)
+        assert sent.status is not None, "an answer has a status"
+        return Answer(
+            sent.sent_ns - self._started_ns,
+            sent.received_ns - self._started_ns,
+            sent.status,
+            sent.headers,
+            bytes(sent.body),
+        )
+
+    def _unanswered(self, began_ns: int, sent: Sent | None, why: str) -> Answer:
+        sent_ns = began_ns if sent is None or not sent.sent_ns else sent.sent_ns - self._started_ns
+        return Answer(sent_ns, self.now_ns, None, {}, b"", why)
+
+    @property
+    def _binds(self) -> bool:
+        return self._target.forwarded is None
+
+    def _message(self, ask: Ask) -> tuple[list[tuple[str, str]], bytes]:
+        headers = with_keys(ask.headers, self._keys)
+        for name in headers:
+            if name.lower() == self._target.key_header.lower():
+                headers[name] = self._formatted(headers[name])
+        named = {name.lower() for name in headers}
+        body = ask.body
+        if body is None:
+            raw = b""
+        elif isinstance(body, bytes):
+            raw = body
+        else:
+            raw = dumps(body)
+            if "content-type" not in named:
+                headers["Content-Type"] = "application/json"
+        found = self._identity(ask)
+        for name, default in (("User-Agent", _AGENT), ("Accept", "*/*")):
+            if name.lower() not in named:
+                found.append((name, default))
+        if (body is not None or ask.method in {"POST", "PUT", "PATCH"}) and not named & {
+            "content-length",
+            "transfer-encoding",
+        }:
+            found.append(("Content-Length", str(len(raw))))
+        return [*found, *headers.items()], raw
+
+    def _identity(self, ask: Ask) -> list[tuple[str, str]]:
+        """Return the headers that say where to, by whom and from where."""
+        found = [("Host", self._host_of(ask))]
+        if ask.key is not None:
+            header = self._headers.get(ask.key, self._target.key_header)
+            found.append((header, self._formatted(self._keys.get(ask.key, ask.key))))
+        if ask.proxy_key is not None and not self._names_proxy(ask):
+            header = self._headers.get(ask.proxy_key, self._target.proxy_key_header)
+            found.append((header, self._keys.get(ask.proxy_key, ask.proxy_key)))
+        if ask.source is not None and self._target.forwarded is not None:
+            name, _, template = self._target.forwarded.partition(":")
+            value = template.strip() or "{source}"
+            found.append((name, value.replace("{source}", ask.source)))
+        return found
+
+    def _formatted(self, key: str) -> str:
+        """Return what the key's header holds; `Bearer …` that a check has written stays."""
+        before, after = self._target.key_format.split("{key}")
+        is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
+        return key if is_whole else before + key + after
+
+    def _names_proxy(self, ask: Ask) -> bool:
+        """Whether the path or the host names the proxy, so that no header need."""
+        return self._target.proxy_host is not None or _PROXY_KEY in ask.path
+
+    def _host_of(self, ask: Ask) -> str:
+        if ask.host is not None:
+            return self._hosts.get(ask.host, ask.host)
+        if ask.proxy_key is not None and self._target.proxy_host is not None:
+            text = self._keys.get(ask.proxy_key, ask.proxy_key)
+            return self._target.proxy_host.replace(_PROXY_KEY, text)
+        return self._authority
+
+    def _path_of(self, ask: Ask) -> str:
+        path = ask.path
+        if _PROXY_KEY in path:
+            label = ask.proxy_key or "none"
+            path = path.replace(_PROXY_KEY, quote(self._keys.get(label, label), safe=""))
+        return (self._prefix + path) or "/"
+
+    # --- connections ----------------------------------------------------------------------------
+
+    async def _connection(self, source: Source) -> Connection:
+        idle = self._idle.setdefault(source, [])
+        oldest_ns = time.perf_counter_ns() - _IDLE_NS
+        while idle:
+            connection = idle.pop()  # the one used last is the likeliest to be open still
+            if connection.is_open and connection.idle_since_ns > oldest_ns:
+                return connection
+            connection.close()
+        _, found = await self._loop.create_connection(
+            lambda: Connection(source),
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._server_name if self._tls is not None else None,
+            local_addr=None if source is None else (source, 0),
+        )
+        return found
+
+    def _keep(self, connection: Connection) -> None:
+        if connection.is_open:
+            self._idle.setdefault(connection.source, []).append(connection)
+
+    # --- time and running -----------------------------------------------------------------------
+
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        """Sleep on the loop; never returns early."""
+        while (left_ns := at_ns - self.now_ns) > 0:  # noqa: ASYNC110 # reason: a sleep may end early
+            await asyncio.sleep(left_ns / _SECOND_NS)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute in a thread, one after another: the loop goes on sending."""
+        return await self._loop.run_in_executor(self._aside, compute)
+
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run them as tasks; the first exception is raised once all have ended."""
+        found = await asyncio.gather(*coroutines, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return found
+
+    def start(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> Callable[[], list[Any]]:
+        """Begin at once; what it returns waits."""
+        future = asyncio.run_coroutine_threadsafe(self.gather(coroutines), self._loop)
+
+        def wait() -> list[Any]:
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()
+                raise
+
+        return wait
+
+    def run(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run them side by side to their ends."""
+        assert threading.current_thread() is not self._thread, "await gather on the loop itself"
+        return self.start(coroutines)()
+
+    def learn_key(self, label: KeyLabel, text: str) -> None:
+        """Take a key that a check has made."""
+        self._keys[label] = text
+
+    def close(self) -> None:
+        """Close every connection and end the thread; more than once is fine."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._aside.shutdown(cancel_futures=True)
+        sys.setswitchinterval(self._switch_s)
+
+    async def _close(self) -> None:
+        for connection in (one for idle in self._idle.values() for one in idle):
+            connection.close()
+        mine = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        wrong = error.verify_message.rstrip(".")
+        return f"its certificate is not trusted: {wrong}; name its authority in tls.ca_file"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "no reason given").replace("_", " ").lower()
+        return f"TLS: {reason}"
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    if tls.ca_file is None:
+        found = ssl.create_default_context()
+    else:
+        with _pem("tls.ca_file", tls.ca_file, "certificates"):
+            found = ssl.create_default_context(cafile=str(tls.ca_file.file))
+    if tls.certificate is not None:
+        key = None if tls.private_key is None else str(tls.private_key.file)
+        with _pem("tls.certificate", tls.certificate, "a certificate, with its tls.private_key"):
+            found.load_cert_chain(str(tls.certificate.file), key, _no_password)
+    if not tls.verify:
+        found.check_hostname = False
+        found.verify_mode = ssl.CERT_NONE
+    return found
+
+
+@contextlib.contextmanager
+def _pem(name: str, file: Include, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ssl.SSLError) as error:
+        reason = str(error.args[-1] if error.args else error).lower()
+        says = f"{file.where}{name} = {file.path} must hold {what}, in PEM: {reason}"
+        raise InputError(says) from None
+
+
+def _no_password() -> str:
+    """Ask nobody: a run has no hand at the keyboard."""
+    raise InputError("tls.private_key must be a key without password; take the password off a copy")

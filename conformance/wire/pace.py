@@ -1,0 +1,117 @@
+"""Pacing: how the suite stays below the limits that it does not want to meet.
+
+The engine's own limiter models the deployment, with every window a little longer and no blocks:
+what it would refuse is not sent yet, or from another address. So there is no second idea of which
+request counts where. A deployment that counts otherwise still answers 429 now and then; `Bench`
+then waits as `Retry-After` says and asks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from conformance.target import Source, Target, TargetKey
+from conformance.wire.exchange import Ask
+from conformance.wire.shapes import SHAPES
+from engine import Limiter, LimitTable, Subject
+from engine.files import Rate
+from engine.limits import Match, Rule
+from engine.model import ApplicationKind
+from engine.profile import LimitsProfile
+
+__all__ = ["Pacer", "application_kind"]
+
+_SECOND_NS: Final = 1_000_000_000
+_SLACK_NS: Final = _SECOND_NS
+"""Latency and jitter move a request that far within a window at most, or a little is waited."""
+_DEFAULT_SOURCE: Final = "default"
+
+
+class Pacer:
+    """Says from where, and when, a request may be sent. Used by one thread or loop at a time."""
+
+    def __init__(self, target: Target, limits: LimitTable) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        calm = LimitTable(
+            tuple(
+                dataclasses.replace(
+                    rule,
+                    action="throttle",
+                    block_ns=None,
+                    algorithm=None,
+                    burst_requests=None,
+                    rate=_below(rule.rate),
+                )
+                for rule in (*limits, *_own_rules(target))
+                if not rule.shadow
+            )
+        )
+        self._limiter = Limiter({"Default": calm}, LimitsProfile())
+        self._turn = 0
+
+    def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:
+        """Return a source that may send now and 0, or one that may later and how long to wait."""
+        with self._lock:
+            self._turn += 1
+            best: tuple[int, Source] | None = None
+            for step in range(len(sources)):
+                source = sources[(self._turn + step) % len(sources)]
+                decision = self._limiter.decide(now_ns, self._subject(ask, source))
+                if decision.admitted:
+                    return source, 0
+                if best is None or decision.wait_ns < best[0]:
+                    best = (decision.wait_ns, source)
+            assert best is not None, "there is always a source to send from"
+            return best[1], max(best[0], 1)
+
+    def _subject(self, ask: Ask, source: Source) -> Subject:
+        key = self._target.key_labels.get(ask.key or "")
+        tenant = None if key is None else self._target.tenant_of(key)
+        return Subject(
+            ask.method,
+            self._target.spelling.assumed(ask.method, ask.path).partition("?")[0],
+            source or _DEFAULT_SOURCE,
+            key_id=None if key is None else ask.key,
+            tenant_kind=None if key is None or tenant is None else tenant.kind,
+            application_kind=None if key is None else application_kind(key),
+            legacy=key is not None and key.role == "legacy",
+            proxy_key_id=ask.proxy_key,
+            host_id=ask.host,
+        )
+
+
+def _below(rate: Rate) -> Rate:
+    return Rate(max(1, rate.limit_requests * 9 // 10), rate.window_ns + _SLACK_NS)
+
+
+def _own_rules(target: Target) -> list[Rule]:
+    """Return a rule for each operation that has a limit of its own here.
+
+    Whatever it counts by there, a key's own requests are part of it.
+    """
+    found = []
+    for name, shape in (target.requests or {}).items():
+        if shape.limit is None:
+            continue
+        is_proxy = name == "invoke_proxy"
+        resource = "ANY /proxy/*" if is_proxy else f"{SHAPES[name].method} {SHAPES[name].path}"
+        found.append(
+            Rule(
+                id="OWN-" + name.replace("_", "-").upper(),
+                match=Match(resource=(resource,)),
+                counter="ip" if is_proxy else "key",
+                rate=shape.limit,
+            )
+        )
+    return found
+
+
+def application_kind(key: TargetKey) -> ApplicationKind:
+    """Return the kind of application that a key of this role belongs to."""
+    if key.role == "public":
+        return "public"
+    return "management" if key.role == "management" else "private"

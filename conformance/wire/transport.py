@@ -1,0 +1,283 @@
+"""The transport: how a check reaches a deployment and its time.
+
+Three obey one protocol. `conformance.wire.over_http` asks in real time. `EngineTransport` asks an
+engine in virtual time with modelled latency: a minute's window takes no minute. And
+`conformance.runner.offline` asks nothing at all: it reads a recorded history. A check cannot tell
+them apart: it is a function of the answers, their times and the seed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from conformance.wire.exchange import Ask, KeyLabel
+from engine import Engine, ManualClock, Request, VirtualLoop
+from engine.tokens import dumps
+from engine.world import Bell, Sleep
+
+__all__ = ["Answer", "EngineTransport", "Latency", "Place", "Transport", "with_keys"]
+
+Latency = Callable[[], tuple[int, int]]
+"""Draws the way there and the way back of one request, nanoseconds each."""
+
+Work = Coroutine[Any, Any, Any]
+_Computed = TypeVar("_Computed")
+
+_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
+_EVER_NS: Final = 1 << 60
+
+
+class Place(NamedTuple):
+    """Whose request it is: so a history can be played back."""
+
+    check: str
+    lane: str
+    turn: int
+
+
+class Answer:
+    """What came back: `status` None when nothing did, then `error` says why.
+
+    number: of the exchange in the history that it is played back from, else None.
+    """
+
+    __slots__ = ("body", "error", "headers", "number", "received_ns", "sent_ns", "status")
+
+    def __init__(
+        self,
+        sent_ns: int,
+        received_ns: int,
+        status: int | None,
+        headers: Mapping[str, str],
+        body: bytes,
+        error: str | None = None,
+        number: int | None = None,
+    ) -> None:
+        self.sent_ns = sent_ns
+        self.received_ns = received_ns
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.error = error
+        self.number = number
+
+
+class Transport(Protocol):
+    """Sends requests and keeps the suite's time."""
+
+    @property
+    def now_ns(self) -> int:
+        """The suite's clock, nanoseconds since the run began."""
+        ...
+
+    @property
+    def wall_start_ns(self) -> int:
+        """What this machine's wall clock showed when the suite's clock showed 0."""
+        ...
+
+    async def send(self, ask: Ask, place: Place) -> Answer:
+        """Send one request and wait for its answer; never raises for what the other side does."""
+        ...
+
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        """Return at `at_ns`, at once when that has passed."""
+        ...
+
+    async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run coroutines side by side, from within one; raises what one raised, at the end."""
+        ...
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Return what a function computes, without holding up others where time is real."""
+        ...
+
+    def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
+        """Begin to run coroutines side by side; what it returns waits and gives their results.
+
+        Where time is virtual nothing runs before the wait. An exception of one is raised by the
+        wait, after all have ended.
+        """
+        ...
+
+    def run(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run coroutines side by side to their ends; returns their results in order."""
+        ...
+
+    def learn_key(self, label: KeyLabel, text: str) -> None:
+        """Take a key that a check has made; `label` names it in asks from now on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; nothing is sent afterwards."""
+        ...
+
+
+def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[str, str]:
+    """Return headers with key texts for `{key:LABEL}`: how a check sends a key by hand.
+
+    >>> with_keys({"svc-api-key": "{key:public.1}"}, {"public.1": "text"})
+    {'svc-api-key': 'text'}
+    """
+
+    def text(match: re.Match[str]) -> str:
+        return keys.get(match[1], match[1])
+
+    return {name: _KEY.sub(text, value) for name, value in headers.items()}
+
+
+class EngineTransport:
+    """Straight into `engine.submit`, on the engine's own manual clock.
+
+    keys: label → text. hosts: label → hostname. latency: None for none at all.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        keys: Mapping[KeyLabel, str],
+        *,
+        hosts: Mapping[KeyLabel, str] | None = None,
+        latency: Latency | None = None,
+    ) -> None:
+        assert isinstance(engine.clock, ManualClock), "virtual time is a manual clock's"
+        self.engine = engine
+        self._clock = engine.clock
+        self._keys = dict(keys)
+        self._hosts = hosts or {}
+        self._latency = latency
+        self._loop: VirtualLoop | None = None
+
+    @property
+    def now_ns(self) -> int:
+        """The engine's clock: both sides share it here."""
+        return self._clock.now_ns
+
+    @property
+    def wall_start_ns(self) -> int:
+        """The engine's wall clock at 0: both sides share it too."""
+        return self._clock.wall_ns - self._clock.now_ns
+
+    async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
+        """Pass the request through, after the way there and before the way back."""
+        there_ns, back_ns = self._latency() if self._latency is not None else (0, 0)
+        sent_ns = self._clock.now_ns
+        if there_ns:
+            await Sleep(there_ns)
+        response = await self.engine.submit(self._request(ask))
+        if back_ns:
+            await Sleep(back_ns)
+        body = response.body
+        raw = b"" if body is None else body if isinstance(body, bytes) else dumps(body)
+        headers = {"Content-Type": "application/json", **response.headers}
+        return Answer(sent_ns, self._clock.now_ns, response.status, headers, raw)
+
+    def _request(self, ask: Ask) -> Request:
+        """Return the engine's request; a key header that stands in `headers` counts too."""
+        headers = with_keys(ask.headers, self._keys)
+        http = self.engine.profile.http
+        by_hand = {name.lower(): value for name, value in headers.items()}
+        key = by_hand.get(http.key_header.lower())
+        proxy_key = by_hand.get(http.proxy_key_header.lower())
+        body = ask.body
+        if body is not None and not isinstance(body, bytes):
+            body = dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        return Request(
+            ask.method,
+            ask.path,
+            key=key if ask.key is None else self._keys.get(ask.key, ask.key),
+            ip=ask.source or "127.0.0.1",
+            headers=headers,
+            body=body,
+            host=None if ask.host is None else self._hosts.get(ask.host, ask.host),
+            proxy_key=(
+                proxy_key if ask.proxy_key is None else self._keys.get(ask.proxy_key, ask.proxy_key)
+            ),
+        )
+
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        """Sleep on the virtual loop."""
+        if at_ns > self._clock.now_ns:
+            await Sleep(at_ns - self._clock.now_ns)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute here: it takes no time."""
+        return compute()
+
+    async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run them on the loop that runs the caller."""
+        assert self._loop is not None, "gather is awaited by what this transport runs"
+        return await gather_virtually(self._loop, coroutines)
+
+    def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
+        """Run them at the wait: until then the clock is the caller's."""
+        return lambda: self.run(coroutines)
+
+    def run(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run them on one virtual loop, in order of time, then of arrival."""
+        self._loop = VirtualLoop(self._clock)
+        try:
+            return run_virtually(self._loop, coroutines)
+        finally:
+            self._loop = None
+
+    def learn_key(self, label: KeyLabel, text: str) -> None:
+        """Take a key that a check has made."""
+        self._keys[label] = text
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class _Outcome:
+    __slots__ = ("error", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+async def _kept(coroutine: Work, outcome: _Outcome) -> None:
+    """Keep what a coroutine gives or raises, so that one of many never ends the others."""
+    try:
+        outcome.value = await coroutine
+    except Exception as error:  # noqa: BLE001 # reason: raised again once all have ended
+        outcome.error = error
+
+
+def _values(outcomes: Sequence[_Outcome]) -> list[Any]:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    return [outcome.value for outcome in outcomes]
+
+
+def run_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
+    """Run coroutines on a virtual loop to their ends; the first exception is raised at the end."""
+    outcomes = [_Outcome() for _ in coroutines]
+    for coroutine, outcome in zip(coroutines, outcomes, strict=True):
+        loop.at(loop.clock.now_ns, _kept(coroutine, outcome))
+    loop.run()
+    return _values(outcomes)
+
+
+async def gather_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
+    """The same from within a coroutine of that loop."""
+    outcomes = [_Outcome() for _ in coroutines]
+    left = len(coroutines)
+    bell = Bell()
+
+    async def one(coroutine: Work, outcome: _Outcome) -> None:
+        nonlocal left
+        await _kept(coroutine, outcome)
+        left -= 1
+        if not left:
+            bell.ring()
+
+    for coroutine, outcome in zip(coroutines, outcomes, strict=True):
+        loop.at(loop.clock.now_ns, one(coroutine, outcome))
+    if coroutines:
+        await Sleep(_EVER_NS, bell)
+    return _values(outcomes)

@@ -1,0 +1,387 @@
+"""What a run leaves for others to read: order, JUnit, SARIF, annotations, baselines, progress."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from conformance.report import Report
+from conformance.report.annotations import annotation_files, commands_for
+from conformance.report.baseline import Baseline
+from conformance.report.junit import junit_xml
+from conformance.report.page import page
+from conformance.report.sarif import sarif_json
+from conformance.report.sections import causes, folds, in_order
+from conformance.report.terminal import Terminal, show_report
+from conformance.runner.plan import Plan
+from conformance.runner.preflight import Preflight
+from conformance.runner.registry import Check
+from conformance.runner.results import assemble
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.target import Target, TargetKey
+from conformance.target.outlook import blocked_addresses
+from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.in_process import deploy
+from conformance.wire.redaction import Redactor
+from engine import InputError, Profile
+from engine.clauses import select
+
+SECOND_NS = 1_000_000_000
+SENTENCE = "got 200,\nnot 400: ::error::%41"
+
+
+def _report(tmp_path: Path | None = None, **more: object) -> Report:
+    """Return the report of a run that found one of everything."""
+    said = [
+        Finding("TOK-LEAF", "a", Verdict.FAIL, SENTENCE, (1,), "a 4xx"),
+        Finding("TOK-PLAIN", "a", Verdict.FAIL, "no identifier", follows="TOK-LEAF"),
+        Finding("TOK-ARRAY", "b", Verdict.PASS, "mirrored"),
+        Finding("REC-ID", "c", Verdict.SKIPPED, "no key of role short"),
+        Finding("REC-TYPE", "c", Verdict.SKIPPED, "no key of role short"),
+        Finding("REC-TENANT", "d", Verdict.INCONCLUSIVE, "too slow"),
+        Finding("REC-CREATED", "e", Verdict.ERROR, "the harness failed: KeyError"),
+        Finding("TOK-JSON", "f", Verdict.FAIL, "known to fail"),
+    ]
+    clauses = select(sorted({one.clause for one in said}))
+    target = Target(
+        base_url="http://localhost",
+        keys=(TargetKey(role="public", value="canary-of-a-key", variable="MINE"),),
+    )
+    command: tuple[str, ...] = ()
+    if tmp_path is not None:
+        file = tmp_path / "target.toml"
+        file.write_text(
+            '# a target\nexpected_failures = ["TOK-JSON"]\nbase_url = "http://localhost"\n', "utf-8"
+        )
+        command = ("python", "-m", "conformance", "run", str(file))
+    ask = Ask(method="POST", path="/tokenize", key="public.1", body={"a": "<b>"})
+    exchange = Exchange(1, "a", "main", 1, ask, 0, 1_000, 200, {}, b'{"x": "canary-of-a-key"}')
+    fields: dict[str, object] = {
+        "results": assemble(clauses, said, expected=("TOK-JSON",)),
+        "exchanges": {1: exchange},
+        "redactor": Redactor.of(target),
+        "target": target,
+        "profile": Profile(),
+        "preflight": Preflight().plain(),
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "took_ns": 3 * SECOND_NS,
+        "command": command,
+        "spans": {
+            "a": (0, SECOND_NS),
+            "b": (SECOND_NS // 2, 2 * SECOND_NS),
+            "c": (0, SECOND_NS // 4),
+        },
+    }
+    return Report(**{**fields, **more})  # type: ignore[arg-type] # reason: fields by name
+
+
+def _printed(report: Report) -> str:
+    stream = io.StringIO()
+    show_report(Console(file=stream, highlight=False, soft_wrap=True), report)
+    return stream.getvalue()
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+def test_failures_come_first_by_cause_and_the_rest_by_reason() -> None:
+    report = _report()
+    found = causes(report.results)
+    assert [one.result.clause.id for one in found] == ["TOK-LEAF", "TOK-JSON"]
+    assert [one.clause.id for one in found[0].followers] == ["TOK-PLAIN"]
+    folded = {one.reason: [r.clause.id for r in one.results] for one in folds(report.results)}
+    assert folded["no key of role short"] == ["REC-ID", "REC-TYPE"]
+    ordered = [one.clause.id for one in in_order(report.results)]
+    assert ordered[:2] == ["TOK-LEAF", "TOK-PLAIN"]
+    assert ordered[-1] == "TOK-ARRAY"
+    assert sorted(ordered) == sorted(one.clause.id for one in report.results)
+    for text in (_printed(report), junit_xml(report), page(report), sarif_json(report)):
+        assert text.index("TOK-LEAF") < text.index("TOK-PLAIN")
+    printed = _printed(report)
+    assert printed.index("because of it these fail too: TOK-PLAIN") < printed.index(
+        "skipped REC-ID, REC-TYPE"
+    )
+
+
+def test_a_chain_of_causes_and_a_circle_lose_no_clause() -> None:
+    fail = Verdict.FAIL
+    chain = [
+        Finding("TOK-LEAF", "a", fail, "one"),
+        Finding("TOK-PLAIN", "a", fail, "two", follows="TOK-LEAF"),
+        Finding("TOK-ARRAY", "a", fail, "three", follows="TOK-PLAIN"),
+        Finding("REC-ID", "a", fail, "four", follows="REC-TYPE"),
+        Finding("REC-TYPE", "a", fail, "five", follows="REC-ID"),
+    ]
+    results = assemble(select([one.clause for one in chain]), chain)
+    named = [r.clause.id for cause in causes(results) for r in (cause.result, *cause.followers)]
+    assert sorted(named) == sorted(one.clause for one in chain)
+
+
+def test_the_headline_names_every_failure() -> None:
+    clauses = select(["TOK-"])
+    results = assemble(
+        clauses, [Finding(one.id, one.id, Verdict.FAIL, f"{one.id} is wrong") for one in clauses]
+    )
+    line = _report(results=results).verdict_line
+    assert all(clause.id in line for clause in clauses)
+    assert "…" not in line
+    assert _report().verdict_line.startswith(
+        "does not conform: TOK-LEAF; TOK-PLAIN follows from these; the harness failed in 1"
+    )
+
+
+# --- JUnit, SARIF, annotations ------------------------------------------------------------------
+
+
+def test_junit_has_real_times_and_each_text_once() -> None:
+    root = ET.fromstring(junit_xml(_report()))
+    cases = {str(case.get("name")): case for case in root.iter("testcase")}
+    assert cases["TOK-LEAF"].get("time") == "1.000"
+    assert cases["TOK-ARRAY"].get("time") == "1.500"
+    failure = cases["TOK-LEAF"].find("failure")
+    assert failure is not None
+    assert "expected: a 4xx" in str(failure.text)
+    assert cases["TOK-LEAF"].find("system-out") is None
+    assert cases["TOK-ARRAY"].findtext("system-out") is not None
+    followed = cases["TOK-PLAIN"].find("failure")
+    assert followed is not None
+    assert str(followed.get("message")).startswith("follows from TOK-LEAF: ")
+    assert cases["REC-CREATED"].find("error") is not None
+    assert cases["TOK-JSON"].find("skipped") is not None
+
+
+def test_a_clauses_time_counts_what_ran_side_by_side_once() -> None:
+    said = [Finding("TOK-LEAF", name, Verdict.PASS, "fine") for name in ("a", "b", "c")]
+    report = _report(results=assemble(select(["TOK-LEAF"]), said))
+    assert report.took_by_ns(report.results[0]) == 2 * SECOND_NS
+
+
+def test_sarif_tells_failures_from_faults_of_the_harness(tmp_path: Path) -> None:
+    run = json.loads(sarif_json(_report(tmp_path)))["runs"][0]
+    results = {one["ruleId"]: one for one in run["results"]}
+    assert list(results) == ["TOK-LEAF", "TOK-PLAIN", "TOK-JSON", "REC-TENANT"]
+    assert results["TOK-LEAF"]["level"] == "error"
+    assert results["TOK-PLAIN"]["properties"] == {"follows": "TOK-LEAF"}
+    assert results["REC-TENANT"]["kind"] == "open"
+    assert results["TOK-JSON"]["suppressions"][0]["kind"] == "external"
+    places = {
+        name: one["locations"][0]["physicalLocation"]["region"]["startLine"]
+        for name, one in results.items()
+    }
+    assert (places["TOK-LEAF"], places["TOK-JSON"]) == (3, 2)
+    invocation = run["invocations"][0]
+    assert invocation["exitCode"] == 4
+    assert not invocation["executionSuccessful"]
+    assert "KeyError" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+    rules = [one["id"] for one in run["tool"]["driver"]["rules"]]
+    assert set(results) <= set(rules)
+
+
+def test_annotations_are_one_command_a_finding_whatever_a_sentence_holds(tmp_path: Path) -> None:
+    report = _report(tmp_path)
+    github, azure, gitlab = annotation_files(report).values()
+    lines = github.splitlines()
+    assert len(lines) == 2, "an expected failure annotates nothing"
+    assert lines[0] == (
+        "::error file=target.toml,line=3,title=TOK-LEAF::got 200,%0Anot 400: ::error::%2541"
+    )
+    assert "follows from TOK-LEAF" in lines[1]
+    assert azure.splitlines()[0] == (
+        "##vso[task.logissue type=error;sourcepath=target.toml;linenumber=3;code=TOK-LEAF]"
+        "TOK-LEAF: got 200,%0Anot 400: ::error::%AZP2541"
+    )
+    quality = json.loads(gitlab)
+    assert [one["check_name"] for one in quality] == ["TOK-LEAF", "TOK-PLAIN"]
+    assert len({one["fingerprint"] for one in quality}) == 2
+    assert commands_for(report, {"GITHUB_ACTIONS": "true"}) == github
+    assert commands_for(report, {"TF_BUILD": "True"}) == azure
+    assert commands_for(report, {"GITLAB_CI": "true"}) is None
+
+
+def test_no_output_shows_a_key_and_every_curl_line_names_the_targets_variable() -> None:
+    report = _report()
+    texts = [_printed(report), junit_xml(report), page(report), sarif_json(report)]
+    texts += [*annotation_files(report).values(), json.dumps(report.plain(), default=str)]
+    assert not [text for text in texts if "canary" in text]
+    assert "SVC-API-KEY: $MINE" in texts[0]
+
+
+# --- baseline -----------------------------------------------------------------------------------
+
+
+def _saved(folder: Path, report: Report) -> Path:
+    folder.mkdir()
+    report.save(folder)
+    return folder
+
+
+def test_a_baseline_tells_new_mended_and_unchanged(tmp_path: Path) -> None:
+    then = [
+        Finding("TOK-LEAF", "a", Verdict.FAIL, "wrong"),
+        Finding("TOK-ARRAY", "a", Verdict.FAIL, "wrong"),
+        Finding("REC-ID", "a", Verdict.FAIL, "wrong"),
+    ]
+    ids = [one.clause.id for one in _report().results]
+    old = _report(results=assemble(select(ids), then))
+    folder = _saved(tmp_path / "old", old)
+    for path in (folder, folder / "results.json"):
+        baseline = Baseline.of(path)
+        comparison = baseline.compare(_report().results)
+        assert comparison.unchanged == ("TOK-LEAF",)
+        assert comparison.new == ("TOK-PLAIN",)
+        assert comparison.mended == ("TOK-ARRAY",)
+        assert comparison.unseen == ("REC-ID",), "skipped is not mended"
+    report = _report(baseline=baseline)
+    assert "1 new (TOK-PLAIN), 1 mended (TOK-ARRAY), 1 unchanged (TOK-LEAF)" in _printed(report)
+    assert report.plain()["baseline"]["new"] == ("TOK-PLAIN",)
+    states = {
+        one["ruleId"]: one.get("baselineState")
+        for one in json.loads(sarif_json(report))["runs"][0]["results"]
+    }
+    assert (states["TOK-LEAF"], states["TOK-PLAIN"]) == ("unchanged", "new")
+
+
+def test_only_new_findings_count_where_that_is_asked_for(tmp_path: Path) -> None:
+    said = [
+        Finding("TOK-LEAF", "a", Verdict.FAIL, "wrong"),
+        Finding("TOK-ARRAY", "a", Verdict.PASS, "fine"),
+    ]
+    results = assemble(select(["TOK-LEAF", "TOK-ARRAY"]), said)
+    baseline = Baseline.of(_saved(tmp_path / "old", _report(results=results)))
+    assert _report(results=results, baseline=baseline).exit_code == 1
+    known = _report(results=results, baseline=baseline, only_new=True)
+    assert known.exit_code == 0
+    case = ET.fromstring(junit_xml(known)).find(".//testcase[@name='TOK-LEAF']")
+    assert case is not None
+    assert case.find("failure") is None
+    assert case.find("skipped") is not None
+    assert not annotation_files(known)["annotations.github.txt"]
+    more = assemble(
+        select(["TOK-LEAF", "TOK-ARRAY"]),
+        [said[0], dataclasses.replace(said[1], verdict=Verdict.FAIL)],
+    )
+    assert _report(results=more, baseline=baseline, only_new=True).exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "clauses": [3]}'])
+def test_what_is_no_run_is_no_baseline(tmp_path: Path, text: str) -> None:
+    (tmp_path / "results.json").write_text(text, "utf-8")
+    with pytest.raises(InputError, match="must be the results of a run; run it again"):
+        Baseline.of(tmp_path)
+    with pytest.raises(InputError, match="no such file or directory; give the folder of a run"):
+        Baseline.of(tmp_path / "nowhere")
+
+
+# --- timelines ----------------------------------------------------------------------------------
+
+STORY = (
+    Moment(at_ns=SECOND_NS, until_ns=SECOND_NS * 3 // 2, status=200, count=50, key="public.1"),
+    Moment(at_ns=2 * SECOND_NS, status=429, key="public.1", source="127.0.0.2", says="refused"),
+    Moment(at_ns=12 * SECOND_NS, status=None, key="public.1", says="no answer"),
+)
+
+
+def test_a_timeline_is_told_and_drawn() -> None:
+    said = [Finding("LIM-PUBLIC", "p", Verdict.FAIL, "blocked too long", timeline=STORY)]
+    report = _report(results=assemble(select(["LIM-PUBLIC"]), said))
+    printed = _printed(report)
+    assert "+0.000 s to +0.500 s  50 x 200  public.1" in printed
+    assert "+1.000 s  429  public.1 from 127.0.0.2  refused" in printed
+    drawn = page(report)
+    assert "<svg" in drawn
+    assert "first to last 0.500 s" in drawn
+    assert report.plain()["clauses"][0]["findings"][0]["timeline"][1]["status"] == 429
+
+
+def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
+    def asked(number: int, at_ns: int, status: int, source: str = "127.0.0.2") -> Exchange:
+        ask = Ask(method="POST", path="/tokenize", key="public.1", source=source)
+        return Exchange(number, "limits.a", "l", number, ask, at_ns, at_ns + 1, status)
+
+    sent = [asked(n, n * SECOND_NS // 100, 200 if n <= 50 else 429) for n in range(1, 56)]
+    sent += [asked(60, 8 * SECOND_NS, 200, "127.0.0.3"), asked(61, 12 * SECOND_NS, 429)]
+    exchanges = {one.number: one for one in sent}
+    failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "still refused after 12 s", (61,))
+    report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=exchanges)
+    told = [
+        (one.count, one.status, one.source, one.says)
+        for one in report.timeline(report.results[0].findings[0])
+    ]
+    assert told == [
+        (50, 200, "127.0.0.2", ""),
+        (1, 429, "127.0.0.2", "POST /tokenize, the first refused"),
+        (4, 429, "127.0.0.2", ""),
+        (1, 200, "127.0.0.3", ""),
+        (1, 429, "127.0.0.2", "POST /tokenize, shown below"),
+    ]
+    first = report.timeline(report.results[0].findings[0])[0]
+    assert (first.at_ns, first.until_ns) == (SECOND_NS // 100, SECOND_NS // 2)
+    other = dataclasses.replace(failed, check="tokenize.mirror")
+    assert report.timeline(other) == ()
+    many = {
+        n: asked(n, n * SECOND_NS, 200 if n % 3 else 429, f"127.0.0.{n % 4}")
+        for n in range(1, 2_000)
+    }
+    crowded = _report(results=report.results, exchanges=many)
+    assert len(crowded.timeline(failed)) <= 60
+
+
+# --- before and while a run goes ----------------------------------------------------------------
+
+
+def test_who_will_be_shut_out_is_said_before_the_run() -> None:
+    for more, says in (
+        ({}, " is refused; so is everybody else behind the same address"),
+        (
+            {"sources": ()},
+            "for 30s afterwards every request from this machine's own address is refused",
+        ),
+        ({"sources": (), "forwarded": "X-Forwarded-For"}, "the addresses that X-Forwarded-For"),
+    ):
+        made = deploy(**more)
+        run = Run(made.target, Options(seed=1), transport=made.transport)
+        lines = blocked_addresses(run.plan(), made.target)
+        assert len(lines) == 1
+        assert says in lines[0]
+        assert lines[0].startswith(
+            "the probe of LIM-IP exceeds 2000/10s: for 30s afterwards every request from "
+        )
+    made = deploy()
+    calm = Run(made.target, Options(seed=1, no_limits=True), transport=made.transport)
+    assert blocked_addresses(calm.plan(), made.target) == []
+
+
+def test_a_log_hears_that_a_long_wait_goes_on() -> None:
+    def judge(_: object) -> Iterable[Finding]:
+        return ()
+
+    stream = io.StringIO()
+    terminal = Terminal(stream, beat_s=0.01)
+    plan = Plan(tuple(select(["TOK-LEAF"])))
+    terminal.planned(plan, Target(base_url="http://localhost"), 1)
+    assert stream.getvalue() == "", "nothing is said of a plan that meets nobody"
+    terminal.flown(Preflight(accepted=["public"]))
+    terminal.began(Check("limits.slow", ("LIM-IP",), "says", "a pass", judge))
+    deadline = time.monotonic() + 20
+    while "limits.slow" not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "of 0 checks done; running: limits.slow" in stream.getvalue()
+    made = deploy()
+    session = Run(made.target, Options(seed=1), transport=made.transport).session
+    terminal.watch(session)
+    until_ns = session.transport.now_ns + 41 * SECOND_NS
+    with session.waiting("limits.slow", until_ns, "its block is over"):
+        while "waits" not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    terminal.close()
+    assert "checks done; limits.slow waits 41 s until its block is over" in stream.getvalue()
+    assert "target http://localhost · seed 1" in stream.getvalue()

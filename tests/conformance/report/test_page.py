@@ -1,0 +1,76 @@
+"""The report page in a real browser: it opens without an error, asks nobody, and hides no text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.faults import fault_of
+from conformance.runner.runner import Options, Run
+from conformance.wire.in_process import deploy
+from tests.chromium import chromium, needs_chromium
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run that has found something."""
+    out = tmp_path_factory.mktemp("run")
+    bad = deploy(engine=fault_of("mask-first-four").engine)
+    asked = Options(seed=1, select=("REC-CARD-MASK", "TOK-PLAIN", "QUO-RATE"))
+    report = Run(bad.target, asked, transport=bad.transport, out=out).execute()
+    report.save(out)
+    text = (out / "report.html").read_text("utf-8")
+    assert not [key.value for key in bad.target.keys if key.value and key.value in text]
+    return out / "report.html"
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_opens_it_without_an_error_or_a_request(
+    page: Path, width: int, scheme: str
+) -> None:
+    complaints: list[str] = []
+    requests: list[str] = []
+    with chromium() as browser:
+        tab = browser.new_page(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(page.as_uri())
+        assert tab.locator("h1").inner_text() == "http://in-process.example"
+        assert "does not conform: REC-CARD-MASK" in tab.locator(".answer").inner_text()
+        assert tab.locator("#REC-CARD-MASK pre").first.is_visible(), "a finding lies open"
+        closed = tab.locator("#TOK-PLAIN pre").first
+        assert not closed.is_visible()
+        tab.locator("summary.many").first.click()
+        tab.locator(".fold > summary").first.click()
+        tab.locator("#TOK-PLAIN summary").click()
+        assert closed.is_visible()
+        seen = ("#REC-CARD-MASK", "#QUO-RATE", "#TOK-PLAIN")
+        for shown, ids in (
+            ("show-failed", {"#REC-CARD-MASK"}),
+            ("show-open", {"#QUO-RATE"}),
+            ("show-passed", {"#TOK-PLAIN"}),
+            ("show-all", set(seen)),
+            ("family-REC", {"#REC-CARD-MASK"}),
+            ("family-all", set(seen)),
+        ):
+            tab.locator(f"#{shown}").check()
+            assert {one for one in seen if tab.locator(one).is_visible()} == ids, shown
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        ink = tab.evaluate("getComputedStyle(document.body).color")
+        assert (_light(paper) > _light(ink)) == (scheme == "light")
+    assert complaints == []
+    assert requests == [page.as_uri()]
+
+
+def _light(colour: str) -> int:
+    """Return how light a colour is, of `rgb(16, 19, 26)`."""
+    return sum(int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])

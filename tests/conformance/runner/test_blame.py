@@ -1,0 +1,104 @@
+"""One fault has one cause: the clause that is broken; the others say what they follow from."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.faults.registry import fault_of
+from conformance.runner.blame import blamed
+from conformance.runner.registry import all_checks
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.in_process import deploy
+
+SLOW = {"account-updater.file", "proxies.timeout", "reactors.timeout", "reactors.payload"}
+
+
+def _causes(fault_id: str) -> list[str]:
+    """Return the clauses that are named as causes when all checks but those of limits have run."""
+    checks = tuple(
+        check.id
+        for check in all_checks().values()
+        if not check.is_probe and not check.id.startswith("schema.") and check.id not in SLOW
+    )
+    deployment = deploy(engine=fault_of(fault_id).engine)
+    run = Run(deployment.target, Options(checks=checks, seed=7), transport=deployment.transport)
+    return [one.clause.id for one in run.execute().results if one.is_failed and not one.follows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault_id",
+    [
+        "array-reversed",
+        "keys-composed",
+        "same-id-twice",
+        "nested-flattened",
+        "mixed-types-refused",
+        "month-as-text",
+        "partial-creation",
+        "tokenize-one-more",
+        "limit-by-objects",
+        "quota-of-ten",
+        "dedup-with-new-id",
+        "id-not-uuid",
+        "type-capitalised",
+        "mask-first-four",
+        "extras-as-text",
+        "metadata-not-redacted",
+        "read-not-asked-for",
+        "container-ignored",
+        "cvc-lost-early",
+        "dedup-between-tenants",
+        "sporadic-error",
+    ],
+)
+def test_the_broken_clause_is_the_only_cause(fault_id: str) -> None:
+    assert _causes(fault_id) == [fault_of(fault_id).clause]
+
+
+def _fail(clause: str, check: str, says: str = "", *evidence: int) -> Finding:
+    return Finding(clause, check, Verdict.FAIL, says, evidence)
+
+
+def test_what_shares_an_exchange_with_a_sporadic_failure_follows_from_it() -> None:
+    sporadic = _fail("TOK-PLAIN", "tokenize.steady", "sporadic, in 1 of 90 answers: …", 7)
+    other = _fail("TOK-CONTAINER", "containers.named", "names no container here", 7, 8)
+    apart = _fail("REC-ID", "record.fields", "must be a UUID", 9)
+    found = {one.clause: one.follows for one in blamed([other, sporadic, apart])}
+    assert found == {"TOK-PLAIN": None, "TOK-CONTAINER": "TOK-PLAIN", "REC-ID": None}
+
+
+def test_two_faults_are_two_causes() -> None:
+    """What nothing explains is a cause of its own, whatever else has failed."""
+    found = blamed(
+        [
+            _fail("TOK-METADATA", "request.atomic", "a string must be refused", 1),
+            _fail("TOK-ATOMIC", "request.atomic", "was created all the same", 1, 2),
+            _fail("TOK-ATOMIC", "request.atomic", "was created all the same", 5, 6),
+            _fail("REC-SECRET", "secrets.answers", "stands in the answer", 9),
+        ]
+    )
+    assert [one.follows for one in found] == [None, "TOK-METADATA", None, None]
+
+
+def test_causes_never_go_in_a_circle() -> None:
+    found = blamed(
+        [_fail(clause, "tokenize.mirror", "at /: wrong", 1) for clause in ("TOK-ARRAY", "TOK-LEAF")]
+        + [_fail("REC-TYPE", "record.fields", "must be card", 2)]
+        + [_fail("TOK-OBJECT", "tokenize.mirror", "at /: wrong", 3)]
+    )
+    follows = {one.clause: one.follows for one in found}
+    assert None in follows.values()
+    for clause in follows:
+        seen = []
+        at: str | None = clause
+        while at is not None:
+            assert at not in seen
+            seen.append(at)
+            at = follows[at]
+
+
+def test_passes_are_left_as_they_are() -> None:
+    one = Finding("TOK-ARRAY", "tokenize.mirror", Verdict.PASS, "right", (1,))
+    assert blamed([one]) == [one]

@@ -1,0 +1,51 @@
+"""The preflight: which keys can be believed before anything is judged with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.runner.preflight import Preflight, fly
+from conformance.runner.session import Session
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import deploy
+from conformance.wire.transport import Answer, Place
+
+ROLE = "private_no_permission"
+
+
+def _flown(status: int | None) -> Preflight:
+    """Fly over a deployment that answers so to a key without permission; None: as it does."""
+    deployment = deploy(keys_a_role=1)
+    send = deployment.transport.send
+
+    async def answering(ask: Ask, place: Place) -> Answer:
+        found = await send(ask, place)
+        if ask.key == f"{ROLE}.1" and status is not None:
+            found.status = status
+        return found
+
+    deployment.transport.send = answering  # type: ignore[method-assign] # reason: a service of its own
+    session = Session(deployment.target, deployment.transport, seed=1)
+    return fly(session, ["private_prod", ROLE], with_addresses=False)
+
+
+@pytest.mark.parametrize("status", [None, 403, 404, 400, 422])
+def test_a_key_without_permission_may_get_any_4xx_that_an_unknown_one_does_not(
+    status: int | None,
+) -> None:
+    """D-STATUSES: any 4xx for 4xx."""
+    assert _flown(status).accepted == ["private_prod", ROLE]
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (401, "got 401, as an unknown key does: whether it is known stays open"),
+        (200, "must have no permission; it got 200 instead of a 4xx"),
+        (500, "must have no permission; it got 500 instead of a 4xx"),
+    ],
+)
+def test_else_nothing_is_judged_with_it(status: int, says: str) -> None:
+    found = _flown(status)
+    assert found.accepted == ["private_prod"]
+    assert says in found.problems[ROLE]

@@ -1,0 +1,532 @@
+"""A whole run, against an engine on virtual time: plan, verdicts, limits of what it may do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.probes.families import Family, Rate, fits
+from conformance.probes.sightings import Sighting
+from conformance.report import Report
+from conformance.report.report import FORMATS
+from conformance.runner import offline, runner
+from conformance.runner.bench import Bench
+from conformance.runner.offline import judge
+from conformance.runner.plan import make_plan
+from conformance.runner.registry import Check, Inconclusive, Skip
+from conformance.runner.replay import again, failed, replay
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import Budget, RequestShape
+from conformance.wire.in_process import Deployment, deploy
+from engine.clauses import select
+from engine.errors import InputError
+from engine.limits import LimitTable
+from engine.world import ManualClock
+
+SECOND_NS = 1_000_000_000
+
+
+def _check(check_id: str, judge_: Any, *clauses: str, **more: Any) -> Check:
+    return Check(check_id, clauses, "says", "a pass", judge_, **more)
+
+
+def _passes(bench: Bench) -> Iterable[Finding]:
+    exchange = bench.ask("POST", "/tokenize", {"a": "secret value"}, key=bench.key("private_prod"))
+    yield bench.passes(bench.check.clauses[0], f"got {exchange.status}", exchange)
+
+
+def _fails(bench: Bench) -> Iterable[Finding]:
+    exchange = bench.ask("GET", "/nowhere", key=bench.key("private_prod"))
+    yield bench.fails(bench.check.clauses[0], f"got {exchange.status}", exchange)
+
+
+def _crashes(bench: Bench) -> Iterable[Finding]:
+    yield bench.passes(bench.check.clauses[0], "so far")
+    raise ValueError(bench.target.keys[0].value)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run some checks against a deployment; `play(check, …, out=…, deployment=…)`."""
+
+    def run(
+        *checks: Check,
+        deployment: Deployment | None = None,
+        out: Path | None = None,
+        **options: Any,
+    ) -> Report:
+        by_id = {check.id: check for check in checks}
+        monkeypatch.setattr(runner, "all_checks", lambda: by_id)
+        monkeypatch.setattr(offline, "all_checks", lambda: by_id)
+        found = deployment or deploy()
+        asked = Options(**{"seed": 3, "select": ("TOK-", "LIM-PUBLIC"), **options})
+        one = Run(found.target, asked, transport=found.transport, out=out, command=("again",))
+        report = one.execute()
+        if out is not None:
+            report.save(out)
+        return report
+
+    return run
+
+
+def test_the_worst_finding_is_the_clauses_verdict(play: Any) -> None:
+    report = play(
+        _check("a", _passes, "TOK-LEAF"),
+        _check("b", _fails, "TOK-LEAF"),
+        _check("c", _passes, "TOK-PLAIN"),
+    )
+    assert report.result("TOK-LEAF").verdict is Verdict.FAIL
+    assert report.result("TOK-PLAIN").verdict is Verdict.PASS
+    assert report.result("TOK-ARRAY").verdict is Verdict.SKIPPED
+    assert report.exit_code == 1
+    assert report.verdict_line.startswith("does not conform: TOK-LEAF; partial")
+
+
+def test_a_crash_is_an_error_without_a_secret_and_never_a_pass(play: Any) -> None:
+    deployment = deploy()
+    secret = deployment.target.keys[0].value
+    report = play(_check("a", _crashes, "TOK-LEAF"), deployment=deployment)
+    assert report.result("TOK-LEAF").verdict is Verdict.ERROR
+    assert "ValueError: <private_test.1>" in report.result("TOK-LEAF").says
+    assert secret not in json.dumps(report.plain())
+    assert report.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"), [(Skip, Verdict.SKIPPED), (Inconclusive, Verdict.INCONCLUSIVE)]
+)
+def test_what_allows_no_verdict_makes_the_run_partial(
+    play: Any, error: type[Exception], verdict: Verdict
+) -> None:
+    def stops(bench: Bench) -> Iterable[Finding]:
+        if bench.seed == 3:
+            raise error("for a reason")
+        yield bench.passes("TOK-LEAF", "never said")
+
+    report = play(_check("a", stops, "TOK-LEAF"), select=("TOK-LEAF",))
+    assert (report.result("TOK-LEAF").verdict, report.partial) == (verdict, True)
+    assert report.result("TOK-LEAF").says == "for a reason"
+    assert report.exit_code == 1, "nothing passed"
+    assert report.verdict_line.startswith("nothing was judged of the 1 clauses asked for: 1 ")
+    checks = _check("a", stops, "TOK-LEAF"), _check("b", _passes, "TOK-ARRAY")
+    for strict in (False, True):
+        report = play(*checks, select=("TOK-LEAF", "TOK-ARRAY"), strict=strict)
+        assert report.exit_code == int(strict)
+
+
+def test_a_clause_that_a_check_leaves_unsaid_is_inconclusive(play: Any) -> None:
+    report = play(_check("a", _passes, "TOK-LEAF", "TOK-PLAIN"))
+    assert report.result("TOK-LEAF").verdict is Verdict.PASS
+    assert report.result("TOK-PLAIN").verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_expected_failure_is_none_of_the_runs_until_it_stops(play: Any) -> None:
+    expecting = deploy(expected_failures=("TOK-LEAF",))
+    report = play(_check("a", _fails, "TOK-LEAF"), deployment=expecting, select=("TOK-LEAF",))
+    assert (report.result("TOK-LEAF").word, report.exit_code) == ("fail (expected)", 0)
+    expecting = deploy(expected_failures=("TOK-LEAF",))
+    report = play(_check("a", _passes, "TOK-LEAF"), deployment=expecting, select=("TOK-LEAF",))
+    assert report.exit_code == 1
+    assert report.verdict_line == "does not conform: TOK-LEAF"
+
+
+def test_a_registered_reason_makes_a_clause_not_observable(play: Any) -> None:
+    report = play(select=("QUO-RATE",))
+    assert report.result("QUO-RATE").verdict is Verdict.NOT_OBSERVABLE
+    assert "no answer says which one" in report.result("QUO-RATE").says
+
+
+def test_what_a_run_creates_it_deletes(play: Any) -> None:
+    def creates(bench: Bench) -> Iterable[Finding]:
+        key = bench.key("private_prod")
+        bench.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
+        bench.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
+        bench.ask("POST", "/tokenize", {"e": "f"}, key=bench.key("public"))
+        gone = bench.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key).json["id"]
+        bench.ask("DELETE", f"/tokens/{gone}", key=key)
+        yield bench.passes("TOK-LEAF", "created")
+
+    deployment = deploy()
+    report = play(
+        _check("a", creates, "TOK-LEAF", roles=("private_prod", "public")), deployment=deployment
+    )
+    assert report.cleaned[0] >= 4
+    assert report.cleaned[1] == 0
+    store = deployment.engine.services.store
+    with store.transaction(write=False):
+        assert [store.count_tokens(tenant.id) for tenant in store.tenants()] == [0] * 4
+
+
+def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
+    def makes(bench: Bench) -> Iterable[Finding]:
+        for place in range(20):
+            body: Any = {"a": f"made {place}"}
+            bench.ask("POST", "/tokenize", body, key=bench.key("private_prod"))
+        yield bench.passes("TOK-LEAF", "made")
+
+    deployment = deploy()
+    request = deployment.transport._request
+
+    def without_deletion(ask: Any) -> Any:
+        found = request(ask)
+        found.path = "/nowhere" if found.method == "DELETE" else found.path
+        return found
+
+    deployment.transport._request = without_deletion  # type: ignore[method-assign] # reason: a service without it
+    report = play(_check("a", makes, "TOK-LEAF"), deployment=deployment)
+    gone, left = report.cleaned
+    assert (gone, left >= 20) == (0, True)
+    tried = [one for one in report.exchanges.values() if one.ask.method == "DELETE"]
+    assert len(tried) <= 8, "a deletion that is not there is not tried for each thing"
+
+
+def test_what_is_forbidden_is_never_asked(play: Any) -> None:
+    def deletes(bench: Bench) -> Iterable[Finding]:
+        bench.ask("DELETE", "/tokens/1234", key=bench.key("private_prod"))
+        yield bench.passes("TOK-LEAF", "deleted")
+
+    deployment = deploy(forbidden=("DELETE /tokens/{id}",))
+    report = play(_check("a", deletes, "TOK-LEAF"), deployment=deployment)
+    assert report.result("TOK-LEAF").verdict is Verdict.SKIPPED
+    assert report.result("TOK-LEAF").says == "the target forbids DELETE /tokens/{id}"
+    assert not [one for one in report.exchanges.values() if one.ask.method == "DELETE"]
+
+
+def test_the_budget_of_requests_holds(play: Any) -> None:
+    def asks(bench: Bench) -> Iterable[Finding]:
+        for _ in range(100):
+            bench.ask("POST", "/tokenize", {"a": "b"}, key=bench.key("private_prod"))
+        yield bench.passes("TOK-LEAF", "asked")
+
+    deployment = deploy(budget=Budget(requests=50, minutes=1))
+    report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
+    assert "budget.requests = 50 leaves this check 23 requests" in report.result("TOK-LEAF").says
+    assert report.cleaned[1] > 0
+    assert report.requests <= 50
+
+
+def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
+    small = [_check(f"small-{place}", _passes, "TOK-LEAF", requests=10) for place in range(5)]
+    large = _check("large", _passes, "REC-ID", requests=500)
+    for budget, kept, left in ((5_000, 6, []), (300, 5, ["REC-ID"])):
+        target = deploy(budget=Budget(requests=budget)).target
+        plan = make_plan(target, LimitTable.default(), select([]), [*small, large])
+        assert len(plan.dealt) == kept
+        assert [one.clause for one in plan.left_out] == left
+        assert plan.requests <= plan.requests_most <= budget
+        assert all(plan.allowances[one.check.id] >= one.check.requests for one in plan.dealt)
+    assert plan.left_out[0].says == ("its 500 requests do not fit budget.requests = 300; raise it")
+
+
+def test_a_check_that_takes_longer_than_the_budget_is_left_out_before_the_start() -> None:
+    check = _check("a", _passes, "TOK-LEAF", takes_ns=121 * SECOND_NS)
+    target = deploy(budget=Budget(minutes=2)).target
+    plan = make_plan(target, LimitTable.default(), select(["TOK-LEAF"]), [check])
+    assert plan.left_out[0].says == "it takes 2m1s, more than budget.minutes = 2; raise it"
+
+
+def test_the_budget_of_time_holds(play: Any) -> None:
+    async def waits(bench: Bench) -> list[Finding]:
+        lane = bench.lane("one", key=bench.key("private_prod"))
+        await lane.sleep_ns(61 * SECOND_NS)
+        await lane.ask("POST", "/tokenize", {})
+        return [bench.passes("TOK-LEAF", "asked")]
+
+    deployment = deploy(budget=Budget(requests=500, minutes=1))
+    report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
+    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").says
+
+
+def test_no_check_waits_for_what_lies_beyond_the_budget_of_time(play: Any) -> None:
+    async def waits(bench: Bench) -> list[Finding]:
+        await bench.lane("one").sleep_ns(3_600 * SECOND_NS)
+        return [bench.passes("TOK-LEAF", "waited")]
+
+    deployment = deploy(budget=Budget(requests=500, minutes=1))
+    report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
+    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").says
+    assert report.took_ns < 61 * SECOND_NS
+
+
+def test_answers_are_analysed_within_the_budget_of_time_or_later_by_hand(
+    play: Any, tmp_path: Path
+) -> None:
+    """A busy machine took seven minutes over what it had been given five for."""
+    deployment = deploy(budget=Budget(requests=500, minutes=1))
+    clock = deployment.engine.clock
+    assert isinstance(clock, ManualClock)
+    seconds = 0
+    is_over = False
+    burst = [Sighting(SECOND_NS * at, SECOND_NS * at + 1) for at in range(1, 9)]
+
+    def analyse() -> bool:
+        nonlocal seconds
+        for _ in range(600):
+            if not is_over:
+                clock.advance_ns(SECOND_NS)
+                seconds += 1
+            fits([[burst]], Rate(10, 10 * SECOND_NS), Family("sliding-log"))
+        return True
+
+    async def analyses(bench: Bench) -> list[Finding]:
+        await bench.lane("one", key=bench.key("private_prod")).ask("POST", "/tokenize", {})
+        assert await bench.aside(analyse)
+        return [bench.passes("TOK-LEAF", "analysed")]
+
+    report = play(_check("a", analyses, "TOK-LEAF"), deployment=deployment, out=tmp_path)
+    result = report.result("TOK-LEAF")
+    assert result.verdict is Verdict.SKIPPED
+    assert "the budget of 1 min was spent before its answers were analysed" in result.says
+    assert seconds <= 61
+    is_over = True
+    assert judge(tmp_path).result("TOK-LEAF").says == "analysed"
+
+
+def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
+
+    def makes(bench: Bench) -> Iterable[Finding]:
+        key = bench.key("private_prod")
+        for place in range(40):
+            made = bench.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
+            yield bench.passes("TOK-LEAF", f"got {made.status}")
+        answer = bench.transport.send
+
+        async def slow(ask: Any, place: Any) -> Any:
+            await bench.transport.sleep_until_ns(bench.transport.now_ns + 20 * SECOND_NS)
+            return await answer(ask, place)
+
+        bench.transport.send = slow  # type: ignore[method-assign] # reason: a busy deployment
+
+    deployment = deploy(budget=Budget(requests=500, minutes=1))
+    report = play(_check("a", makes, "TOK-LEAF"), deployment=deployment)
+    assert report.result("TOK-LEAF").verdict is Verdict.PASS
+    assert report.took_ns < 111 * SECOND_NS
+    assert report.cleaned[1] > 0
+
+
+def test_checks_that_wait_run_side_by_side_with_keys_of_their_own(play: Any) -> None:
+    seen: dict[str, Any] = {}
+
+    async def probe(bench: Bench) -> list[Finding]:
+        lane = bench.lane("one", key=bench.key("public"))
+        seen[bench.check.id] = (bench.keys("public"), bench.sources, lane.now_ns)
+        await lane.sleep_ns(60 * SECOND_NS)
+        answers = await bench.gather([lane.ask("POST", "/tokenize", {}) for _ in range(3)])
+        assert all(answer.ok for answer in answers)
+        return [bench.passes("LIM-PUBLIC", "probed")]
+
+    wants: dict[str, Any] = {"sources": 2, "takes_ns": 60 * SECOND_NS, "is_probe": True}
+    probes = [_check(i, probe, "LIM-PUBLIC", roles=("public",) * 2, **wants) for i in "abc"]
+    deployment = deploy()
+    report = play(*probes, _check("d", _passes, "TOK-LEAF"), deployment=deployment)
+    assert report.result("LIM-PUBLIC").verdict is Verdict.PASS
+    assert report.floor_ns == 60 * SECOND_NS
+    assert report.took_ns == 60 * SECOND_NS
+    keys = [key for taken, _, _ in seen.values() for key in taken]
+    sources = [source for _, taken, _ in seen.values() for source in taken]
+    assert len(set(keys)) == len(keys) == 6
+    assert "public.1" not in keys
+    assert len(set(sources)) == len(sources) == 6
+
+
+def test_a_probe_with_a_wrong_key_is_inconclusive(play: Any) -> None:
+    deployment = deploy()
+    deployment.transport.learn_key("public.1", "not a key")
+    report = play(
+        _check("a", _passes, "LIM-PUBLIC", roles=("public",)),
+        _check("b", _passes, "TOK-LEAF"),
+        deployment=deployment,
+    )
+    assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
+    assert "public.1 is no key of this deployment (401" in report.result("LIM-PUBLIC").says
+    assert report.result("TOK-LEAF").verdict is Verdict.PASS
+
+
+def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
+    async def probe(bench: Bench) -> list[Finding]:
+        return [bench.fails("LIM-PUBLIC", "counted by key alone")]
+
+    check = _check("a", probe, "LIM-PUBLIC", sources=2, is_probe=True, roles=("private_test",))
+    report = play(check)
+    assert report.preflight["apart"] is True
+    assert report.result("LIM-PUBLIC").verdict is Verdict.FAIL
+    deployment = deploy()
+    request = deployment.transport._request
+
+    def from_one_address(ask: Any) -> Any:
+        found = request(ask)
+        found.ip = "198.51.100.1"
+        return found
+
+    deployment.transport._request = from_one_address  # type: ignore[method-assign] # reason: a proxy in front
+    report = play(check, deployment=deployment)
+    assert report.preflight["apart"] is None
+    assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
+    assert "are one to the deployment, or keys alone count" in report.result("LIM-PUBLIC").says
+
+
+def test_a_role_that_is_missing_is_said_before_the_run() -> None:
+    target = deploy(keys=()).target
+    check = _check(
+        "a", _passes, "LIM-PUBLIC", roles=("public", "public"), needs=("encryption_jwk",)
+    )
+    plan = make_plan(target, LimitTable.default(), select(["LIM-PUBLIC"]), [check])
+    assert plan.dealt == []
+    assert plan.left_out[0].says == (
+        'the target has 0 of 2 keys of role public; add [[keys]] role = "public"'
+    )
+
+
+def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
+    async def probe(bench: Bench) -> list[Finding]:
+        return []
+
+    wants: dict[str, Any] = {"sources": 1, "takes_ns": 60 * SECOND_NS, "is_probe": True}
+    checks = [_check(i, probe, "LIM-PUBLIC", roles=("public",) * 2, **wants) for i in "abcd"]
+    target = deploy(keys_a_role=4, budget=Budget(minutes=10)).target
+    plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
+    assert [len(each) for each in plan.rounds] == [1, 2, 1]
+    assert plan.floor_ns == (3 * 60 + 2 * 60) * SECOND_NS
+    target = deploy(keys_a_role=4, budget=Budget(minutes=3)).target
+    plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
+    assert [len(each) for each in plan.rounds] == [1, 2]
+    assert "too few keys and addresses" in plan.left_out[0].says
+
+
+def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
+    def searches(bench: Bench) -> Iterable[Finding]:
+        exchange = bench.call("search", {"value": "x y"}, key=bench.key("private_prod"))
+        assert (exchange.ask.path, exchange.ask.body) == ("/find", {"q": "data:x y"})
+        yield bench.passes("TOK-LEAF", f"got {exchange.status}")
+
+    shape = RequestShape(method="POST", path="/find", body={"q": "data:{value}"})
+    report = play(_check("a", searches, "TOK-LEAF"), deployment=deploy(requests={"search": shape}))
+    assert report.result("TOK-LEAF").says == "got 404"
+
+
+def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
+    """D-AND-COUNTER: pairs are expected, and this deployment counts by key and by address."""
+
+    def asks(bench: Bench) -> Iterable[Finding]:
+        key = bench.key("private_test")
+        statuses = {bench.ask("POST", "/tokenize", {}, key=key).status for _ in range(120)}
+        yield bench.passes("TOK-LEAF", f"got {statuses}")
+
+    base = deploy()
+    profile = base.engine.profile.replace(limits={"and_counter": "each"})
+    check = _check("a", asks, "TOK-LEAF", requests=130)
+    report = play(check, deployment=deploy(profile=profile))
+    assert report.result("TOK-LEAF").says == "got {200}"
+    assert any(one.refused for one in report.exchanges.values())
+    assert report.took_ns >= 20 * SECOND_NS
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def _wanders(bench: Bench) -> Iterable[Finding]:
+    chance = bench.random("walk")
+    key = bench.key("private_prod")
+    answers = [
+        bench.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)
+    ]
+    ids = sorted(answer.json["a"] for answer in answers)
+    yield bench.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers)
+    yield bench.finding(
+        "TOK-PLAIN", Verdict.PASS, "read", reading=("tokens.depth_limit", 4 * len(answers))
+    )
+
+
+async def _probes(bench: Bench) -> list[Finding]:
+    lanes = [bench.lane(str(place), key=bench.key("public")) for place in range(3)]
+
+    async def asks(lane: Any, after_s: int) -> list[int]:
+        await lane.sleep_ns(after_s * SECOND_NS)
+        return [(await lane.ask("POST", "/tokenize", {})).received_ns for _ in range(4)]
+
+    found = await bench.gather([asks(lane, 7 - place) for place, lane in enumerate(lanes)])
+    return [bench.passes("LIM-PUBLIC", f"saw {found} until {lanes[0].now_ns}")]
+
+
+def test_a_history_is_judged_to_the_same_findings(play: Any, tmp_path: Path) -> None:
+    times = iter(range(10**6))
+    deployment = deploy(latency=lambda: (1_000_000 * (next(times) % 7), 333_333))
+    checks = (
+        _check("a", _wanders, "TOK-LEAF", "TOK-PLAIN"),
+        _check("b", _probes, "LIM-PUBLIC", roles=("public",), sources=1, is_probe=True),
+        _check("c", _crashes, "TOK-ARRAY"),
+        _check("d", _passes, "TOK-JSON", roles=("short",) * 3),
+    )
+    report = play(*checks, deployment=deployment, out=tmp_path)
+    judged = judge(tmp_path)
+    assert [one.findings for one in judged.results] == [one.findings for one in report.results]
+    assert judged.readings() == report.readings() == {"tokens.depth_limit": 20}
+    then, now = report.plain(), judged.plain()
+    assert now == then
+
+
+def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
+    def leaks(bench: Bench) -> Iterable[Finding]:
+        key = bench.key("private_prod")
+        text = bench.target.key_labels[key].value
+        management = bench.key("management")
+        exchange = bench.ask("POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text})
+        body = {"name": "x", "kind": "private", "grants": []}
+        made = bench.ask("POST", "/applications", body, key=management)
+        path = f"/applications/{made.json['id']}/keys"
+        new = bench.ask("POST", path, {}, key=management)
+        secrets.append(new.json["key"])
+        bench.learn_key("made", new.json["key"])
+        bench.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
+        yield bench.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)
+
+    secrets: list[str] = []
+    deployment = deploy()
+    report = play(_check("a", leaks, "TOK-LEAF"), deployment=deployment, out=tmp_path)
+    report.save(tmp_path, FORMATS)
+    secrets += [key.value for key in deployment.target.keys if key.value]
+    assert len(secrets) > 50
+    written = [path.read_text("utf-8") for path in tmp_path.iterdir()]
+    assert len(written) == 10, "every format, and the history"
+    shown = [report._repr_html_(), repr(report), report.clauses.to_csv(), report.findings.to_csv()]
+    for text in (*written, *shown):
+        assert not [secret for secret in secrets if secret in text]
+    assert "&lt;private_prod.1&gt; came back" in report._repr_html_()
+
+
+def test_what_failed_is_asked_again(play: Any) -> None:
+    checks = (_check("a", _fails, "TOK-LEAF"), _check("b", _passes, "TOK-LEAF", "TOK-PLAIN"))
+    report = play(*checks)
+    results = report.plain()
+    before = failed(results, ["TOK-"])
+    assert before == {"TOK-LEAF": "fail"}
+    deployment = deploy()
+    now = again(results, before, deployment.target, transport=deployment.transport)
+    assert [one.clause.id for one in now.results] == ["TOK-LEAF"]
+    assert {one.check for one in now.results[0].findings} == {"a"}
+    assert now.seed == report.seed
+
+
+def test_a_folder_is_replayed_and_one_without_a_failure_is_refused(
+    play: Any, tmp_path: Path
+) -> None:
+    report = play(_check("a", _fails, "TOK-LEAF"), _check("b", _passes, "TOK-PLAIN"))
+    report.save(tmp_path, FORMATS)
+    deployment = deploy()
+    now = replay(tmp_path, deployment.target, ["TOK-"], transport=deployment.transport)
+    assert {one.clause.id: one.word for one in now.results} == {"TOK-LEAF": "fail"}
+    with pytest.raises(InputError, match="TOK-PLAIN: nothing of it failed in"):
+        replay(tmp_path, deployment.target, ["TOK-PLAIN"])
+
+
+def test_the_same_seed_asks_the_same(play: Any) -> None:
+    first, second = (play(_check("a", _wanders, "TOK-LEAF", "TOK-PLAIN")) for _ in range(2))
+    asked = [[one.ask for one in report.exchanges.values()] for report in (first, second)]
+    assert asked[0] == asked[1]
+    other = play(_check("a", _wanders, "TOK-LEAF", "TOK-PLAIN"), seed=4)
+    assert [one.ask for one in other.exchanges.values()] != asked[0]

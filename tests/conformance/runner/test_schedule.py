@@ -1,0 +1,74 @@
+"""When checks begin where time is real, what is imported before, and what is deleted meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from conformance.runner.bench import Bench
+from conformance.runner.cleanup import clean
+from conformance.runner.plan import Plan, make_plan
+from conformance.runner.registry import Check, all_checks
+from conformance.runner.schedule import loads_after_ns, starts_ns
+from conformance.runner.session import Session
+from conformance.wire.in_process import deploy
+from engine.clauses import CLAUSES
+from engine.limits import LimitTable
+
+SECOND_NS = 1_000_000_000
+MILLISECOND_NS = 1_000_000
+
+
+def _plan() -> Plan:
+    return make_plan(deploy().target, LimitTable.default(), CLAUSES, all_checks().values())
+
+
+def test_what_decides_how_long_a_run_takes_begins_at_once() -> None:
+    together = _plan().rounds[0]
+    longest_ns = max(one.check.takes_ns for one in together)
+    starts = dict(zip((one.check.id for one in together), starts_ns(together), strict=True))
+    assert starts["limits.LIM-MANAGEMENT"] == starts["limits.LIM-IP"] == 0
+    assert starts["quotas.retention"] == 0, "no probe"
+    for one in together:
+        end_ns = starts[one.check.id] + one.check.takes_ns
+        assert end_ns <= longest_ns, f"{one.check.id} makes the run longer"
+    short = [starts[one.check.id] for one in together if one.check.takes_ns == 16 * SECOND_NS]
+    assert len(set(short)) == len(short) > 8, "no two bursts at one instant"
+    stalling_ns = starts.pop("account-updater.file")
+    assert starts["limits.LIM-PRIVATE"] == max(starts.values()) < stalling_ns
+
+
+def test_what_computes_much_waits_for_the_bursts_unless_answers_are_slow() -> None:
+    plan = _plan()
+    first, beside = plan.rounds[0], plan.one_by_one
+    quick = loads_after_ns(first, beside, MILLISECOND_NS)
+    assert 0 < quick["light"] < quick["computing"] < quick["stalling"] < 50 * SECOND_NS
+    slow = loads_after_ns(first, beside, 100 * MILLISECOND_NS)
+    assert slow["computing"] == slow["stalling"] == 0
+    alone = [one for one in first if not one.check.is_probe]
+    assert set(loads_after_ns(alone, beside, MILLISECOND_NS).values()) == {0}
+    assert set(starts_ns(alone)) == {0}
+    loads = {one.check.id: one.check.load for one in beside}
+    assert loads["schema.floor"] == "computing"
+    assert loads["tokenize.mirror"] == "light"
+
+
+def test_the_generator_is_imported_when_its_turn_has_come() -> None:
+    text = (
+        "import sys; from conformance.runner.registry import all_checks; all_checks(); "
+        "sys.exit(len({'schemathesis', 'jsonschema', 'pandas', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], check=False)
+    assert done.returncode == 0
+
+
+def test_what_ended_checks_left_is_deleted_without_a_probes_keys() -> None:
+    deployment = deploy()
+    session = Session(deployment.target, deployment.transport, seed=1)
+    for check_id, label in (("a", "private_prod.1"), ("b", "private_prod.1"), ("a", "short.1")):
+        bench = Bench(Check(check_id, (), "says", "accepts", lambda _: ()), session)
+        bench.ask("POST", "/tokenize", {"x": f"{check_id} {label}"}, key=label)
+    assert clean(session, made_by={"a"}, busy=["short.1"], sources=["127.0.0.9"]) == 1
+    asked = [one.ask for one in session.exchanges.values() if one.ask.method == "DELETE"]
+    assert [(ask.key, ask.source) for ask in asked] == [("private_prod.1", "127.0.0.9")]
+    assert (clean(session), len(session.created)) == (2, 0)

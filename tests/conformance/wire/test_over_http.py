@@ -1,0 +1,222 @@
+"""Requests over real sockets: what is sent, from where, when, and what a broken answer becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from conformance.target import Target, TargetKey
+from conformance.wire.exchange import Ask
+from conformance.wire.over_http import HttpTransport
+from conformance.wire.transport import Answer, Place
+from tests.conformance.servers import answering, dropping, hanging, serving
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+KEYS = (
+    TargetKey(role="private_prod", value="canary-key"),
+    TargetKey(role="proxy_key", value="canary-proxy", header="X-Proxy"),
+    TargetKey(role="custom_hostname", host="proxy.example.com"),
+)
+
+
+@contextmanager
+def _transport(port: int, **fields: Any) -> Iterator[HttpTransport]:
+    fields = {"base_url": f"http://127.0.0.1:{port}/v1", "keys": KEYS, **fields}
+    transport = HttpTransport(Target(**fields))
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def _ask(transport: HttpTransport, *asks: Ask) -> list[Answer]:
+    async def one_after_another() -> list[Answer]:
+        return [await transport.send(ask, Place("a", "b", 1)) for ask in asks]
+
+    found: list[Answer] = transport.run([one_after_another()])[0]
+    return found
+
+
+def test_a_request_holds_the_base_path_the_keys_and_the_json() -> None:
+    seen: list[bytes] = []
+    ask = Ask(
+        method="POST",
+        path="/tokens?a=b",
+        key="private_prod.1",
+        proxy_key="proxy_key.1",
+        host="custom_hostname.1",
+        headers={"X-Other": "{key:private_prod.1}"},
+        body={"a": "é"},
+    )
+    with serving(answering(OK, seen)) as port, _transport(port) as transport:
+        assert _ask(transport, ask)[0].status == 200
+    head, _, body = seen[0].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /v1/tokens?a=b HTTP/1.1"
+    assert {
+        "Host: proxy.example.com",
+        "SVC-API-KEY: canary-key",
+        "X-Proxy: canary-proxy",
+        "X-Other: canary-key",
+        "Content-Type: application/json",
+        "Content-Length: 10",
+    } <= set(lines)
+    assert body.decode() == '{"a":"é"}'
+
+
+def test_connections_are_kept_and_belong_to_their_address() -> None:
+    peers: list[tuple[str, int]] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer.get_extra_info("peername"))
+        await answering(OK)(reader, writer)
+
+    asks = [Ask(method="GET", path="/", source=source) for source in ("127.0.0.5", "127.0.0.6")]
+    with serving(handle) as port, _transport(port) as transport:
+        answers = _ask(transport, *asks, *asks, *asks)
+    assert [answer.status for answer in answers] == [200] * 6
+    assert sorted(peer[0] for peer in peers) == ["127.0.0.5", "127.0.0.6"]
+
+
+def test_a_forwarded_header_stands_for_the_address() -> None:
+    seen: list[bytes] = []
+    ask = Ask(method="GET", path="/", source="203.0.113.9")
+    with serving(answering(OK, seen)) as port:
+        with _transport(port, forwarded="X-Forwarded-For") as transport:
+            _ask(transport, ask)
+        with _transport(port, forwarded="Forwarded: for={source};by=me") as transport:
+            _ask(transport, ask)
+    assert b"\r\nX-Forwarded-For: 203.0.113.9\r\n" in seen[0]
+    assert b"\r\nForwarded: for=203.0.113.9;by=me\r\n" in seen[1]
+
+
+def test_a_dropped_request_is_sent_once_and_says_so() -> None:
+    seen: list[bytes] = []
+    with serving(dropping(seen)) as port, _transport(port) as transport:
+        answer = _ask(transport, Ask(method="POST", path="/", body={}))[0]
+    assert (answer.status, len(seen)) == (None, 1)
+    assert "before the answer's end" in (answer.error or "")
+
+
+def test_a_connection_that_the_server_closed_is_not_asked_again() -> None:
+    closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with serving(answering(closing)) as port, _transport(port) as transport:
+        asks = [Ask(method="GET", path="/")] * 5
+        assert [answer.status for answer in _ask(transport, *asks)] == [200] * 5
+
+
+def test_a_server_that_hangs_is_left_in_time() -> None:
+    with serving(hanging) as port, _transport(port, timeout_ns=200_000_000) as transport:
+        answer = _ask(transport, Ask(method="GET", path="/"))[0]
+    assert (answer.status, answer.error) == (None, "no answer within 0.2 s")
+    assert answer.received_ns > answer.sent_ns
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"hello\r\n\r\n", "the answer is no HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is no HTTP"),
+    ],
+)
+def test_what_is_no_http_is_no_answer(answer: bytes, says: str) -> None:
+    with serving(answering(answer)) as port, _transport(port) as transport:
+        found = _ask(transport, Ask(method="GET", path="/"))[0]
+    assert (found.status, found.error) == (None, says)
+
+
+def test_a_dead_port_is_no_answer() -> None:
+    with serving(answering(OK)) as port:
+        pass
+    with _transport(port) as transport:
+        found = _ask(transport, Ask(method="GET", path="/"))[0]
+    assert (found.status, found.error) == (None, "cannot connect: connection refused")
+
+
+def test_the_decision_lies_between_the_stamps() -> None:
+    decided: list[int] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            await asyncio.sleep(0.05)
+            decided.append(time.perf_counter_ns())
+            writer.write(OK)
+
+    with serving(handle) as port, _transport(port) as transport:
+        started_ns = time.perf_counter_ns() - transport.now_ns
+        answers = _ask(transport, *[Ask(method="GET", path="/")] * 3)
+    for answer, at_ns in zip(answers, decided, strict=True):
+        assert answer.sent_ns + 40_000_000 < at_ns - started_ns + 1_000_000
+        assert at_ns - started_ns - 1_000_000 < answer.received_ns
+        assert answer.received_ns - answer.sent_ns < 5_000_000_000
+
+
+def test_coroutines_run_side_by_side_and_inside_a_running_loop() -> None:
+    async def notebook() -> float:
+        with _transport(9) as transport:
+            began = time.monotonic()
+            nap_ns = transport.now_ns + 200_000_000
+            transport.run([transport.sleep_until_ns(nap_ns) for _ in range(20)])
+            return time.monotonic() - began
+
+    assert 0.15 < asyncio.run(notebook()) < 3
+
+
+def test_what_one_raises_ends_no_other() -> None:
+    ended: list[int] = []
+
+    async def fails() -> None:
+        raise ValueError("one")
+
+    async def goes_on(transport: HttpTransport) -> None:
+        await transport.sleep_until_ns(transport.now_ns + 50_000_000)
+        ended.append(1)
+
+    with _transport(9) as transport, pytest.raises(ValueError, match="one"):
+        transport.run([fails(), goes_on(transport)])
+    assert ended == [1]
+
+
+def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
+    received: list[int] = []
+
+    async def reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/early" in head:
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+            await reader.read(1000)
+            await asyncio.sleep(5)
+        received.append(len(await reader.readexactly(20_000_000)))
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await writer.drain()
+
+    body = bytes(20_000_000)
+    with serving(reads) as port, _transport(port) as transport:
+        began = time.monotonic()
+        asks = [Ask(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
+        assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
+        assert time.monotonic() - began < 5  # before the server goes on
+    assert received == [20_000_000]
+
+
+def test_an_answer_is_read_although_the_body_could_not_be_sent() -> None:
+    """A server that refuses a body may close while it is still coming: its answer counts."""
+
+    async def cuts_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        held = writer.get_extra_info("socket")
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    body = bytes(20_000_000)
+    with serving(cuts_off) as port, _transport(port) as transport:
+        found = _ask(transport, *[Ask(method="PUT", path="/", body=body)] * 20)
+    assert [(one.status, one.error) for one in found] == [(413, None)] * 20

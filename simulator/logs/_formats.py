@@ -58,6 +58,7 @@ def stream_log(
     map: LogMap | None = None,  # noqa: A002 # reason: the command's own word for it
     time_column: str | None = None,
     progress: Callable[[int], None] | None = None,
+    extra: Mapping[str, Sequence[str]] | None = None,
 ) -> LogStream:
     """Return a log that is read batch by batch, in memory that does not grow with its lines.
 
@@ -67,17 +68,19 @@ def stream_log(
     map: which field says what; left out, the common names do, and the log has one kind of key.
     time_column: the field with the time, of a log whose fields have names.
     progress: told now and then how many lines were read.
+    extra: further targets that the map says nothing of, and what their fields are called; those
+        that the log has are read too, "" where a line has none.
 
     Raises `InputError` when the source is missing, empty or unreadable, or lacks a field.
     """
     if not isinstance(source, str | Path):
         reader = FrameReader(source)
         _refuse_writing(format, map)
-        return _stream("frame", "frame", reader, map, time_column, progress)
+        return _stream("frame", "frame", reader, map, time_column, progress, extra or {})
     path = place_of(source)
     try:
         kind, opened = _reader(path, format, map)
-        return _stream(path.name, kind, opened, map, time_column, progress)
+        return _stream(path.name, kind, opened, map, time_column, progress, extra or {})
     except InputError:
         if isinstance(path, Pipe):
             path.close()
@@ -103,6 +106,7 @@ def _stream(
     map_: LogMap | None,
     time_column: str | None,
     progress: Callable[[int], None] | None,
+    extra: Mapping[str, Sequence[str]],
 ) -> LogStream:
     """Return the log of a reader, under a map that fits its fields. Raises `InputError`."""
     is_mapped = map_ is not None and "key" in map_.sources
@@ -116,6 +120,7 @@ def _stream(
     elif time_column is not None:
         raise InputError(f"--time-column = {time_column!r} must stand without a map; say it there")
     map_.check_fields(reader.fields, name, open_ended=reader.open_ended)
+    map_ = map_.with_extra(reader.fields, extra)
     has_column = "key" in map_.sources and kind not in {"combined", "common"}
     says_keys = is_mapped or has_column
     return LogStream(name, kind, map_, reader, progress, says_keys=says_keys)

@@ -20,6 +20,7 @@ line, and its named groups are the fields. Lookups and patterns are applied once
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence
@@ -184,7 +185,7 @@ class LogMap:
 
         Raises `InputError` when `time_column` is none of them, or no field looks like a time.
         """
-        plain = {re.sub(r"[_.\- ]", "", name).lower(): name for name in reversed(fields)}
+        plain = _plain(fields)
         sources: dict[str, Source] = {}
         for target, names in _NAMES.items():
             found = next((plain[name] for name in names if name in plain), None)
@@ -207,6 +208,18 @@ class LogMap:
             sources.pop("request", None)
         return cls(sources)
 
+    def with_extra(self, fields: Sequence[str], extra: MappingOf[str, Sequence[str]]) -> LogMap:
+        """Return the map with further targets, of those whose field is there; "" = none in a line.
+
+        extra: target → what its field may be called, without case, `_`, `-` and `.`.
+        """
+        plain, sources = _plain(fields), dict(self.sources)
+        for target, names in extra.items():
+            found = next((plain[name] for name in names if name in plain), None)
+            if found is not None and target not in sources:
+                sources[target] = Source(target, found, default="")
+        return dataclasses.replace(self, sources=sources)
+
     def check_fields(self, fields: Sequence[str], log: str, *, open_ended: bool) -> None:
         """Check that the log has every field that is asked for. Raises `InputError`."""
         for target, source in self.sources.items():
@@ -223,6 +236,11 @@ class LogMap:
                     f"{source.where}{target}.field = {name!r} must name one field of {log}; several"
                     " are called so, rename them"
                 )
+
+
+def _plain(fields: Sequence[str]) -> dict[str, str]:
+    """Return fields by their names without case and what joins words; the first of equal ones."""
+    return {re.sub(r"[_.\- ]", "", name).lower(): name for name in reversed(fields)}
 
 
 def _shown(fields: Sequence[str]) -> list[str]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pandas as pd
 import pytest
 
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator import logs
-from simulator.logs import Log, LogMap, map_schema, read_log
+from simulator.logs import Log, LogMap, map_schema, read_log, stream_log
 
 EXAMPLE = r"""
 #:schema map.schema.json
@@ -220,3 +221,11 @@ def test_format_flag_and_map_must_agree(tmp_path: Path) -> None:
     file.write_text("when\n1\n")
     with pytest.raises(InputError, match="must agree with the map, which says 'csv'"):
         read_log(file, map=read_map('time = "when"\nformat = "csv"'), format="jsonl")
+
+
+def test_fields_beside_the_map_are_read_where_the_log_has_them() -> None:
+    frame = pd.DataFrame({"time": [1, 2], "Status_Code": ["200", None], "n": [1, 2]})
+    stream = stream_log(frame, extra={"status": ("status", "statuscode"), "app": ("app",)})
+    (batch,) = stream.batches()
+    assert [stream.names["status"][code] for code in batch.codes["status"]] == ["200", ""]
+    assert "app" not in stream.names

@@ -182,10 +182,11 @@ _NEVER: Final = Rate(0, 1_000_000_000)
 
 @dataclass(frozen=True, kw_only=True)
 class OnOffArrivals:
-    """Bursts: a Markov-modulated Poisson process of two states, beginning in the on state.
+    """Bursts: a Markov-modulated Poisson process of two states.
 
     Times in a state are exponential of mean `on` and `off`; within a state arrivals are Poisson of
-    that state's rate.
+    that state's rate. It begins on, or with `begin = "either"` in a state drawn by its share of
+    the time, as clients do that were there before the run.
     """
 
     kind: Literal["on-off"] = "on-off"
@@ -195,6 +196,9 @@ class OnOffArrivals:
     )
     on_ns: Annotated[int, Duration(1), "mean time in the on state"]
     off_ns: Annotated[int, Duration(1), "mean time in the off state"]
+    begin: Annotated[
+        Literal["on", "either"], "the first state: on, or either, by their shares of the time"
+    ] = "on"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,13 +83,14 @@ def on_off(
     on_mean_ns: float,
     off_mean_ns: float,
     start_ns: int = 0,
+    is_on: bool = True,
 ) -> Iterator[int]:
     """Yield the instants of bursts; `on` and `off` are rates (requests, window_ns), None = silent.
 
-    It starts on. The exponential gaps have no memory, so at a switch the gap is drawn anew.
+    is_on: the first state. The exponential gaps have no memory, so at a switch the gap is drawn
+    anew.
     """
     begins_ns = start_ns
-    is_on = True
     while True:
         mean_ns = on_mean_ns if is_on else off_mean_ns
         ends_ns = begins_ns + max(1, exponential_ns(switches.uniform(), mean_ns))

@@ -38,7 +38,7 @@ from simulator.traffic.draws import (
 )
 from simulator.traffic.streams import Stream
 
-__all__ = ["arrivals_of", "duration_of"]
+__all__ = ["arrivals_of", "begins_on", "duration_of"]
 
 _HOURS: Final = 24
 _FOREVER_NS: Final = 1 << 60
@@ -97,8 +97,17 @@ def arrivals_of(
             on_mean_ns=arrivals.on_ns,
             off_mean_ns=arrivals.off_ns,
             start_ns=start_ns,
+            is_on=begins_on(arrivals, stream),
         )
     return varying(source, _pieces(arrivals, start_ns, start_time_ns), start_ns=start_ns)
+
+
+def begins_on(arrivals: OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
+    """Return whether bursts begin on; where either may be, it is drawn from a stream of its own."""
+    if arrivals.begin == "on":
+        return True
+    share = arrivals.on_ns / (arrivals.on_ns + arrivals.off_ns)
+    return stream("phase").uniform() < share
 
 
 def _pieces(

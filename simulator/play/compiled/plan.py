@@ -50,7 +50,7 @@ from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.pacing import Aimd
 from simulator.traffic.population import Client, Population
 from simulator.traffic.retries import attempts_of
-from simulator.traffic.sampling import _pieces
+from simulator.traffic.sampling import _pieces, begins_on
 from simulator.traffic.streams import stream_number
 
 __all__ = ["Numbers", "Plan", "cannot_play"]
@@ -304,7 +304,6 @@ class Plan:
         row[at.C_COMBO] = row[at.C_QUEUE_HEAD] = row[at.C_LINE_HEAD] = at.NONE
         row[at.C_LAST] = row[at.C_TIMER] = -1
         row[at.C_DUE] = row[at.C_TAT] = row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
-        row[at.C_IS_ON] = 1
         if groups[at.G_PACING] == at.AIMD:
             assert isinstance(group.pacing, AimdPacing)
             row[at.C_PACE] = Aimd(group.pacing, group.start_ns)._pace  # noqa: SLF001 # reason: as above
@@ -329,6 +328,8 @@ class Plan:
         row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
         row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
         row[at.C_ADDRESSES] = self._address_place(client)
+        if isinstance(group.arrivals, OnOffArrivals):
+            row[at.C_IS_ON] = int(begins_on(group.arrivals, client.stream))
         for column, purpose in streams:
             row[column] = self._stream(client, purpose)
         row[at.C_BEHIND] = len(self._streams)

@@ -29,7 +29,7 @@ from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
 from simulator.rows.recorder import CHUNK_ROWS
 from simulator.rows.subjects import Subject, SubjectTable
-from simulator.scenario import Scenario
+from simulator.scenario import OnOffArrivals, Scenario
 from simulator.scenario.model import Proxy
 from simulator.traffic.population import Client, KeyHolder, Population, populate
 
@@ -421,12 +421,18 @@ def template_of(
 ) -> Template | None:
     """Return the template of a scenario; None when its subjects are not known before a run.
 
-    That is when keys or addresses are dealt at random or per request.
+    That is when keys or addresses are dealt at random or per request. Nor has one a scenario whose
+    clients begin in a state that is drawn.
     """
     pools = {pool.name: pool for pool in scenario.addresses}
     dealt = [group.keys for group in scenario.clients]
     dealt += [pools[g.addresses].deal for g in scenario.clients if g.addresses is not None]
     if any(each.zipf is not None or each.per == "request" for each in dealt):
+        return None
+    if any(
+        isinstance(group.arrivals, OnOffArrivals) and group.arrivals.begin == "either"
+        for group in scenario.clients
+    ):
         return None
     if sum(group.count * len(group.mix) for group in scenario.clients) > _MOST_SUBJECTS:
         return None

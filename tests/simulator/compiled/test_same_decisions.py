@@ -228,6 +228,7 @@ think = { kind = "constant", value = "1s" }
         '{ kind = "ramp", from = "20/1s", to = "1/1s", over = "5s" }',
         '{ kind = "daily", rate = "9/1s", day = "6s" }',
         '{ kind = "on-off", on_rate = "20/1s", off_rate = "0/1s", on = "1s", off = "700ms" }',
+        '{ kind = "on-off", on_rate = "20/1s", on = "1s", off = "3s", begin = "either" }',
     ],
 )
 @pytest.mark.parametrize(

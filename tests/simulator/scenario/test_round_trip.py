@@ -84,7 +84,14 @@ ARRIVALS = st.one_of(
         hours=st.lists(WEIGHT, min_size=24, max_size=24).map(tuple),
         day_ns=st.integers(24, 10**15),
     ),
-    st.builds(OnOffArrivals, on_rate=RATE, off_rate=PAUSE, on_ns=TIME, off_ns=TIME),
+    st.builds(
+        OnOffArrivals,
+        on_rate=RATE,
+        off_rate=PAUSE,
+        on_ns=TIME,
+        off_ns=TIME,
+        begin=st.sampled_from(["on", "either"]),
+    ),
 )
 STATUSES = st.lists(st.integers(400, 599), min_size=1, max_size=3).map(tuple)
 COMMON: dict[str, Any] = {

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from engine.errors import InputError
-from simulator.scenario import loads
+from simulator.play import simulate, template_for
+from simulator.scenario import OnOffArrivals, loads
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
 from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import populate
-from simulator.traffic.sampling import arrivals_of
+from simulator.traffic.sampling import arrivals_of, begins_on
 from simulator.traffic.streams import Stream
 
 S = 1_000_000_000
@@ -64,6 +65,28 @@ def test_on_off_bursts_have_the_mean_of_their_phases() -> None:
     )
     assert len(found) == pytest.approx(20_000 * 10 * 2 / 8, rel=0.1)
     assert all(a <= b for a, b in pairwise(found))
+
+
+def test_bursts_may_begin_in_either_state_by_its_share_of_the_time() -> None:
+    scenario = loads(
+        """
+        duration = "2m"
+        [[tenants]]
+        name = "t"
+        [[clients]]
+        name = "c"
+        count = 2000
+        loop = "open"
+        arrivals = { kind = "on-off", on_rate = "1/1s", on = "20s", off = "1m", begin = "either" }
+        """
+    )
+    arrivals = scenario.clients[0].arrivals
+    assert isinstance(arrivals, OnOffArrivals)
+    clients = populate(scenario, 7).clients
+    on = sum(begins_on(arrivals, client.stream) for client in clients)
+    assert abs(on - 500) < 4 * (2000 * 0.25 * 0.75) ** 0.5
+    assert simulate(scenario, seed=7).table == simulate(scenario, seed=7, fidelity="compiled").table
+    assert template_for(scenario) is None  # the first states depend on the seed
 
 
 def _daily(start_time: str) -> list[int]:

@@ -87,7 +87,10 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         _request_object(element, rules, faults)
         elements: list[Draft] = [element]
     else:
-        elements = _elements(body, root, rules, faults, max(rules.tokens.elements_limit, limit))
+        most = max(rules.tokens.elements_limit, limit)
+        if len(body) > most:
+            raise _too_many("elements", most)
+        elements = _elements(body, root, rules, faults, most)
         _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
     if faults:
         raise faults.problem()
@@ -133,7 +136,7 @@ def _elements(
     counted as each object and array is opened, before a step into it is made.
     """
     elements: list[Draft] = []
-    count = _counted(1, body, limit)
+    count = len(body) or 1
     found = elements.append
     container, defaults = rules.leaf_container, rules.containers
     container_field = rules.tokens.container_field
@@ -166,7 +169,9 @@ def _elements(
                 _request_object(element, rules, faults)
                 found(element)
             else:
-                count = _counted(count, value, limit)
+                count += len(value) - 1 if value else 0
+                if count > limit:
+                    raise _too_many("elements", limit)
                 stack.append((items, hole, frame))
                 items, inner = _opened(value)
                 hole[key] = inner
@@ -176,15 +181,6 @@ def _elements(
             if not stack:
                 return elements
             items, hole, frame = stack.pop()
-
-
-def _counted(count: int, opened: dict[str, Any] | list[Any], limit: int) -> int:
-    """Return the number of elements known after one more counted object or array is opened."""
-    if opened:
-        count += len(opened) - 1
-    if count > limit:
-        raise _too_many("elements", limit)
-    return count
 
 
 def _check_payloads(elements: list[Draft], limit: int) -> None:

@@ -29,15 +29,30 @@ class _Command(NamedTuple):
     run: str = "run"
 
 
+_STUDIES: Final = "simulator.commands.studies"
+
 _COMMANDS: Final[dict[str, _Command]] = {
     "run": _Command("play a scenario", "simulator.commands.run"),
     "replay": _Command("put a real access log through the limits", "simulator.commands.replay"),
-    "coverage": _Command("fire every limit, quota and bound once", "simulator.commands.coverage"),
-    "sweep": _Command("play a scenario under many values", "simulator.commands.sweep"),
-    "capacity": _Command(
-        "find the largest value that meets a condition", "simulator.commands.capacity"
+    "coverage": _Command(
+        "fire every limit, quota and bound once",
+        _STUDIES,
+        "add_coverage",
+        "run_coverage",
     ),
-    "compare": _Command("say what differs between two runs", "simulator.commands.compare"),
+    "sweep": _Command("play a scenario under many values", _STUDIES, "add_sweep", "run_sweep"),
+    "capacity": _Command(
+        "find the largest value that meets a condition",
+        _STUDIES,
+        "add_capacity",
+        "run_capacity",
+    ),
+    "compare": _Command(
+        "say what differs between two runs",
+        _STUDIES,
+        "add_compare",
+        "run_compare",
+    ),
     "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
     "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
     "init": _Command("write a small scenario to start from", __name__, "_add_init", "_init"),

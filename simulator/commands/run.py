@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.files import parse_duration_ns
     from simulator.progress import progress_bar
     from simulator.rows import check_out
-    from simulator.rows.column_sets import choose_columns
+    from simulator.rows.parquet import choose_columns
     from simulator.study.runs import budget_of, resolve, run_once
     from simulator.views import REPORT_FILE
 
@@ -136,7 +136,7 @@ def _run_replications(
     args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
 ) -> int:
     """Play replications; keep rows and report of the first, and only the metrics of the others."""
-    from simulator.rows.column_sets import choose_columns
+    from simulator.rows.parquet import choose_columns
     from simulator.study.runs import PRECISION, budget_of, run_replicated
     from simulator.views import REPORT_FILE
 

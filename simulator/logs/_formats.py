@@ -1,31 +1,552 @@
-"""From a source to its reader: which format it is written in, and which field says what.
+r"""The formats of logs, each with its reader, and which one a source is written in.
 
 `stream_log` looks only at the names of the fields, or at the first lines; the stream reads the
 rest. `read_log` reads a whole log into memory, for analysis.
+
+*Lines told apart by a pattern*: combined, common, or a user's own.
+
+    combined   ADDRESS IDENTITY USER [TIME] "REQUEST" STATUS SIZE "REFERER" "AGENT" ["EXTRA1" …]
+    common     ADDRESS IDENTITY USER [TIME] "REQUEST" STATUS SIZE
+
+A line of another shape is refused with the first place where it leaves the format: a line that was
+cut may have been cut anywhere. Quoted fields may hold escapes (`\"`), which stay as logged. Every
+pattern here is linear in the length of the line.
+
+*CSV and JSON lines*: every value comes out as the text that stands in the file (a JSON number is
+never made a float), so that times stay exact. CSV: the first row names the columns; comma,
+semicolon, tab or bar between them; quoted fields may span lines. JSON lines: one object a line; a
+dotted name reaches into nested objects (`request.path`).
+
+*Parquet files and frames*: a Parquet file is read a row group's batch at a time. A frame is
+anything that Arrow can take: a pandas or polars frame, an Arrow table. Rows are numbered from 1, as
+lines are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from engine.errors import InputError, did_you_mean
 from simulator.arguments import shown
-from simulator.logs._arrow_tables import FrameReader, ParquetReader
-from simulator.logs._batch import Reader
-from simulator.logs._line_formats import CommonReader, PatternReader
 from simulator.logs._log_map import FORMATS, Format, LogMap
-from simulator.logs._source import Pipe, Place, head_lines, place_of
-from simulator.logs._stream import LogBatch, LogStream
-from simulator.logs._text_tables import CsvReader, JsonLinesReader
+from simulator.logs._source import (
+    Pipe,
+    Place,
+    head_lines,
+    line_blocks,
+    numbered_lines,
+    open_log,
+    place_of,
+    unreadable,
+)
+from simulator.logs._stream import BATCH_LINES, Batch, Column, Faults, LogBatch, LogStream, Reader
 
 __all__ = ["Field", "Log", "read_log", "stream_log"]
+
+_Extras: TypeAlias = "dict[str, str | None] | str"
+"""The fields after the user agent by name, or what is wrong with them."""
+
+# No part matches a line feed: whole blocks of lines are matched at once.
+_QUOTED: Final = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_PLACES: Final = (
+    ("address", r"(?P<address>\S+)"),
+    ("identity", r" (?P<identity>\S+)"),
+    ("user", r' (?P<user>[^\["\n]+)'),
+    ("time", r" \[(?P<time>[^\]\n]*)\]"),
+    ("request", rf" (?P<request>{_QUOTED})"),
+    ("status", r" (?P<status>\d{3}|-)"),
+    ("size", r" (?P<size>\d+|-)"),
+)
+_MORE_PLACES: Final = (
+    ("referer", rf" (?P<referer>{_QUOTED})"),
+    ("agent", rf" (?P<agent>{_QUOTED})"),
+)
+_EXTRAS: Final = 9
+_TAILS_KEPT: Final = 1 << 15
+_EXTRA: Final = re.compile(rf" (?:({_QUOTED})|(\S+))")
+_QUOTED_FIELDS: Final = frozenset({"request", "referer", "agent"})
+_BLANKS: Final = frozenset({"", "-"})
+
+COMMON: Final = tuple(name for name, _ in _PLACES)
+"""The fields of the common log format."""
+COMBINED: Final = (
+    *COMMON,
+    *(name for name, _ in _MORE_PLACES),
+    "key",
+    *(f"extra{number}" for number in range(1, _EXTRAS + 1)),
+)
+"""The fields of the combined format; `key` is the first extra one that reads like an API key."""
+
+
+class CommonReader:
+    """The common log format, or the combined one with whatever stands after the user agent.
+
+    One search gives all lines of a block: either the fields, or the whole line where it has none.
+    """
+
+    open_ended = False
+
+    def __init__(self, path: Place, *, is_combined: bool) -> None:
+        self.fields = COMBINED if is_combined else COMMON
+        self._path = path
+        self._places = (*_PLACES, *_MORE_PLACES) if is_combined else _PLACES
+        self._is_combined = is_combined
+        self._tails: dict[str, _Extras] = {}
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return a field without its quotes; an empty one and `-` are absent."""
+        if text is not None and name in _QUOTED_FIELDS:
+            text = text[1:-1]
+        return None if text in _BLANKS else text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
+        captured = ["address", *(name for name in wanted if name != "address")]
+        row = self._row(captured)
+        names = [name for name, _ in self._places if name in captured]
+        with open_log(self._path) as stream:
+            for first, text in line_blocks(stream):
+                if text is None:
+                    faults.add(first, "line is too long")
+                    continue
+                found = row.findall(text)
+                lines: Sequence[int] = range(first, first + len(found))
+                # A line that has the format has an address; another one stands whole at the end.
+                if not all(each[0] for each in found):
+                    self._add_faults(found, first, faults)
+                    lines = [number for number, each in zip(lines, found, strict=True) if each[0]]
+                    found = [each for each in found if each[0]]
+                if found:
+                    yield from self._batch(lines, found, names, wanted, faults)
+
+    def _row(self, captured: Sequence[str]) -> re.Pattern[str]:
+        """Return what matches one line: the captured fields and the rest, or the whole line."""
+        fields = "".join(
+            part if name in captured else part.replace(f"(?P<{name}>", "(?:")
+            for name, part in self._places
+        )
+        return re.compile(rf"(?:{fields}([^\n]*)|([^\n]*))\n")
+
+    def _add_faults(self, found: Sequence[tuple[str, ...]], first: int, faults: Faults) -> None:
+        for number, each in enumerate(found, first):
+            if not each[0] and each[-1].strip():
+                faults.add(number, _diagnosis(each[-1].rstrip("\r"), self._places))
+
+    def _batch(
+        self,
+        lines: Sequence[int],
+        found: Sequence[tuple[str, ...]],
+        names: Sequence[str],
+        wanted: Sequence[str],
+        faults: Faults,
+    ) -> Iterator[Batch]:
+        columns = dict(zip((*names, "tail", "whole"), zip(*found, strict=True), strict=True))
+        extras = {tail: self._extras(tail) for tail in set(columns["tail"])}
+        if any(isinstance(extra, str) for extra in extras.values()):
+            good = []
+            for place, (number, tail) in enumerate(zip(lines, columns["tail"], strict=True)):
+                extra = extras[tail]
+                if isinstance(extra, str):
+                    faults.add(number, extra)
+                else:
+                    good.append(place)
+            if not good:
+                return
+            lines = [lines[place] for place in good]
+            columns = {name: tuple(c[place] for place in good) for name, c in columns.items()}
+        yield Batch(lines, [self._column(name, columns, extras) for name in wanted])
+
+    def _column(
+        self, name: str, columns: dict[str, tuple[str, ...]], extras: dict[str, _Extras]
+    ) -> Sequence[str | None]:
+        if name in columns:
+            return columns[name]
+        of_tail = {
+            tail: extra.get(name) for tail, extra in extras.items() if not isinstance(extra, str)
+        }
+        return [of_tail[tail] for tail in columns["tail"]]
+
+    def _extras(self, tail: str) -> _Extras:
+        """Return what stands after the last field that the format has."""
+        found = self._tails.get(tail)
+        if found is None:
+            if len(self._tails) >= _TAILS_KEPT:
+                self._tails.clear()
+            found = self._tails[tail] = self._read_extras(tail.rstrip())
+        return found
+
+    def _read_extras(self, rest: str) -> _Extras:
+        if rest and not self._is_combined:
+            return "line must end after the size; is it the combined format?"
+        more: dict[str, str | None] = {}
+        return _add_extras(more, rest) or more
+
+
+class PatternReader:
+    """Lines that a pattern of the user's matches; its named groups are the fields."""
+
+    open_ended = False
+
+    def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
+        self.fields = tuple(pattern.groupindex)
+        self._path = path
+        self._pattern = pattern
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is."""
+        del name
+        return text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
+        lines: list[int] = []
+        rows: list[Sequence[str | None]] = []
+        with open_log(self._path) as stream:
+            for number, text in numbered_lines(stream):
+                match = None if text is None else self._pattern.search(text)
+                if match is None:
+                    if text is None:
+                        faults.add(number, "line is too long")
+                    elif text.strip():
+                        faults.add(number, "line must match the pattern of the map")
+                    continue
+                lines.append(number)
+                rows.append([match[name] for name in wanted])
+                if len(lines) == BATCH_LINES:
+                    yield Batch(lines, list(zip(*rows, strict=True)))
+                    lines, rows = [], []
+        if lines:
+            yield Batch(lines, list(zip(*rows, strict=True)))
+
+
+def _add_extras(found: dict[str, str | None], rest: str) -> str | None:
+    """Add the fields after the user agent; returns what is wrong with them, or None."""
+    place = number = 0
+    while place < len(rest):
+        extra = _EXTRA.match(rest, place)
+        if extra is None or (extra[2] or "").startswith('"'):
+            return "field after the user agent must be quoted text, closed"
+        number += 1
+        value = _bare(extra[1] or extra[2])
+        if number <= _EXTRAS:
+            found[f"extra{number}"] = value
+        if value.startswith("key_"):
+            found.setdefault("key", value)
+        place = extra.end()
+    return None
+
+
+def _bare(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+
+
+def _diagnosis(text: str, places: Sequence[tuple[str, str]]) -> str:
+    """Name the first field that is not where the format has it."""
+    pattern = ""
+    for name, part in places:
+        pattern += part
+        if re.match(pattern, text) is None:
+            return f"{name} is missing, cut or not in its form"
+    return "line is not in its format"
+
+
+_DELIMITERS: Final = ",;\t|"
+_HEAD_LINES: Final = 100
+_DEEPEST_NAME: Final = 8
+
+
+class CsvReader:
+    """A CSV file with a header row."""
+
+    open_ended = False
+
+    def __init__(self, path: Place) -> None:
+        """Read the header. Raises `InputError` when there is none."""
+        self._path = path
+        header = head_lines(path, 1)
+        if not header:
+            raise InputError(f"log = '{path}' must start with a row of column names; it is blank")
+        self._delimiter = max(_DELIMITERS, key=header[0].count)
+        try:
+            names = next(csv.reader(header, delimiter=self._delimiter))
+        except csv.Error as error:
+            raise InputError(f"log = '{path}' must start with a row of column names") from error
+        self.fields = tuple(name.strip() for name in names)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return a cell without the blanks around it; an empty one is absent."""
+        del name
+        return (text or "").strip() or None
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the rows below the header; a row of another width is a fault."""
+        width = len(self.fields)
+        places = [self.fields.index(name) for name in wanted]
+        lines: list[int] = []
+        rows: list[list[str]] = []
+        for number, row in self._rows(faults):
+            if len(row) != width:
+                faults.add(number, f"row must have {width} columns, it has {len(row)}")
+                continue
+            lines.append(number)
+            rows.append(row)
+            if len(lines) == BATCH_LINES:
+                yield _batch(lines, rows, places)
+                lines, rows = [], []
+        if lines:
+            yield _batch(lines, rows, places)
+
+    def _rows(self, faults: Faults) -> Iterator[tuple[int, list[str]]]:
+        """Yield (number of the row's first line, row) without header and blank lines."""
+        with open_log(self._path) as stream:
+            texts = (
+                text + "\n" if text is not None else "\n" for _, text in numbered_lines(stream)
+            )
+            rows = csv.reader(texts, delimiter=self._delimiter)
+            headed = False
+            while True:
+                first = rows.line_num + 1
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    lost = rows.line_num + 1 - first
+                    faults.add(first, "quotes must be closed, with no bare carriage return", lost)
+                    continue
+                if row and not headed:
+                    headed = True
+                elif row:
+                    yield first, row
+
+
+def _batch(lines: list[int], rows: list[list[str]], places: Sequence[int]) -> Batch:
+    columns = list(zip(*rows, strict=True))
+    return Batch(lines, [columns[place] for place in places])
+
+
+class JsonLinesReader:
+    """A file of one JSON object a line."""
+
+    open_ended = True
+
+    def __init__(self, path: Place) -> None:
+        """Look at the first lines for the names of the fields."""
+        self._path = path
+        names: dict[str, None] = {}
+        for text in head_lines(path, _HEAD_LINES):
+            found = _object(text)
+            if isinstance(found, dict):
+                _collect(found, "", names)
+        self.fields = tuple(names)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is."""
+        del name
+        return text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the objects; a line that is none is a fault."""
+        lines: list[int] = []
+        columns: list[list[str | None]] = [[] for _ in wanted]
+        with open_log(self._path) as stream:
+            for number, text in numbered_lines(stream):
+                if text is not None and not text.strip():
+                    continue
+                found = _object(text) if text is not None else "line is too long"
+                if isinstance(found, str):
+                    faults.add(number, found)
+                    continue
+                lines.append(number)
+                for column, name in zip(columns, wanted, strict=True):
+                    column.append(_text(_reach(found, name)))
+                if len(lines) == BATCH_LINES:
+                    yield Batch(lines, list[Column](columns))
+                    lines, columns = [], [[] for _ in wanted]
+        if lines:
+            yield Batch(lines, list[Column](columns))
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant)
+
+
+def _object(text: str) -> dict[str, Any] | str:
+    try:
+        found = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return "line must be one JSON object"
+    return found if isinstance(found, dict) else "line must be one JSON object"
+
+
+def _collect(found: dict[str, Any], before: str, names: dict[str, None]) -> None:
+    for name, value in found.items():
+        if isinstance(value, dict) and before.count(".") < _DEEPEST_NAME:
+            _collect(value, f"{before}{name}.", names)
+        else:
+            names[before + name] = None
+
+
+def _reach(found: dict[str, Any], name: str) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return the field of that name; `a.b` is the field `a.b`, else `b` within `a`."""
+    if name in found:
+        return found[name]
+    head, dot, rest = name.partition(".")
+    inner = found.get(head)
+    return _reach(inner, rest) if dot and isinstance(inner, dict) else None
+
+
+def _text(value: Any) -> str | None:  # noqa: ANN401 # reason: any JSON
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        # JSON can write half a character; it becomes a visible escape, as bad bytes do.
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return json.dumps(value, ensure_ascii=False)
+
+
+_BATCH_ROWS: Final = 1 << 17
+"""More than lines at once: each batch has texts of its own to be looked up."""
+_READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "buffer_size": 1 << 20}
+"""What is read ahead would be held until the end, and so would a row group of the whole file."""
+_NOT_ARROW: Final = (TypeError, ValueError, OverflowError, pa.ArrowException)
+
+
+class ParquetReader:
+    """A Parquet file."""
+
+    open_ended = False
+
+    def __init__(self, path: Path) -> None:
+        """Read the schema. Raises `InputError` when the file is no Parquet."""
+        self._path = path
+        with unreadable(path):
+            try:
+                self.fields = tuple(pq.read_schema(path).names)
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+                raise InputError(f"log = '{path}' must be Parquet; it is cut or damaged") from error
+        _refuse_twins(f"log = '{path}'", self.fields)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
+        del name
+        return text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the rows in batches."""
+        del faults  # every row of a Parquet file is one
+        first = 1
+        with unreadable(self._path), pq.ParquetFile(self._path, **_READING) as file:
+            try:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
+                    rows = range(first, first + batch.num_rows)
+                    what = f"log = '{self._path}'"
+                    yield Batch(rows, [_sound(batch, name, what, rows) for name in wanted])
+                    first += batch.num_rows
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"log = '{self._path}' must be readable Parquet; it is damaged after row"
+                    f" {first - 1}"
+                ) from error
+
+
+class FrameReader:
+    """A frame in memory."""
+
+    open_ended = False
+
+    def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes
+        """Take the frame as an Arrow table. Raises `InputError` when Arrow cannot take it."""
+        if isinstance(frame, pd.DataFrame):
+            _refuse_twins("frame", frame.columns.astype(str))
+        try:
+            if isinstance(frame, pd.DataFrame):
+                self._table = pa.Table.from_pandas(frame, preserve_index=False)
+            else:
+                self._table = pa.table(frame)
+        except _NOT_ARROW as error:
+            column = _unconvertible(frame)
+            if column is not None:
+                raise InputError(
+                    f"frame: column = {column!r} must hold what Arrow can read; convert it or"
+                    " leave it out"
+                ) from error
+            raise InputError(
+                f"source = {shown(frame)} must be a log's path, or a frame that Arrow can read"
+            ) from error
+        self.fields = tuple(self._table.column_names)
+        _refuse_twins("frame", self.fields)
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
+        del name
+        return text
+
+    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+        """Yield the rows in batches."""
+        del faults  # every row of a frame is one
+        first = 1
+        table = self._table.select(list(dict.fromkeys(wanted)))
+        for batch in table.to_batches(_BATCH_ROWS):
+            rows = range(first, first + batch.num_rows)
+            yield Batch(rows, [_sound(batch, name, "frame", rows) for name in wanted])
+            first += batch.num_rows
+
+
+def _sound(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array:
+    """Return a column; raises `InputError` where its values are none of its type.
+
+    Arrow takes the word of whoever wrote the file that a text is UTF-8, and fails when it is read.
+    """
+    column = batch.column(name)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        must = "be UTF-8" if "UTF8" in str(error) else f"hold {column.type}"
+        raise InputError(
+            f"{what}: column = {name!r} must {must}, and does not in rows {rows[0]} to {rows[-1]}; "
+            "write it anew, or as binary"
+        ) from None
+    return column
+
+
+def _refuse_twins(what: str, names: Iterable[str]) -> None:
+    """Raise `InputError` where two columns have one name: nobody could tell which one is meant."""
+    met: set[str] = set()
+    for name in names:
+        if name in met:
+            raise InputError(
+                f"{what}: column = {name!r} must stand once; rename the others or leave them out"
+            )
+        met.add(name)
+
+
+def _unconvertible(frame: object) -> str | None:
+    """Return the name of the first column that Arrow cannot take; None where it is no column."""
+    if not isinstance(frame, pd.DataFrame | Mapping):
+        return None
+    for name, column in frame.items():
+        try:
+            pa.array(column, from_pandas=True)
+        except _NOT_ARROW:
+            return str(name)
+    return None
 
 
 def _parquet(path: Place) -> Reader:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = [
-    "LONGEST_LINE_BYTES",
-    "STDIN",
     "Pipe",
     "Place",
     "head_lines",

@@ -27,11 +27,8 @@ from engine.errors import InputError
 from simulator.logs._log_map import Rejected, Source
 
 __all__ = [
-    "LATEST_NS",
-    "UNIT_DIGITS",
     "Notation",
     "StampError",
-    "Unit",
     "arrow_numbers",
     "arrow_texts",
     "arrow_times",

@@ -1,22 +1,27 @@
 """From a log to arrivals: ordered, scaled, and with labels in the place of secrets.
 
-An arrival is an instant and the number of a `Party` (who asks for what). This is the form that any
-way of deciding takes, one request at a time or a column at a time. The log is read once, and its
-rows wait in a `Spill`; memory follows the parties.
+An arrival is an instant and the number of a `Party` (who asks for what). Every way of deciding
+takes this form, one request at a time or a column at a time. Order is (instant, line) after a
+stable sort; an instant is floor((t − t0) / speed) in exact integers, t0 the earliest in the log.
 
-Order is (instant, line) after a stable sort; an instant is floor((t − t0) / speed) in exact
-integers, t0 the earliest in the log. Key texts end here: what comes out holds `key-0001` in order
-of first appearance, or keyed hashes.
+The log is read once, and its rows wait in a `Spill`: in runs, on disk where there are many. Each
+run is sorted when it is full, and runs that overlap in time are merged while they are read. A log
+in order, as most are, is neither sorted nor merged, and one that is a little out of order is merged
+from two runs at a time. Memory is that of one run, however many there are. The file is unlinked
+from the start, so that it disappears with the process, however that ends.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +29,268 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.model import TenantKind
 from simulator.logs import Kind, Log, LogBatch, LogStream
-from simulator.logs.labels import name_parties
-from simulator.logs.parties import Parties, Party, PartyTable
-from simulator.logs.spill import RUN_ROWS, Spill, in_blocks
+from simulator.logs.parties import Parties, PartyTable, name_parties
 
-__all__ = ["BLOCK_ROWS", "Arrivals", "Block", "Party", "make_arrivals", "read_speed", "speed_text"]
+__all__ = [
+    "BLOCK_ROWS",
+    "Arrivals",
+    "Block",
+    "Piece",
+    "Spill",
+    "in_blocks",
+    "make_arrivals",
+    "read_speed",
+    "speed_text",
+]
+
+RUN_ROWS: Final = 1 << 19
+"""Rows a run: what is sorted at once, and what merging holds in memory."""
+
+_FEWEST_ROWS: Final = 1 << 10
+"""Rows read from one run at a time: smaller reads would cost more than they save."""
+
+Times: TypeAlias = npt.NDArray[np.int64]
+PartyNumbers: TypeAlias = npt.NDArray[np.int32]
+Piece: TypeAlias = tuple[Times, PartyNumbers]
+"""Some rows: instants, and numbers of who asked for what."""
+
+_TIME_BYTES: Final = 8
+_PARTY_BYTES: Final = 4
+
+
+class Spill:
+    """Takes rows in the log's order, and gives them in order of time.
+
+    folder: where the file lies, once there are more rows than a run has; None keeps all of them in
+    memory. Raises `OSError`, with the folder's name, when the disk is full.
+    """
+
+    def __init__(self, folder: Path | None, *, run_rows: int = RUN_ROWS) -> None:
+        assert run_rows > 0, "a run holds rows"
+        self._folder = folder
+        self._run_rows = run_rows
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._runs: list[_Run] = []
+        self._held: Piece = _empty(run_rows)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return sum(run.rows for run in self._runs) + self._count
+
+    def add(self, t_ns: Times, party: PartyNumbers) -> None:
+        """Take in the next rows."""
+        while len(t_ns):
+            room = min(self._run_rows - self._count, len(t_ns))
+            rows = slice(self._count, self._count + room)
+            self._held[0][rows], self._held[1][rows] = t_ns[:room], party[:room]
+            self._count += room
+            t_ns, party = t_ns[room:], party[room:]
+            if self._count == self._run_rows:
+                self._put_away()
+
+    def _put_away(self) -> None:
+        """End the run that is being filled, and begin another one."""
+        run = self._sorted()
+        self._count = 0
+        if self._folder is None:
+            self._held = _empty(self._run_rows)
+            self._runs.append(run)
+            return
+        try:
+            self._runs.append(self._written(run, self._folder))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._folder)) from error
+
+    def _sorted(self) -> _HeldRun:
+        t_ns, party = self._held[0][: self._count], self._held[1][: self._count]
+        if (t_ns[1:] < t_ns[:-1]).any():
+            order = np.argsort(t_ns, kind="stable")
+            t_ns, party = t_ns[order], party[order]
+        return _HeldRun(t_ns, party)
+
+    def _written(self, run: _HeldRun, folder: Path) -> _Run:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # reason: `close` closes it
+        written = _FiledRun(self._file, self._end, run)
+        self._end += written.size_bytes
+        return written
+
+    def in_order(self) -> Iterator[Piece]:
+        """Yield every row in pieces, in order of (instant, place in the log); add none later."""
+        runs = list(self._runs)
+        if self._count:
+            runs.append(self._sorted())
+        yield from _merged(runs, self._run_rows)
+
+    def close(self) -> None:
+        """Free the disk space."""
+        if self._file is not None:
+            with suppress(OSError):  # rows that a full disk refused are no longer needed
+                self._file.close()
+
+
+class _Run(ABC):
+    """Rows in order of time. first_ns, last_ns: their earliest and latest instant."""
+
+    def __init__(self, t_ns: Times) -> None:
+        self.rows = len(t_ns)
+        self.first_ns, self.last_ns = int(t_ns[0]), int(t_ns[-1])
+
+    @abstractmethod
+    def read(self, first: int, rows: int) -> Piece:
+        """Return `rows` rows from number `first` on."""
+
+
+class _HeldRun(_Run):
+    """A run in memory."""
+
+    def __init__(self, t_ns: Times, party: PartyNumbers) -> None:
+        super().__init__(t_ns)
+        self.t_ns, self.party = t_ns, party
+
+    def read(self, first: int, rows: int) -> Piece:
+        """Return `rows` rows from number `first` on."""
+        return self.t_ns[first : first + rows], self.party[first : first + rows]
+
+
+class _FiledRun(_Run):
+    """A run in a file: all its instants, then all its numbers."""
+
+    def __init__(self, file: IO[bytes], start: int, run: _HeldRun) -> None:
+        super().__init__(run.t_ns)
+        self._file, self._start = file, start
+        self.size_bytes = self.rows * (_TIME_BYTES + _PARTY_BYTES)
+        file.seek(start)
+        file.write(np.ascontiguousarray(run.t_ns).data)
+        file.write(np.ascontiguousarray(run.party).data)
+        file.flush()
+
+    def read(self, first: int, rows: int) -> Piece:
+        """Return `rows` rows from number `first` on."""
+        t_ns, party = _empty(rows)
+        self._fill(t_ns, self._start + first * _TIME_BYTES)
+        self._fill(party, self._start + self.rows * _TIME_BYTES + first * _PARTY_BYTES)
+        return t_ns, party
+
+    def _fill(self, column: npt.NDArray[Any], place: int) -> None:
+        self._file.seek(place)
+        left = column.data.cast("B")
+        while left:
+            count = self._file.readinto(left)  # type: ignore[attr-defined] # reason: a file of bytes has it
+            if not count:
+                raise OSError(f"a temporary file lost its end: {len(left)} bytes")
+            left = left[count:]
+
+
+class _Cursor:
+    """How far a run is read; `t_ns` and `party` are the rows that are read and not given."""
+
+    __slots__ = ("_next", "_run", "number", "party", "t_ns")
+
+    def __init__(self, number: int, run: _Run) -> None:
+        self.number = number
+        self._run = run
+        self._next = 0
+        self.t_ns, self.party = _empty(0)
+
+    def has_unread(self) -> bool:
+        return self._next < self._run.rows
+
+    def refill(self, rows: int) -> None:
+        """Read on where fewer than half of `rows` rows are left."""
+        have = len(self.t_ns)
+        count = min(rows - have, self._run.rows - self._next)
+        if 2 * have < rows and count:
+            t_ns, party = self._run.read(self._next, count)
+            self._next += count
+            self.t_ns = np.concatenate([self.t_ns, t_ns]) if have else t_ns
+            self.party = np.concatenate([self.party, party]) if have else party
+
+    def take(self, bound: tuple[int, int] | None) -> Piece:
+        """Give the rows at or before `bound`, an instant and the number of a run; all if None."""
+        count = len(self.t_ns)
+        if bound is not None:
+            side = "right" if self.number <= bound[1] else "left"
+            count = int(np.searchsorted(self.t_ns, bound[0], side=side))  # type: ignore[call-overload] # reason: both words are sides
+        piece = self.t_ns[:count], self.party[:count]
+        self.t_ns, self.party = self.t_ns[count:], self.party[count:]
+        return piece
+
+
+def _merged(runs: list[_Run], room: int) -> Iterator[Piece]:
+    """Merge runs by (instant, number of the run), holding about `room` rows.
+
+    Only runs that may hold the next row are open. What is given goes up to a bound that no unread
+    row lies before: the last row that is read of any open run, the first of one not yet open.
+    """
+    share = max(min(_FEWEST_ROWS, room), room // _most_together(runs))
+    waiting = sorted(range(len(runs)), key=lambda number: (runs[number].first_ns, number))
+    waiting.reverse()
+    cursors: list[_Cursor] = []
+    while waiting or cursors:
+        for cursor in cursors:
+            cursor.refill(share)
+        bounds = [(int(c.t_ns[-1]), c.number) for c in cursors if c.has_unread()]
+        if waiting:
+            bounds.append((runs[waiting[-1]].first_ns, waiting[-1]))
+        bound = min(bounds, default=None)
+        pieces = [piece for cursor in cursors if len((piece := cursor.take(bound))[0])]
+        cursors = [c for c in cursors if len(c.t_ns) or c.has_unread()]
+        if pieces:
+            yield _sorted_together(pieces)
+        elif waiting:
+            number = waiting.pop()
+            cursors.append(_Cursor(number, runs[number]))
+            cursors.sort(key=lambda cursor: cursor.number)
+
+
+def _most_together(runs: list[_Run]) -> int:
+    """Return how many runs overlap at one instant, at most."""
+    starts = np.sort([run.first_ns for run in runs])
+    ends = np.sort([run.last_ns for run in runs])
+    begun = np.arange(1, len(runs) + 1)
+    return int((begun - np.searchsorted(ends, starts)).max(initial=1))
+
+
+def _sorted_together(pieces: list[Piece]) -> Piece:
+    """Return the pieces of several runs, in the runs' order, as one in order of time."""
+    if len(pieces) == 1:
+        return pieces[0]
+    t_ns = np.concatenate([piece[0] for piece in pieces])
+    party = np.concatenate([piece[1] for piece in pieces])
+    order = np.argsort(t_ns, kind="stable")
+    return t_ns[order], party[order]
+
+
+def _empty(rows: int) -> Piece:
+    return np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int32)
+
+
+def in_blocks(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
+    """Yield the same rows in blocks of `rows`, the last one of what is left."""
+    held: list[Piece] = []
+    count = 0
+    for t_ns, party in pieces:
+        first = 0
+        while first < len(t_ns):
+            part = slice(first, first + rows - count)
+            held.append((t_ns[part], party[part]))
+            count += len(held[-1][0])
+            first = part.stop
+            if count == rows:
+                yield _joined(held)
+                held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    times, parties = zip(*pieces, strict=True)
+    return np.concatenate(times), np.concatenate(parties)
+
 
 BLOCK_ROWS: Final = 1 << 17
 """Rows a block; that of a file's row group, so that a block is written as it was decided."""

@@ -24,8 +24,7 @@ from simulator.play.outside import outside_services, play_outside
 from simulator.play.request_mix import Asked
 from simulator.rows import RunBook
 from simulator.rows.invariants import Violation
-from simulator.rows.record import NO_STATUS
-from simulator.rows.recorder import Recorder
+from simulator.rows.record import NO_STATUS, Recorder
 from simulator.rows.tally import Tally
 from simulator.scenario import Scenario
 from simulator.traffic.population import Client

@@ -13,8 +13,8 @@ from engine.limits import Subject
 from simulator.play.coroutines import Plan
 from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
+from simulator.rows.record import Recorder
 from simulator.rows.record import Subject as RowSubject
-from simulator.rows.recorder import Recorder
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.draws import categorical, cumulative_weights

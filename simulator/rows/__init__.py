@@ -5,8 +5,7 @@ them, checkers check them. A run returns a `Result`. `RunBook` connects all of i
 every backend.
 """
 
-from simulator.rows.folder import check_out, out_folder
-from simulator.rows.result import Result
+from simulator.rows.result import Result, check_out, out_folder
 from simulator.rows.run_writer import RunBook, RunHeader
 
 __all__ = ["Result", "RunBook", "RunHeader", "check_out", "out_folder"]

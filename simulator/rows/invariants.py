@@ -20,19 +20,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from engine.limits.algorithms import ALGORITHMS
-from simulator.rows.counters import CountedRule, CounterIndex, order_by_counter
+from simulator.rows.counters import CountedRule, CounterIndex, LatestEnd, order_by_counter
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
-from simulator.rows.running_maxima import LatestEnd
 
-__all__ = [
-    "Checker",
-    "OrderChecker",
-    "RateChecker",
-    "RowChecker",
-    "Violation",
-    "WaitChecker",
-    "checkers",
-]
+__all__ = ["Checker", "Violation", "checkers"]
 
 _KEPT_VIOLATIONS: Final = 5
 _NONE: Final[Numbers] = np.empty(0, dtype=np.int64)

@@ -1,35 +1,299 @@
-"""Attempt rows: the columns of `requests.parquet`, and the table of who asks for what.
+"""Attempt rows on their way from a run to whoever counts or stores them.
 
 A row is one attempt at a request, in the order in which the service decided. Rows travel inside
 the simulator as seven whole numbers (`CELLS`); whatever is text (tenant, key, address, path …)
 stands once in a `SubjectTable`, and the outcome with its rule once in a `VerdictTable`.
 
-This module defines only the form of the data.
+*Subjects*: a log of a day has about as many distinct (key, address, method, path) as requests. So a
+subject is not an object but an index into arrays: its value in each text column, its client, and
+its counters. A simulation adds subjects one by one (`SubjectTable.number`); a replay knows them all
+and adds them at once (`SubjectTable.adopt`).
+
+*Recorder*: decisions come in order; answers may come later and in any order (a proxy's destination
+takes up to 25 s). A chunk is passed on to the `Watcher`s when it is full, all its rows are
+answered, and every chunk before it has been passed on. So memory grows with the requests in flight,
+not with the length of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from engine.limits.table import FAMILIES
 from engine.messages import Outcome
-from simulator.rows.subjects import Subject, SubjectTable
 
 __all__ = [
-    "CELLS",
+    "CHUNK_ROWS",
     "FORMAT_VERSION",
     "NO_STATUS",
     "SCHEMA",
+    "SUBJECT_COLUMNS",
     "TEXT_COLUMNS",
     "Chunk",
+    "Counted",
+    "Counters",
+    "Growing",
+    "Recorder",
     "Subject",
     "SubjectTable",
-    "VerdictTable",
+    "Table",
+    "TextTable",
+    "Watcher",
+    "Words",
 ]
+
+Table: TypeAlias = npt.NDArray[Any]
+_FIRST_SIZE = 64
+
+
+class Growing:
+    """An array of one type that numbers are appended to."""
+
+    __slots__ = ("_count", "_kept")
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._kept: Table = np.zeros(_FIRST_SIZE, dtype=dtype)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, values: Sequence[int] | Table) -> None:
+        """Append some numbers."""
+        count = self._count + len(values)
+        if count > len(self._kept):
+            kept = np.zeros(max(count, 2 * len(self._kept)), dtype=self._kept.dtype)
+            kept[: self._count] = self._kept[: self._count]
+            self._kept = kept
+        self._kept[self._count : count] = values
+        self._count = count
+
+    def read(self) -> Table:
+        """Return everything so far; later numbers do not show in it."""
+        return self._kept[: self._count]
+
+
+SUBJECT_COLUMNS: Final = ("tenant", "application", "key", "ip", "method", "path")
+
+
+class Subject(NamedTuple):
+    """Who asks for what: everything about a row that is known before it is decided.
+
+    client: number of the client, from 0.
+    """
+
+    client: int
+    tenant: str | None
+    application: str | None
+    key: str | None
+    ip: str
+    method: str
+    path: str
+
+
+Counters = tuple[tuple[int, int], ...]
+"""What a kind of request is counted in: (place of the rule in the run's index, family) each."""
+
+
+class Counted(NamedTuple):
+    """Every counter that a subject is counted in.
+
+    counters: of its kind; the same tuple for all of the kind. keys: what tells one counter from
+    another, family by family.
+    """
+
+    counters: Counters = ()
+    keys: tuple[Hashable, ...] = ()
+
+
+_NOTHING: Final = Counted()
+
+
+class _Numbers(dict[Any, int]):
+    """Values, numbered from 0 in order of appearance."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: Hashable) -> int:
+        number = self[value] = len(self)
+        return number
+
+
+class Words:
+    """The distinct texts of a column, numbered from 0 in order of appearance; null is −1."""
+
+    __slots__ = ("_numbers", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str | None, int] = {None: -1}
+
+    def number(self, text: str | None) -> int:
+        """Return a text's number, a new one where it is new."""
+        found = self._numbers.get(text)
+        if found is None:
+            assert text is not None, "null has its number"
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+
+@dataclass(slots=True)
+class TextTable:
+    """A text column of some entries. of_entry: each one's text, −1 for null. texts: by number."""
+
+    of_entry: Table
+    texts: Sequence[str]
+
+
+class SubjectTable(Sequence[Subject]):
+    """The distinct subjects of a run, numbered from 0 in order of appearance.
+
+    What was read of a column stays as it was while others are added.
+    """
+
+    __slots__ = (
+        "_clients",
+        "_count",
+        "_families",
+        "_kind",
+        "_kinds",
+        "_known",
+        "_new",
+        "_number_of",
+        "_seen",
+        "_texts",
+        "_words",
+    )
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Subject, Counted], int] = {}
+        self._new: list[tuple[int, ...]] = []
+        self._count = 0
+        self._clients = Growing(np.int64)
+        self._words = {name: Words() for name in SUBJECT_COLUMNS}
+        self._texts = {name: Growing(np.int32) for name in SUBJECT_COLUMNS}
+        self._kinds: list[Counters] = []
+        self._number_of: dict[Counters, int] = {}
+        self._kind = Growing(np.int32)
+        self._families = [Growing(np.int32) for _ in FAMILIES]
+        self._seen = [_Numbers() for _ in FAMILIES]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        told = [self.text(name) for name in SUBJECT_COLUMNS]
+        texts = [
+            None if (code := int(column.of_entry[number])) < 0 else column.texts[code]
+            for column in told
+        ]
+        return Subject(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
+
+    def __iter__(self) -> Iterator[Subject]:
+        return (self[number] for number in range(len(self)))
+
+    def number(self, subject: Subject, counted: Counted = _NOTHING) -> int:
+        """Return the subject's number, a new one where it is new."""
+        found = self._known.get((subject, counted))
+        if found is not None:
+            return found
+        assert len(self._known) == self._count, "all subjects of a run, or one after another"
+        found = self._known[subject, counted] = self._count
+        self._count += 1
+        words = zip(self._words.values(), subject[1:], strict=True)
+        families = [seen[key] for seen, key in zip(self._seen, counted.keys, strict=False)]
+        self._new.append(
+            (
+                subject.client,
+                self._number_of_kind(counted.counters),
+                *(each.number(text) for each, text in words),
+                *families,
+                *(-1 for _ in range(len(FAMILIES) - len(families))),
+            )
+        )
+        return found
+
+    def _put(self) -> None:
+        """Put what is new into its columns; one after another they would take longer."""
+        if self._new:
+            columns = [self._clients, self._kind, *self._texts.values(), *self._families]
+            for column, values in zip(columns, np.array(self._new, np.int64).T, strict=True):
+                column.extend(values)
+            self._new.clear()
+
+    def adopt(
+        self,
+        clients: Table,
+        texts: Mapping[str, TextTable],
+        kinds: Sequence[Counters],
+        kind: Table,
+        families: Sequence[Table],
+    ) -> None:
+        """Take in all subjects of a run at once, each another; only where there are none yet.
+
+        kind: each one's place in `kinds`. families: each one's counter in the first families.
+        """
+        assert not self._count, "all subjects of a run, or one after another"
+        self._count = len(clients)
+        self._clients.extend(clients)
+        for name, told in texts.items():
+            self._words[name].texts = list(told.texts)
+            self._texts[name].extend(told.of_entry)
+        for numbers, column in zip(self._families, families, strict=False):
+            numbers.extend(column)
+        # Kinds may be as many as paths; those counted alike are one, and a chunk looks at them all.
+        same = np.array([self._number_of_kind(each) for each in kinds], dtype=np.int32)
+        self._kind.extend(same[kind])
+
+    def clients(self) -> Table:
+        """Return each subject's client."""
+        self._put()
+        return self._clients.read()
+
+    def text(self, name: str) -> TextTable:
+        """Return a text column of the subjects; null is −1."""
+        self._put()
+        return TextTable(self._texts[name].read(), self._words[name].texts)
+
+    def kinds(self) -> tuple[Table, Sequence[Counters]]:
+        """Return each subject's kind of request, and what each kind is counted in."""
+        self._put()
+        return self._kind.read(), self._kinds
+
+    def counters(self, place: int, rows: Table) -> Table:
+        """Return each row's counter of the rule at `place`, −1 where the rule does not apply.
+
+        rows: numbers of subjects.
+        """
+        self._put()
+        families = [dict(counters).get(place) for counters in self._kinds]
+        used = {family for family in families if family is not None}
+        if not used:
+            return np.full(len(rows), -1, dtype=np.int64)
+        (family,) = used  # a rule's counters are told apart in one way
+        found = self._families[family].read().take(rows).astype(np.int64)
+        if None in families:
+            applies = np.array([each is not None for each in families])
+            found[~applies[self._kind.read().take(rows)]] = -1
+        return found
+
+    def _number_of_kind(self, counters: Counters) -> int:
+        found = self._number_of.get(counters)
+        if found is None:
+            found = self._number_of[counters] = len(self._kinds)
+            self._kinds.append(counters)
+        return found
+
 
 FORMAT_VERSION: Final = 1
 """Stands in the file's metadata under `tollgate.format`; counts up when a column changes."""
@@ -109,3 +373,118 @@ class Chunk:
         """Return, row by row, whether its outcome is one of `outcomes`."""
         hits = np.fromiter((o in outcomes for o, _ in self.verdicts), bool, len(self.verdicts))
         return np.asarray(hits[self.verdict])
+
+
+CHUNK_ROWS: Final = 1 << 17
+"""Rows a chunk, and a row group of the file."""
+
+_COLUMNS: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
+_LATENCY_CELL: Final = 5
+_STATUS_CELL: Final = 6
+_OPEN: Final = -1
+
+
+class Watcher(Protocol):
+    """Takes a run's rows, chunk by chunk, in decision order."""
+
+    def take(self, chunk: Chunk) -> None:
+        """Take in the next rows."""
+        ...
+
+
+class _Open:
+    """A chunk that is still being written to."""
+
+    __slots__ = ("cells", "unanswered")
+
+    def __init__(self) -> None:
+        self.cells: list[int] = []
+        self.unanswered = 0
+
+
+class Recorder:
+    """Collects a run's rows and hands them to `watchers`.
+
+    `add` returns the row's number; a row added with `latency_ns` None is under way, and `answer`
+    must be called for it. `close` hands on what is left.
+    """
+
+    __slots__ = ("_chunk_cells", "_chunks", "_first", "_last", "_watchers", "subjects", "verdicts")
+
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        subjects: SubjectTable | None = None,
+    ) -> None:
+        assert chunk_rows > 0, "a chunk holds rows"
+        self.subjects = SubjectTable() if subjects is None else subjects
+        self.verdicts = VerdictTable()
+        self._watchers = tuple(watchers)
+        self._chunk_cells = chunk_rows * CELLS
+        self._last = _Open()
+        self._chunks = deque([self._last])
+        self._first = 0  # number of the first chunk that is not handed on, times its rows
+
+    def add(
+        self,
+        t_ns: int,
+        subject: int,
+        attempt: int,
+        verdict: int,
+        wait_ns: int,
+        latency_ns: int | None,
+        status: int = NO_STATUS,
+    ) -> int:
+        """Take in one decided attempt; returns its number, for `answer`."""
+        last = self._last
+        cells = last.cells
+        if len(cells) == self._chunk_cells:
+            last = self._next_chunk()
+            cells = last.cells
+        if latency_ns is None:
+            last.unanswered += 1
+            latency_ns = _OPEN
+        cells += (t_ns, subject, attempt, verdict, wait_ns, latency_ns, status)
+        return self._first + (len(self._chunks) - 1) * self._chunk_cells + len(cells) - CELLS
+
+    def take(self, columns: dict[str, Numbers]) -> None:
+        """Hand on rows that are answered already, as columns; not to be mixed with `add`."""
+        assert not self._last.cells, "a recorder takes rows or columns"
+        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
+        for watcher in self._watchers:
+            watcher.take(chunk)
+
+    def answer(self, row: int, latency_ns: int, status: int) -> None:
+        """Say when and how a row that was under way was answered."""
+        place, cell = divmod(row - self._first, self._chunk_cells)
+        chunk = self._chunks[place]
+        assert chunk.cells[cell + _LATENCY_CELL] == _OPEN, "a row is answered once"
+        chunk.cells[cell + _LATENCY_CELL] = latency_ns
+        chunk.cells[cell + _STATUS_CELL] = status
+        chunk.unanswered -= 1
+
+    def close(self) -> None:
+        """Hand on the rows that are left; every one of them must be answered."""
+        while self._chunks:
+            assert not self._chunks[0].unanswered, "every row is answered before the end"
+            self._hand_on()
+
+    def _next_chunk(self) -> _Open:
+        self._last = _Open()
+        self._chunks.append(self._last)
+        while len(self._chunks) > 1 and not self._chunks[0].unanswered:
+            self._hand_on()
+        return self._last
+
+    def _hand_on(self) -> None:
+        cells = self._chunks.popleft().cells
+        self._first += self._chunk_cells
+        if not cells:
+            return
+        rows = np.array(cells, dtype=np.int64).reshape(-1, CELLS)
+        columns = dict(zip(_COLUMNS, np.ascontiguousarray(rows.T), strict=True))
+        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
+        for watcher in self._watchers:
+            watcher.take(chunk)

@@ -1,17 +1,30 @@
-"""The result of a run: rows, summary, metrics, and how to show and save them."""
+"""The result of a run: its rows, summary and metrics, and the folder that holds them.
+
+A folder is written beside its final place and then moved, so that none is half-written.
+
+`measure` returns one metric, narrowed by labels: what thresholds and searches ask for. The metrics
+and labels are listed in `simulator.scenario.conditions`; their values are columns of
+`simulator.rows.metrics`. `client` takes a client group's name, or one client's number. `clause`
+and `rule` narrow what was refused, delayed and blocked to what that rule reported; what was offered
+stays whole, so `refused_share{clause='LIM-READ'}` is the share that LIM-READ refused.
+"""
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.errors import InputError
+from engine.errors import InputError, did_you_mean
 from engine.files import format_duration
 from simulator.arguments import (
     DURATION,
@@ -23,14 +36,18 @@ from simulator.arguments import (
     optional,
     takes,
 )
-from simulator.rows.column_sets import COLUMNS, choose_columns, refuse_missing
-from simulator.rows.folder import out_folder
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import BY, COUNTS, EXACT_ROWS, NEEDS, WHERE, column_of, metrics_of
-from simulator.rows.sinks import REQUESTS_FILE, write_table
+from simulator.rows.parquet import (
+    COLUMNS,
+    REQUESTS_FILE,
+    choose_columns,
+    refuse_missing,
+    write_table,
+)
 from simulator.rows.tally import Tally
 from simulator.rows.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
-from simulator.scenario.conditions import METRICS
+from simulator.scenario.conditions import METRICS, Condition
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +55,87 @@ if TYPE_CHECKING:
 
     from simulator.views.plots import Plots
 
-__all__ = ["RESOLVED_FILE", "SUMMARY_FILE", "Result"]
+__all__ = [
+    "Result",
+    "check_out",
+    "columns_of",
+    "is_of_totals",
+    "measure",
+    "measure_condition",
+    "out_folder",
+    "subject_of",
+    "value_in",
+]
+
+
+def check_out(out: Path, *, force: bool) -> None:
+    """Raise `InputError` where `out` cannot be a run's folder; changes nothing that stays.
+
+    A folder that holds something is refused unless `force`; so is a file, and a place that
+    cannot be written to.
+    """
+    if out.is_dir():
+        if any(out.iterdir()) and not force:
+            raise InputError(f"--out = {out} must be an empty folder; add --force to replace it")
+    elif out.exists():
+        raise InputError(f"--out = {out} must be a folder; it is a file")
+    parent = out if out.is_dir() else _nearest_folder(out)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"--out = {out} must be a folder that can be written; {parent} is not, choose another"
+        )
+
+
+@contextmanager
+def out_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that becomes `out` when the block succeeds; else it is removed.
+
+    With `force` the files of an earlier run are replaced one by one; other files in `out` stay.
+    Raises `InputError` as `check_out` does.
+    """
+    check_out(out, force=force)
+    partial = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+    new_parents = [parent for parent in partial.parents if not parent.exists()]
+    try:
+        partial.mkdir(parents=True)
+    except OSError as fault:
+        _remove_empty(new_parents)
+        raise InputError(
+            f"--out = {out} must be a folder that can be written; {fault.strerror}"
+        ) from None
+    try:
+        yield partial
+        if out.is_dir():
+            for item in sorted(partial.iterdir()):
+                _replace(item, out / item.name)
+            partial.rmdir()
+        else:
+            partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        _remove_empty(new_parents)
+        raise
+
+
+def _replace(new: Path, old: Path) -> None:
+    if old.is_dir() and not old.is_symlink():
+        shutil.rmtree(old)
+    new.replace(old)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, innermost first, that are there and empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _nearest_folder(path: Path) -> Path:
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    return parent
+
 
 SUMMARY_FILE: Final = "summary.json"
 RESOLVED_FILE: Final = "scenario.resolved.toml"
@@ -378,3 +475,86 @@ def _cells(line: dict[str, Any]) -> list[str]:
         str(line["ips"]),
         "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
     ]
+
+
+_NAN: Final = float("nan")
+_BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
+_REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
+_TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
+"""Metrics that the totals of a summary hold, equal to those computed from the rows."""
+_COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
+
+
+def measure_condition(result: Result, condition: Condition) -> float:
+    """Return the value of what a condition is about; nanoseconds where it is a duration."""
+    return measure(result, condition.metric, dict(condition.labels))
+
+
+def subject_of(condition: Condition) -> str:
+    """Return what a condition is about, as it is written: `refused_share{client='browsers'}`."""
+    labels = ",".join(f"{name}='{value}'" for name, value in condition.labels)
+    return f"{condition.metric}{{{labels}}}" if labels else condition.metric
+
+
+def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None) -> float:
+    """Return a metric's value; nanoseconds where it is a duration, NaN where there is none.
+
+    Raises `InputError` for an unknown metric or an unknown client group.
+    """
+    if metric not in METRICS:
+        raise InputError(f"metric = {metric!r} must be known{did_you_mean(metric, METRICS)}")
+    labels = dict(labels or {})
+    if not labels and metric in _TOTALS:
+        totals = result.summary["totals"]
+        return float(totals[metric]) if totals["offered"] or metric in _COUNTS else _NAN
+    by_rule = {name: labels.pop(name) for name in _BY_RULE if name in labels}
+    where = _where(result, labels)
+    narrowed: dict[str, str | int] = {**where, **by_rule}
+    if by_rule and metric in _REPORTED:
+        return value_in(result.metrics(where=narrowed), metric)
+    whole = result.metrics(where=where)
+    if by_rule and metric == "refused_share":
+        offered = value_in(whole, "offered")
+        refused = value_in(result.metrics(where=narrowed), "refused")
+        return refused / offered if offered else _NAN
+    return value_in(whole, metric)
+
+
+def is_of_totals(condition: Condition) -> bool:
+    """Return whether a run's totals tell what a condition is about, without its rows."""
+    return not condition.labels and condition.metric in _TOTALS
+
+
+def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:
+    """Return the columns of the rows that a condition's value is made of.
+
+    warm_up: whether rows are left out by their time.
+    """
+    needed = set(NEEDS[METRICS[condition.metric].column])
+    needed.update(column_of(name) for name, _ in condition.labels)
+    return needed | {"t_ns"} if warm_up else needed
+
+
+def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
+    where: dict[str, str | int] = {n: value for n, value in labels.items() if n != "client"}
+    name = labels.get("client")
+    if name is not None:
+        if name in result.groups:
+            where["group"] = name
+        elif name.isdigit():
+            where["client"] = int(name)
+        else:
+            raise InputError(
+                f"client = {name!r} must be a client group{did_you_mean(name, result.groups)}"
+            )
+    return where
+
+
+def value_in(frame: pd.DataFrame, metric: str) -> float:
+    """Return a metric's value in a frame of one line; of no rows a count is 0, all else NaN."""
+    if not len(frame):
+        return 0.0 if metric in _COUNTS else _NAN
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    value = frame[METRICS[metric].column].iloc[0]
+    return _NAN if pd.isna(value) else float(value)

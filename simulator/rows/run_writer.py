@@ -19,15 +19,11 @@ from typing import Any, Final
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile
 from simulator.rows.counters import LimitsView
-from simulator.rows.groups import GroupTally
-from simulator.rows.headroom import Headroom
 from simulator.rows.invariants import Checker, Violation, checkers
-from simulator.rows.record import Chunk
-from simulator.rows.recorder import CHUNK_ROWS, Recorder, Watcher
+from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
+from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Watcher
 from simulator.rows.result import Result
-from simulator.rows.sinks import REQUESTS_FILE, CountSink, FileSink, MemorySink
-from simulator.rows.subjects import SubjectTable
-from simulator.rows.tally import Tally
+from simulator.rows.tally import GroupTally, Headroom, Tally
 
 __all__ = ["RunBook", "RunHeader"]
 

@@ -1,8 +1,9 @@
-"""The tally: what a summary says, counted chunk by chunk in memory that does not grow with rows.
+"""What a summary says, counted chunk by chunk in memory that does not grow with rows.
 
-Counts are kept for each (kind of request, verdict): what a kind is counted in tells the table by
-clause, and every total is a sum. Rows before the warm-up's end are left out here
-(they stay in the file); blocks that began there are known but their time before it is not counted.
+Rows before the warm-up's end are left out here; they stay in the file.
+
+*`Tally`*: totals and the table by clause. Counts are kept for each (kind of request, verdict);
+every total is a sum of them. Blocks that began in the warm-up count from its end.
 
 - offered: attempts that reached the service; offered = admitted + refused + pending.
 - pending: delayed by a throttle, and not released before the run's end. In the totals they stand
@@ -14,12 +15,25 @@ clause, and every total is a sum. Rows before the warm-up's end are left out her
 - blocked time of a clause: how long its counters let nobody in, from a blocked request to the
   instant it was told to wait for, overlaps counted once, cut at the run's end.
 - keys and addresses touched: those that the clause refused at least once.
+
+*`GroupTally`*: for each client group the refused share, the limit that binds it, the admitted pace.
+It counts by subject (who asks for what), so memory follows the subjects.
+
+- binds: the rule that refused the group most, and its counter that refused the group most.
+- pace: that rule's rate shared evenly by all clients, of any group, that the counter counted. So
+  many requests a second of each, evenly spread, pass; it is exact for sliding-log.
+
+*`Headroom`*: how full the counters of each rule were. Occupancy of a counter at an attempt is the
+number of admissions that it counted in the window that ends there, over the rule's limit: 1 is
+full. Algorithms that count in fixed windows, or refill a bucket, sometimes admit more, so it may be
+above 1. A delayed attempt counts at its release. Each bin of time holds the occupancy of the
+fullest counter, at the attempts charged to it. Peaks exclude the warm-up; bins include it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,13 +41,10 @@ import numpy as np
 from fastdigest import TDigest
 
 from engine.messages import Outcome
-from simulator.rows.counters import CounterIndex
-from simulator.rows.int_list import Table
-from simulator.rows.record import NO_STATUS, Chunk, Numbers
-from simulator.rows.running_maxima import LatestEnd
-from simulator.rows.subjects import Counters
+from simulator.rows.counters import CounterIndex, LatestEnd
+from simulator.rows.record import NO_STATUS, Chunk, Counters, Numbers, SubjectTable, Table
 
-__all__ = ["ClauseLine", "Tally", "Totals", "clauses_of"]
+__all__ = ["GroupTally", "Headroom", "Tally", "clauses_of"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -306,3 +317,248 @@ def _fresh(line: ClauseLine) -> ClauseLine:
     return ClauseLine(
         line.clause, blocked_ns=line.blocked_ns, first_refusal_ns=line.first_refusal_ns
     )
+
+
+_NONE: Final[Numbers] = np.zeros(0, dtype=np.int64)
+
+
+class GroupTally:
+    """Counts a run's rows for its groups of clients.
+
+    groups: name → numbers of its clients. index: the run's counters.
+    """
+
+    __slots__ = ("_groups", "_index", "_offered", "_refused", "_subjects", "_warm_up_ns")
+
+    def __init__(
+        self, index: CounterIndex, groups: Mapping[str, range], *, warm_up_ns: int = 0
+    ) -> None:
+        self._index = index
+        self._groups = groups
+        self._warm_up_ns = warm_up_ns
+        self._offered = _NONE
+        self._refused: dict[str, Numbers] = {}
+        self._subjects: SubjectTable | None = None
+
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        self._subjects = chunk.subjects
+        chosen = chunk.t_ns >= self._warm_up_ns
+        self._offered = _added(self._offered, chunk.subject[chosen], len(chunk.subjects))
+        chosen &= chunk.outcome_is("refused", "blocked")
+        for number in np.unique(chunk.verdict[chosen]).tolist():
+            _, rule = chunk.verdicts[number]
+            assert rule is not None, "what is refused is refused by a rule"
+            met = chunk.subject[chosen & (chunk.verdict == number)]
+            before = self._refused.get(rule, _NONE)
+            self._refused[rule] = _added(before, met, len(chunk.subjects))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return a line a group, as `summary.json` has it."""
+        count = len(self._offered)
+        refused = {rule: _longer(counts, count) for rule, counts in self._refused.items()}
+        clients = _NONE if self._subjects is None else self._subjects.clients()[:count]
+        ips = _NONE if self._subjects is None else self._subjects.text("ip").of_entry[:count]
+        found = []
+        for name, numbers in self._groups.items():
+            mine = (clients >= numbers.start) & (clients < numbers.stop) & (self._offered > 0)
+            by_rule = {rule: int(each[mine].sum()) for rule, each in refused.items()}
+            by_rule = {rule: number for rule, number in by_rule.items() if number}
+            turned = mine & (sum(refused.values(), np.zeros(count, dtype=np.int64)) > 0)
+            offered, total = int(self._offered[mine].sum()), sum(by_rule.values())
+            found.append(
+                {
+                    "name": name,
+                    "first_client": numbers.start,
+                    "clients": len(numbers),
+                    "offered": offered,
+                    "admitted": offered - total,
+                    "refused": total,
+                    "clients_met": _distinct(clients[mine]),
+                    "clients_refused": _distinct(clients[turned]),
+                    "addresses": _distinct(ips[mine]),
+                    "addresses_refused": _distinct(ips[turned]),
+                    "clauses": self._by_clause(by_rule),
+                    "binds": self._binds(by_rule, refused, mine, clients, ips),
+                }
+            )
+        return found
+
+    def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
+        clause_of = {rule.id: rule.clause for rule in self._index.rules}
+        found: dict[str, int] = {}
+        for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
+            found[clause_of[rule]] = found.get(clause_of[rule], 0) + number
+        return found
+
+    def _binds(
+        self,
+        by_rule: Mapping[str, int],
+        refused: Mapping[str, Numbers],
+        mine: np.ndarray[Any, np.dtype[np.bool_]],
+        clients: Table,
+        ips: Table,
+    ) -> dict[str, Any] | None:
+        """Return the rule that refused a group most, and the counter of it that did."""
+        if not by_rule:
+            return None
+        assert self._subjects is not None, "what was refused was asked by somebody"
+        name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
+        everybody = np.arange(len(mine), dtype=np.int64)
+        most, found = 0, None
+        for place, rule in enumerate(self._index.rules):
+            if rule.id != name:
+                continue
+            counter = self._subjects.counters(place, everybody)
+            counts = np.bincount(
+                counter[mine & (counter >= 0)], refused[name][mine & (counter >= 0)]
+            )
+            if len(counts) and counts.max() > most:
+                most, busiest = int(counts.max()), int(counts.argmax())
+                sharing = (counter == busiest) & (self._offered > 0)
+                found = {
+                    "clause": rule.clause,
+                    "rule": rule.id,
+                    "refused": by_rule[name],
+                    "addresses": _distinct(ips[mine & (refused[name] > 0)]),
+                    "limit_requests": rule.limit_requests,
+                    "window_ns": rule.window_ns,
+                    "sharing": _distinct(clients[sharing]),
+                }
+        return found
+
+
+def _added(counts: Numbers, subjects: Numbers, count: int) -> Numbers:
+    """Return counts by subject with so many more."""
+    found: Numbers = _longer(counts, count) + np.bincount(subjects, minlength=count)
+    return found
+
+
+def _longer(counts: Numbers, count: int) -> Numbers:
+    found: Numbers = np.r_[counts, np.zeros(count - len(counts), dtype=np.int64)]
+    return found
+
+
+def _distinct(numbers: Table) -> int:
+    return len(np.unique(numbers))
+
+
+_BINS: Final = 120
+_SAFE: Final = 1 << 62
+CLASSES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Counters are told apart by their peaks below each of these; the last class is full."""
+
+
+class Headroom:
+    """Watches how full counters are.
+
+    index: the run's counters. end_ns: the run's end, where it is known; bins grow beyond it.
+    """
+
+    __slots__ = ("_bin_ns", "_carried", "_index", "_met", "_most", "_peaks", "_warm_up_ns")
+
+    def __init__(self, index: CounterIndex, *, end_ns: int, warm_up_ns: int = 0) -> None:
+        self._index = index
+        self._warm_up_ns = warm_up_ns
+        self._bin_ns = max(1, -(-end_ns // _BINS))
+        self._most: dict[int, Numbers] = {}
+        self._peaks: dict[int, Numbers] = {}
+        self._met: dict[int, int] = {}
+        self._carried: dict[int, tuple[Numbers, Numbers]] = {}
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next rows."""
+        if not len(chunk):
+            return
+        while int(chunk.t_ns[-1]) >= self._bin_ns * _BINS:
+            self._fold()
+        passed = chunk.outcome_is("admitted", "delayed")
+        release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
+        for place in range(len(self._index.rules)):
+            counter = self._index.numbers(place, chunk)
+            met = np.flatnonzero(counter >= 0)
+            if len(met):
+                self._look(place, chunk, met, counter, passed, release_ns)
+
+    def _look(
+        self,
+        place: int,
+        chunk: Chunk,
+        met: Table,
+        counter: Numbers,
+        passed: np.ndarray[Any, np.dtype[np.bool_]],
+        release_ns: Numbers,
+    ) -> None:
+        window_ns = self._index.rules[place].window_ns
+        let_in = met[passed[met]]
+        before, before_ns = self._carried.get(place, (_NONE, _NONE))
+        counters = np.r_[before, counter[let_in]]
+        times_ns = np.r_[before_ns, release_ns[let_in]]
+        held = _held(counters, times_ns, counter[met], chunk.t_ns[met], window_ns)
+        keep = times_ns > int(chunk.t_ns[-1]) - window_ns
+        self._carried[place] = counters[keep], times_ns[keep]
+        most = self._most.setdefault(place, np.full(_BINS, -1, dtype=np.int64))
+        np.maximum.at(most, chunk.t_ns[met] // self._bin_ns, held)
+        counted = chunk.t_ns[met] >= self._warm_up_ns
+        if counted.any():
+            numbers = counter[met][counted]
+            peaks = self._peaks.get(place, _NONE)
+            size = max(len(peaks), int(numbers.max()) + 1)
+            peaks = np.r_[peaks, np.full(size - len(peaks), -1, dtype=np.int64)]
+            np.maximum.at(peaks, numbers, held[counted])
+            self._peaks[place] = peaks
+
+    def _fold(self) -> None:
+        """Make bins twice as wide."""
+        self._bin_ns *= 2
+        for place, most in self._most.items():
+            folded = np.full(_BINS, -1, dtype=np.int64)
+            folded[: _BINS // 2] = most.reshape(-1, 2).max(axis=1)
+            self._most[place] = folded
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `summary.json` holds: a line a rule that was met.
+
+        most: of each bin, the admissions that the fullest counter held; −1 where nobody asked.
+        classes: how many counters peaked below each of `CLASSES` of the limit, and how many were
+        full.
+        """
+        lines = []
+        for place, most in self._most.items():
+            rule = self._index.rules[place]
+            peaks = self._peaks.get(place, _NONE)
+            peaks = peaks[peaks >= 0]
+            shares = peaks / rule.limit_requests
+            classes = np.bincount(np.searchsorted(CLASSES, shares, side="right"), minlength=7)
+            lines.append(
+                {
+                    "rule": rule.id,
+                    "clause": rule.clause,
+                    "limit_requests": rule.limit_requests,
+                    "window_ns": rule.window_ns,
+                    "counters": len(peaks),
+                    "peak": int(peaks.max(initial=0)),
+                    "classes": classes.tolist(),
+                    "most": most.tolist(),
+                }
+            )
+        return {"bin_ns": self._bin_ns, "edges": list(CLASSES), "rules": lines}
+
+
+def _held(
+    counters: Numbers, times_ns: Numbers, asked: Numbers, at_ns: Numbers, window_ns: int
+) -> Numbers:
+    """Return how many admissions each asked counter has in (at − window, at]."""
+    if not len(counters):
+        return np.zeros(len(asked), dtype=np.int64)
+    first_ns = min(int(times_ns.min()), int(at_ns.min()) - window_ns)
+    span_ns = max(int(times_ns.max()), int(at_ns.max())) - first_ns + 1
+    highest = max(int(counters.max()), int(asked.max())) + 1
+    # One number stands for counter and instant; where it would not fit, instants are coarser.
+    step = max(1, -(-span_ns * highest // _SAFE))
+    wide = -(-span_ns // step) + 1
+    known = np.sort(counters * wide + (times_ns - first_ns) // step)
+    base = asked * wide
+    upper = np.searchsorted(known, base + (at_ns - first_ns) // step, side="right")
+    lower = np.searchsorted(known, base + (at_ns - window_ns - first_ns) // step, side="right")
+    return np.asarray(upper - lower, dtype=np.int64)

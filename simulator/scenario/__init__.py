@@ -51,7 +51,6 @@ from simulator.scenario.files import (
     value_of,
     with_value,
 )
-from simulator.scenario.in_force import limit_tables_of, limits_of, profile_of
 from simulator.scenario.model import (
     AddressPool,
     Application,
@@ -63,6 +62,9 @@ from simulator.scenario.model import (
     Scenario,
     Tenant,
     Threshold,
+    limit_tables_of,
+    limits_of,
+    profile_of,
 )
 
 __all__ = [

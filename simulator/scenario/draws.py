@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
 
 __all__ = [
-    "BUSINESS_DAY",
     "Arrivals",
     "Constant",
     "ConstantArrivals",

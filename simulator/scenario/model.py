@@ -2,26 +2,58 @@
 
 One declaration: a file's keys, their reading and writing and the JSON Schema come from these
 dataclasses (`engine.files`). Durations and instants are integers in nanoseconds, instants count
-from the run's start; in files both are texts with units.
+from the run's start; in files both are texts with units. `simulator.play` plays it as the
+docstrings here, in `simulator.scenario.clients` and in `simulator.scenario.draws` say.
 
-What it is not: how anything is played. `simulator.play` does that as the docstrings here, in
-`simulator.scenario.clients` and in `simulator.scenario.draws` say.
+`limits_of`, `limit_tables_of` and `profile_of` put files and changes together. `draws_at_random`
+says whether runs under two seeds may differ; a scenario that draws nothing has exact metrics.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from engine.files import Duration, Include, Integer, Key, Number, Rate, Text, Unwritten
+from engine.errors import InputError
+from engine.files import (
+    Document,
+    Duration,
+    Include,
+    Integer,
+    Key,
+    Number,
+    Rate,
+    Text,
+    Unwritten,
+    from_document,
+    read_toml,
+    to_plain,
+)
+from engine.limits import DEFAULT_TABLE, LimitTable
 from engine.model import ApplicationKind, TenantKind
-from engine.profile import Algorithm
+from engine.profile import Algorithm, Profile
 from engine.world import EPOCH_2026_NS
-from simulator.scenario.clients import ClientGroup, Dealing
+from simulator.scenario.clients import Ask, ClientGroup, Dealing, DecorrelatedJitter, FullJitter
 from simulator.scenario.conditions import Condition, ConditionText
-from simulator.scenario.draws import Draw
+from simulator.scenario.draws import (
+    Constant,
+    ConstantArrivals,
+    DailyArrivals,
+    Discrete,
+    Draw,
+    Exponential,
+    Lognormal,
+    OnOffArrivals,
+    Pareto,
+    PoissonArrivals,
+    RampArrivals,
+    ReplayArrivals,
+    StepArrivals,
+    Uniform,
+)
 from simulator.scenario.kinds import NAME, Choices, Instant
 
 __all__ = [
@@ -35,6 +67,10 @@ __all__ = [
     "Scenario",
     "Tenant",
     "Threshold",
+    "draws_at_random",
+    "limit_tables_of",
+    "limits_of",
+    "profile_of",
 ]
 
 _EVEN: Final = Dealing()
@@ -237,3 +273,103 @@ class Scenario:
     clients: Annotated[tuple[ClientGroup, ...], "who sends requests"]
     thresholds: Annotated[tuple[Threshold, ...], "what must hold; else the run exits with 1"] = ()
     folder: Annotated[Path | None, Unwritten] = field(default=None, compare=False)
+
+
+def limits_of(scenario: Scenario) -> LimitTable:
+    """Return the table that tenants play by default: the scenario's file, or the engine's, changed.
+
+    Raises `InputError` for a file that is no table, or a change that makes none.
+    """
+    if scenario.limits is None:
+        table = LimitTable.default()
+    else:
+        table = LimitTable.from_toml(scenario.limits.file)
+    for rule_id, change in scenario.rules.items():
+        table = _changed(table, rule_id, change)
+    return table
+
+
+def limit_tables_of(scenario: Scenario) -> dict[str, LimitTable]:
+    """Return every table by name: `Default`, and those of `limit_tables` (QUO-RATE)."""
+    others = {
+        name: LimitTable.from_toml(include.file) for name, include in scenario.limit_tables.items()
+    }
+    return {DEFAULT_TABLE: limits_of(scenario), **others}
+
+
+def profile_of(scenario: Scenario) -> Profile:
+    """Return the profile: the scenario's file, or the engine's, with the scenario's choices."""
+    profile = Profile()
+    if scenario.profile is not None:
+        profile = from_document(Profile, read_toml(scenario.profile.file))
+    if not scenario.choices:
+        return profile
+    plain = to_plain(profile)
+    merged = plain | {name: plain[name] | fields for name, fields in scenario.choices.items()}
+    return from_document(Profile, Document(merged))
+
+
+def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:
+    if change.off:
+        gone = table[rule_id]
+        return LimitTable(tuple(rule for rule in table if rule is not gone))
+    values: Mapping[str, Any] = {
+        "rate": change.rate,
+        "action": change.action,
+        "block_ns": change.block_ns,
+        "algorithm": change.algorithm,
+        "burst_requests": change.burst,
+        "shadow": change.shadow,
+    }
+    changes = {name: value for name, value in values.items() if value is not None}
+    if change.action == "throttle":
+        changes["block_ns"] = None
+    try:
+        return table.replace_rule(rule_id, **changes)
+    except InputError as error:
+        raise InputError(f"rules.{error}") from None
+
+
+_RANDOM = (
+    *(Uniform, Exponential, Lognormal, Pareto, Discrete),
+    *(PoissonArrivals, StepArrivals, RampArrivals, DailyArrivals, OnOffArrivals),
+    *(FullJitter, DecorrelatedJitter),
+)
+_FIXED = (Constant, ConstantArrivals, ReplayArrivals)
+
+
+def draws_at_random(scenario: Scenario) -> bool:
+    """Return whether runs under two seeds may differ.
+
+    What is drawn to no effect counts too, so that False means: all runs are the same.
+    """
+    return any(
+        _is_random(part) for part in (scenario.clients, scenario.proxies, scenario.reactors)
+    ) or any(pool.deal.zipf is not None for pool in scenario.addresses)
+
+
+def _is_random(part: Any) -> bool:  # noqa: ANN401 # reason: any part of a scenario
+    if isinstance(part, tuple | list):
+        return any(map(_is_random, part))
+    if isinstance(part, Mapping):
+        return any(map(_is_random, part.values()))
+    if not dataclasses.is_dataclass(part) or isinstance(part, _FIXED):
+        return False
+    return (
+        isinstance(part, _RANDOM)
+        or (isinstance(part, Dealing) and part.zipf is not None)
+        or (isinstance(part, ClientGroup) and len(part.mix) > 1)
+        or (isinstance(part, Proxy) and part.unreachable_share > 0)
+        or (isinstance(part, Ask) and _body_is_random(part))
+        or any(_is_random(getattr(part, each.name)) for each in dataclasses.fields(part))
+    )
+
+
+def _body_is_random(ask: Ask) -> bool:
+    return (
+        ask.tokens_max is not None
+        or ask.pick == "uniform"
+        or (ask.types.token > 0 and ask.types.card > 0)
+        or ask.duplicate_share > 0
+        or ask.invalid_share > 0
+    )

@@ -46,9 +46,9 @@ from simulator.intervals import (
     spent,
 )
 from simulator.play import FIDELITIES, SEED, Fidelity, seed_in_force
-from simulator.rows.measures import subject_of
+from simulator.rows.result import subject_of
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
-from simulator.scenario.chance import draws_at_random
+from simulator.scenario.model import draws_at_random
 from simulator.study.replications import Budget, Replicator, replicator
 from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 

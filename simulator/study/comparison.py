@@ -30,9 +30,9 @@ from simulator.intervals import (
 )
 from simulator.play import Fidelity
 from simulator.rows import Result
-from simulator.rows.column_sets import refuse_missing
+from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
-from simulator.scenario.chance import draws_at_random
+from simulator.scenario.model import draws_at_random
 from simulator.study.replications import (
     NONE_IS_0,
     Budget,

@@ -49,13 +49,12 @@ from simulator.arguments import (
 )
 from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.logs.row_numbers import distinct
+from simulator.logs.parties import distinct
 from simulator.play.decisions import FIDELITIES, Decisions, Fidelity, Progress, Told, limit_subject
 from simulator.play.replay import decide
 from simulator.rows import Result, RunBook, RunHeader, out_folder
-from simulator.rows.column_sets import COLUMNS, columns_to_keep
-from simulator.rows.record import NO_STATUS
-from simulator.rows.subjects import TextTable, Words
+from simulator.rows.parquet import COLUMNS, columns_to_keep
+from simulator.rows.record import NO_STATUS, TextTable, Words
 from simulator.study.table_comparison import Comparison
 
 __all__ = [

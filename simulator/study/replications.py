@@ -3,28 +3,37 @@
 Replication r plays seed + r and keeps a line of metrics; `simulator.intervals` makes intervals of
 the lines. Compiled runs use threads of this process, since compiled code releases the interpreter
 lock; runs in Python use several processes when that is faster.
+
+The processes of a pool end with the one that started them, even if it is killed. They never load
+the program that started them: a script without a main guard, or one that came through a pipe, can
+start them too.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from multiprocessing import get_context, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from threading import Lock, Thread
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
 from simulator.play import Fidelity, simulate, template_for
 from simulator.progress import Stop, tell_line
 from simulator.rows import Result
-from simulator.rows.measures import is_of_totals, measure_condition, subject_of, value_in
+from simulator.rows.result import is_of_totals, measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
-from simulator.study.processes import cores, end_pool, process_pool
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
@@ -36,14 +45,77 @@ __all__ = [
     "Precision",
     "Replication",
     "Replicator",
+    "cores",
+    "end_pool",
     "intervals",
     "line_of",
     "next_count",
+    "process_pool",
     "reached_by",
     "replicate_to",
     "replication_of",
     "replicator",
 ]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def process_pool(count: int | None = None) -> ProcessPoolExecutor:
+    """Return a pool of fresh processes, as many as there are cores unless told."""
+    return ProcessPoolExecutor(count or cores(), mp_context=_Context(), initializer=_begin)
+
+
+def end_pool(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes at once; what is under way is lost."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+class _Process(SpawnProcess):
+    """A fresh process that is told of no main module, so that it loads none."""
+
+    _starting: ClassVar[Lock] = Lock()
+
+    def start(self) -> None:
+        """Start it. What it is sent of this process names an empty main module meanwhile."""
+        with self._starting:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process: ClassVar[Any] = _Process
+
+    def get_context(self, method: str | None = None) -> Any:  # noqa: ANN401 # reason: multiprocessing's own signature
+        """Return this context, so that a pool does not fall back to another one."""
+        return self if method is None else get_context(method)
+
+
+def _begin() -> None:
+    # Ctrl-C is the parent's to answer: processes that heard it too would complain each.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is gone: then its end of a pipe is, even where it was killed."""
+    parent = parent_process()
+    assert parent is not None, "a pool's process has a parent"
+    parent.join()
+    os._exit(1)  # nobody is left to hear more, and what is under way is lost with the pool
+
 
 MOST_REPLICATIONS: Final = 1_000
 """The default limit of runs to reach a precision."""

@@ -38,10 +38,10 @@ from simulator.intervals import (
 from simulator.play import FIDELITIES, SEED, Fidelity, seed_in_force, simulate
 from simulator.progress import Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out, out_folder
-from simulator.rows.column_sets import COLUMNS, columns_to_keep, refuse_missing
-from simulator.rows.measures import columns_of, measure_condition, subject_of
+from simulator.rows.parquet import COLUMNS, columns_to_keep, refuse_missing
+from simulator.rows.result import columns_of, measure_condition, subject_of
 from simulator.scenario import Scenario, dump, is_toml, load
-from simulator.scenario.chance import draws_at_random
+from simulator.scenario.model import draws_at_random
 from simulator.study.replications import (
     MOST_REPLICATIONS,
     Budget,

@@ -6,14 +6,15 @@
 notebook are in `simulator.views.plots`, which is not loaded here.
 """
 
+from simulator.views._charts import ADMITTED, CLAUSES, REFUSED
 from simulator.views._findings import Findings, Party, Refusals, gather, together_ns
-from simulator.views._headline import binding_text, pace_text
 from simulator.views._page import REPORT_FILE, write_report
-from simulator.views._palette import ADMITTED, CLAUSES, REFUSED
 from simulator.views._text import (
     Axis,
+    binding_text,
     count_text,
     counted_text,
+    pace_text,
     plain_text,
     share_text,
     span_text,

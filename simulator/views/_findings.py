@@ -6,7 +6,8 @@ a folder. Counts are exact; instants are cut into bins before anything is drawn.
 - refused: by a throttle or a block (`refused` and `blocked` in the column `outcome`).
 - shut out: the time in which a key and address, under one clause, were told to wait: from a refused
   request to the instant at which it would have been let in, overlaps counted once, cut at the
-  run's end.
+  run's end. All parties of a batch are computed together (`stretches`), since a batch has thousands
+  of them with a few rows each.
 
 Bins hold every row; everything else excludes the warm-up. A party that was refused in the warm-up
 with a wait beyond its end is shut out from that end on, whether or not a refusal follows.
@@ -24,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.column_sets import missing
-from simulator.rows.metric_rows import BatchRows
-from simulator.views._waits import Stretches, stretches
+from simulator.rows.counters import latest_before
+from simulator.rows.metrics import BatchRows
+from simulator.rows.parquet import missing
 
 __all__ = [
     "PARTS",
@@ -35,11 +36,67 @@ __all__ = [
     "Refusals",
     "gather",
     "histogram",
-    "parts_of",
     "quantile_ns",
     "round_bin_ns",
     "together_ns",
 ]
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Stretches(NamedTuple):
+    """What some rows add to each party, by its place; and the runs of rows that overlap.
+
+    runs: where each party's runs begin; of each run from_ns, to_ns, and whether it is fresh: begins
+    after all that the party was told before.
+    """
+
+    refused: list[int]
+    blocked: list[int]
+    first_ns: list[int]
+    last_ns: list[int]
+    shut_ns: list[int]
+    until_ns: list[int]
+    runs: list[int]
+    from_ns: list[int]
+    to_ns: list[int]
+    is_fresh: list[bool]
+
+
+def stretches(
+    starts: Numbers,
+    ends: Numbers,
+    blocked: npt.NDArray[np.bool_],
+    firsts: npt.NDArray[np.intp],
+    known_ns: Numbers,
+) -> Stretches:
+    """Return what refused rows, sorted by party, add to the parties.
+
+    starts, ends: when a row was refused, and until when it was told to wait. firsts: the first row
+    of each party. known_ns: until when each party was told to wait before these rows.
+    """
+    bounds = np.r_[firsts, len(starts)]
+    groups = np.repeat(np.arange(len(firsts)), np.diff(bounds))
+    before = latest_before(ends, groups, firsts, known_ns)
+    # A wait of 5 s, and a second later one of 4 s, shut a party out for 5 s, not for 9.
+    shut_ns = np.maximum(ends - np.maximum(starts, before), 0)
+    is_fresh = starts > before
+    begins = is_fresh.copy()
+    begins[firsts] = True
+    runs = np.flatnonzero(begins)
+    return Stretches(
+        np.diff(bounds).tolist(),
+        np.add.reduceat(blocked.astype(np.int64), firsts).tolist(),
+        starts[firsts].tolist(),
+        starts[bounds[1:] - 1].tolist(),
+        np.add.reduceat(shut_ns, firsts).tolist(),
+        np.maximum.reduceat(ends, firsts).tolist(),
+        np.asarray(np.searchsorted(runs, bounds)).tolist(),
+        starts[runs].tolist(),
+        np.maximum.reduceat(ends, runs).tolist(),
+        is_fresh[runs].tolist(),
+    )
+
 
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "timeline": ("t_ns", "outcome", "rule"),
@@ -61,8 +118,6 @@ _STEPS: Final = 4
 _FINE: Final = 10
 """Histograms of time have 4 bars a decade, from 1 ns up; they are counted ten times finer."""
 _SIZE: Final = _DECADES * _STEPS * _FINE + 2
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Party(NamedTuple):

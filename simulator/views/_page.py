@@ -1,4 +1,4 @@
-"""The page: a run's folder in, `report.html` beside it out.
+"""The report: a run's folder in, `report.html` beside it out.
 
 One file, no script, no request to anywhere: a content-security policy in the page says so too.
 The template engine escapes all text from a log. The same folder gives the same bytes.
@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,26 +18,319 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simulator.rows.warm_up import BINS, warm_up_of
-from simulator.views import _small_charts
+from simulator.views import _charts
 from simulator.views._charts import FRAMES, gantt, histogram_chart, timeline
-from simulator.views._findings import PARTS, Findings, gather, histogram, quantile_ns
-from simulator.views._headline import group_lines, threshold_lines
-from simulator.views._tables import (
-    address_rows,
-    answer,
-    bin_rows,
-    check_lines,
-    clause_rows,
-    group_rows,
-    shut_out,
-    spread_rows,
-    tiles,
-    top_rows,
-    versus,
+from simulator.views._findings import (
+    PARTS,
+    Findings,
+    Party,
+    Refusals,
+    gather,
+    histogram,
+    quantile_ns,
+    together_ns,
 )
-from simulator.views._text import Axis, clock_text, count_text, plain_text, share_text, span_text
+from simulator.views._text import (
+    Axis,
+    binding_text,
+    clock_text,
+    count_text,
+    counted_text,
+    group_lines,
+    pace_text,
+    plain_text,
+    runs_share_text,
+    share_text,
+    span_text,
+    threshold_lines,
+    value_text,
+)
 
-__all__ = ["REPORT_FILE", "write_report"]
+__all__ = ["REPORT_FILE", "spread_rows", "write_report"]
+
+_TOP: Final = 12
+_TABLE_BINS: Final = 48
+_SPREAD: Final = ("offered", "refused_share", "goodput_per_s", "latency_p99")
+"""Metrics of replications that are drawn, beside those of groups and thresholds."""
+
+
+def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
+    """Return the run's answer in a few sentences; first what replications say together."""
+    alone = _of_one_run(summary, findings, axis)
+    share = runs_share_text(summary, "refused_share")
+    if not share:
+        return alone
+    found = summary["replications"]
+    confidence = f"{100 * found['confidence']:.0f}\u202f%"
+    return (
+        f"Over {len(found['runs'])} runs {share} of the attempts are refused on average, with"
+        f" {confidence} confidence. The run of seed {summary['seed']}: {alone}"
+    )
+
+
+def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
+    totals = summary["totals"]
+    offered, refused = totals["offered"], totals["refused"]
+    replayed = "replay" in summary
+    # A line of a log is one request; a simulated client may retry a request.
+    thing, would = ("request", "would have been") if replayed else ("attempt", "were")
+    things = counted_text(offered, thing)
+    if not refused:
+        return f"None of {things} {would} refused."
+    counted = f"{count_text(refused)} of {things} ({share_text(refused, offered)}) {would} refused"
+    of_others = _of_requests(summary)
+    if not findings.parties:
+        return " ".join((f"{counted}.", *of_others))
+    by_clause: dict[str, int] = {}
+    for who, found in findings.parties.items():
+        by_clause[who.clause] = by_clause.get(who.clause, 0) + found.refused
+    names = sorted(by_clause, key=lambda clause: (-by_clause[clause], clause))
+    most = f"all by {names[0]}" if len(names) == 1 else f"most by {names[0]}"
+    first_ns = min(found.first_ns for found in findings.parties.values())
+    last_ns = max(found.last_ns for found in findings.parties.values())
+    ips = len({who.ip for who in findings.parties})
+    one = "address" if ips == 1 else "addresses"
+    refusals = (
+        f"{counted}, {most}: the first at {axis.instant(first_ns)}, the last at"
+        f" {axis.instant(last_ns)}, of {count_text(ips)} {one}."
+    )
+    return " ".join((refusals, *of_others))
+
+
+def _of_requests(summary: Mapping[str, Any]) -> list[str]:
+    """Return the results of requests of one or more attempts; a log has no retries."""
+    totals = summary["totals"]
+    began, pending = (totals.get(name, 0) for name in ("requests", "requests_pending"))
+    ended = began - pending
+    if not ended or "replay" in summary:
+        return []
+    things, share = counted_text(ended, "request"), share_text(totals["succeeded"], ended)
+    ends = f"Of {things} that ended, retries included, {share} succeeded"
+    if not pending:
+        return [f"{ends}."]
+    return [f"{ends}; {count_text(pending)} had not ended at the end of the run."]
+
+
+def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[dict[str, str]]:
+    """Return the headline numbers, each with a line under it."""
+    totals = summary["totals"]
+    offered = totals["offered"]
+    ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
+    span = span_text(axis.end_ns - findings.start_ns)
+    shut_ns = together_ns(findings.shut_out.values())
+    found = [
+        _tile("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
+        _tile(
+            "Let in",
+            count_text(totals["admitted"]),
+            share_text(totals["admitted"], offered) + _over_runs(summary, "admitted"),
+        ),
+        _tile(
+            "Refused",
+            count_text(totals["refused"]),
+            f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
+            f"{_over_runs(summary, 'refused')}",
+        ),
+    ]
+    if totals["delayed"]:
+        found.append(
+            _tile("Delayed", count_text(totals["delayed"]), share_text(totals["delayed"], offered))
+        )
+    if "parties" not in findings.parts:
+        return found
+    found.append(
+        _tile(
+            "Shut out",
+            span_text(shut_ns),
+            "with at least one caller shut out" if shut_ns else "no caller",
+        )
+    )
+    groups = [group for group in summary.get("groups", []) if "binds" in group]
+    if groups:
+        hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
+        found.append(_tile("Clients affected", count_text(hit), f"of {count_text(met)}"))
+    found += [
+        _tile(
+            "Addresses refused",
+            count_text(len(ips)),
+            f"of {count_text(len(findings.offered_of_ip))}",
+        ),
+        _tile(
+            "Keys refused", count_text(len(keys)), f"of {count_text(len(findings.offered_of_key))}"
+        ),
+    ]
+    return found
+
+
+def _over_runs(summary: Mapping[str, Any], metric: str) -> str:
+    """Return a metric's mean over replications with its interval, as the end of a tile's note."""
+    found = summary.get("replications", {}).get("intervals", {}).get(metric)
+    if found is None:
+        return ""
+    mean, low, high = (value_text(metric, found[end]) for end in ("mean", "low", "high"))
+    return f"; over all runs {mean} ({low} to {high})"
+
+
+def _tile(name: str, value: str, note: str) -> dict[str, str]:
+    return {"name": name, "value": value, "note": note}
+
+
+def clause_rows(summary: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the table by clause: those that a request met, and those that none did."""
+    lines = [dict(line) for line in summary["clauses"]]
+    return {
+        "met": [line for line in lines if line["offered"]],
+        "unmet": [line for line in lines if not line["offered"]],
+    }
+
+
+def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
+    """Return the keys or addresses that were refused most."""
+    offered_of = findings.offered_of_key if what == "key" else findings.offered_of_ip
+    rows: dict[str | None, dict[str, Any]] = {}
+    for who, found in findings.parties.items():
+        name = who.key if what == "key" else who.ip
+        row = rows.setdefault(
+            name,
+            {
+                "name": "no key" if name is None else plain_text(name),
+                "offered": offered_of.get(name, 0),
+                "refused": 0,
+                "found": [],
+                "first_ns": found.first_ns,
+                "last_ns": found.last_ns,
+                "clauses": {},
+            },
+        )
+        row["refused"] += found.refused
+        row["found"].append(found)
+        row["first_ns"] = min(row["first_ns"], found.first_ns)
+        row["last_ns"] = max(row["last_ns"], found.last_ns)
+        row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
+    for who, found in findings.carried.items():
+        name = who.key if what == "key" else who.ip
+        if name in rows:
+            rows[name]["found"].append(found)
+    ordered = sorted(rows.values(), key=lambda row: (-row["refused"], row["name"]))
+    most = max((row["refused"] for row in ordered), default=1)
+    for row in ordered:
+        row["shut_ns"] = together_ns(row.pop("found"))
+        row["bar"] = round(100 * row["refused"] / most, 1)
+        row["clauses"] = sorted(row["clauses"], key=lambda clause: -row["clauses"][clause])
+    return {"rows": ordered[:_TOP], "total": len(ordered)}
+
+
+def address_rows(findings: Findings) -> dict[str, Any]:
+    """Return the refused share of the addresses refused most, and how many were never refused."""
+    refused: dict[str, int] = {}
+    for who, found in findings.parties.items():
+        refused[who.ip] = refused.get(who.ip, 0) + found.refused
+    ordered = sorted(refused, key=lambda ip: (-refused[ip], ip))
+    rows = [
+        {"name": plain_text(ip), "offered": findings.offered_of_ip[ip], "refused": refused[ip]}
+        for ip in ordered[:_TOP]
+    ]
+    total = len(findings.offered_of_ip)
+    return {"rows": rows, "refused": len(refused), "total": total, "never": total - len(refused)}
+
+
+def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the metrics of replications: mean, interval, and how far single runs lie apart."""
+    found = summary.get("replications")
+    if found is None:
+        return []
+    judged = {line["subject"] for line in found["thresholds"]}
+    rows = []
+    for name, each in found["intervals"].items():
+        values = [run["line"].get(name, 0.0) for run in found["runs"]]
+        values = [value for value in values if value is not None]
+        apart = found["spread"][name]
+        if not values or (apart["least"] == apart["most"] == 0 and name not in judged):
+            continue
+        is_told = name in judged or name in _SPREAD or name.startswith("refused_share{")
+        rows.append(
+            {
+                "name": name,
+                "mean": value_text(name, each["mean"]),
+                "low": value_text(name, each["low"]),
+                "high": value_text(name, each["high"]),
+                **{each: value_text(name, apart[each]) for each in ("least", "most", "deviation")},
+                "method": each["method"],
+                "values": values,
+                "mean_value": each["mean"],
+                "low_value": each["low"],
+                "high_value": each["high"],
+                "drawn": is_told,
+            }
+        )
+    return rows
+
+
+def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each group of clients met; none in a replay, whose clients have no groups."""
+    return [
+        {**group, "binding": binding_text(group), "pace": pace_text(group["binds"])}
+        for group in summary.get("groups", [])
+        if "binds" in group
+    ]
+
+
+def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:
+    """Return who was shut out longest."""
+    ordered = sorted(
+        findings.shut_out.items(),
+        key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
+    )
+    return ordered[:most]
+
+
+def bin_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
+    """Return the timeline as a table of at most `_TABLE_BINS` stretches of time."""
+    count = len(findings.offered)
+    step = max(1, -(-count // _TABLE_BINS))
+    rows = []
+    for start in range(0, count, step):
+        part = slice(start, start + step)
+        offered = int(findings.offered[part].sum())
+        if not offered:
+            continue
+        refused = {clause: int(counts[part].sum()) for clause, counts in findings.refused.items()}
+        rows.append(
+            {
+                "from": axis.instant(start * findings.bin_ns),
+                "offered": offered,
+                "refused": sum(refused.values()),
+                "clauses": {clause: number for clause, number in refused.items() if number},
+            }
+        )
+    return rows
+
+
+def versus(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the what-if of two limit tables, each line with the widths of its two bars."""
+    against = summary.get("against")
+    if against is None:
+        return None
+    found = dict(against)
+    for part in ("clauses", "keys", "ips"):
+        lines = [dict(line) for line in against[part]]
+        most = max((max(line["gained"], line["lost"]) for line in lines), default=0) or 1
+        for line in lines:
+            line["gained_bar"] = round(100 * line["gained"] / most, 1)
+            line["lost_bar"] = round(100 * line["lost"] / most, 1)
+        found[part] = lines if part == "clauses" else lines[:_TOP]
+    return found
+
+
+def check_lines(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the invariant checkers said."""
+    checks = summary.get("checks", {"ran": False, "invariants": [], "faults": 0})
+    return {
+        "ran": checks["ran"],
+        "faults": checks["faults"],
+        "names": list(dict.fromkeys(checks["invariants"])),
+    }
+
 
 REPORT_FILE: Final = "report.html"
 
@@ -171,9 +464,9 @@ def _time_pictures(
     if "replay" in summary or "attempts" not in findings.parts or not findings.rows:
         return None
     return {
-        "attempts": _small_charts.attempts(findings, axis).markup(),
-        "goodput": _small_charts.goodput(findings, axis).markup(),
-        "rows": _small_charts.time_rows(findings, axis),
+        "attempts": _charts.attempts(findings, axis).markup(),
+        "goodput": _charts.goodput(findings, axis).markup(),
+        "rows": _charts.time_rows(findings, axis),
     }
 
 
@@ -196,7 +489,7 @@ def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict
     if not found.is_long_enough or not refused.any():
         return None
     return {
-        "chart": _small_charts.warm_up(found, axis).markup(),
+        "chart": _charts.warm_up(found, axis).markup(),
         "found": found,
         "rows": [
             (axis.instant(place * found.bin_ns), f"{value:.4g}")
@@ -210,7 +503,7 @@ def _headroom(
     summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how full counters were."""
-    drawn = _small_charts.headroom(summary, axis, colours)
+    drawn = _charts.headroom(summary, axis, colours)
     if drawn is None:
         return None
     return {"chart": drawn.markup(), **summary["headroom"]}
@@ -219,16 +512,15 @@ def _headroom(
 def _addresses(findings: Findings) -> dict[str, Any] | None:
     """Return the refused share by address, where more than one asked."""
     found = address_rows(findings)
-    drawn = _small_charts.addresses(findings)
-    if drawn is None or found["total"] <= 1:
+    if not found["rows"] or found["total"] <= 1:
         return None
-    return {"chart": drawn.markup(), **found}
+    return {"chart": _charts.addresses(found["rows"]).markup(), **found}
 
 
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what replications say."""
     rows = spread_rows(summary)
-    drawn = _small_charts.spread([row for row in rows if row["drawn"]])
+    drawn = _charts.spread([row for row in rows if row["drawn"]])
     if not rows or drawn is None:
         return None
     return {"chart": drawn.markup(), "rows": rows, "count": len(summary["replications"]["runs"])}

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 
 from simulator.arguments import takes, whole
-from simulator.rows.column_sets import refuse_missing
+from simulator.rows.parquet import refuse_missing
+from simulator.views._charts import ADMITTED, CLAUSES
 from simulator.views._findings import PARTS, Findings, gather, histogram
-from simulator.views._palette import ADMITTED, CLAUSES
 
-__all__ = ["Plots", "PlottedResult"]
+__all__ = ["Plots"]
 
 _WIDTH: Final = 640
 _ROWS: Final = 24

@@ -27,11 +27,15 @@ from rich.table import Table
 from engine.messages import Outcome
 from simulator.play.compiled import CompiledRun, warm_up
 from simulator.play.compiled.layout import COMBO_COUNT
-from simulator.rows.column_sets import COLUMN_SETS, schema_of
-from simulator.rows.columns import TextColumns, record_batch
-from simulator.rows.record import SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
-from simulator.rows.recorder import CHUNK_ROWS
-from simulator.rows.sinks import FileSink, open_file
+from simulator.rows.parquet import (
+    COLUMN_SETS,
+    FileSink,
+    TextColumns,
+    open_file,
+    record_batch,
+    schema_of,
+)
+from simulator.rows.record import CHUNK_ROWS, SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
 from simulator.scenario import limit_tables_of, profile_of
 from simulator.traffic.population import populate
 from tests.benchmarks import _measure

@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.play.compiled import warm_up
-from simulator.study.sweep._sweep import _play_into, tasks_of
-from simulator.study.sweep._tasks import Task, failed_row
-from simulator.study.sweep._workers import Cluster, Threads, Workers, play_all
+from simulator.study.sweep import (
+    Cluster,
+    Task,
+    Threads,
+    Workers,
+    _play_into,
+    failed_row,
+    play_all,
+    tasks_of,
+)
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
 

@@ -27,8 +27,7 @@ from simulator.play.request_mix import _asked
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
-from simulator.rows.recorder import CHUNK_ROWS
-from simulator.rows.subjects import Subject, SubjectTable
+from simulator.rows.record import CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
 from simulator.scenario.model import Proxy
 from simulator.traffic.population import Client, KeyHolder, Population, populate

@@ -174,7 +174,7 @@ def test_an_interrupted_run_leaves_nothing_and_exits_with_130(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulator.rows.recorder.Recorder.close", interrupt)
+    monkeypatch.setattr("simulator.rows.record.Recorder.close", interrupt)
     assert main(["run", "small.toml", "--fidelity", "limits", "--quiet"]) == 130
     assert not (here / "runs").exists()
 
@@ -185,7 +185,7 @@ def test_a_full_disk_is_one_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "requests.parquet")
 
-    monkeypatch.setattr("simulator.rows.sinks.FileSink.close", full)
+    monkeypatch.setattr("simulator.rows.parquet.FileSink.close", full)
     assert main(["run", "small.toml", "--fidelity", "limits", "--quiet"]) == 2
     assert capsys.readouterr().err == "simulator: requests.parquet: No space left on device\n"
     assert not (here / "runs").exists()

@@ -13,7 +13,7 @@ from engine.clauses import CLAUSES
 from engine.errors import InputError
 from engine.limits import LimitTable
 from simulator.cli import main
-from simulator.commands import capacity as capacity_command
+from simulator.commands import studies
 from simulator.intervals import interval_of
 from simulator.study.capacity import _ScenarioPlayer
 from simulator.study.coverage import BOUNDS, COVERED, Probe
@@ -177,7 +177,7 @@ def test_studies_are_the_same_where_they_are_compiled(
     assert main(["compare", "limits", "compiled"]) == 0
 
 
-def test_the_capacity_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_studies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "c.toml").write_text(_constant("10/1m"))
     argv = ["capacity", "c.toml", "--vary", "clients.c.arrivals.rate", "--between", "10/1m"]
     argv += ["90/1m", "--keep", "refused_share == 0", "--replications", "2"]
@@ -207,7 +207,7 @@ def test_a_search_says_how_far_it_is_and_what_is_known(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial may take hundreds of runs: silence would look like a hang."""
-    monkeypatch.setattr(capacity_command, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(studies, "TELL_EVERY_S", 0.0)
     rate = "clients.c.arrivals.rate"
     argv = ["capacity", "poisson.toml", "--vary", rate, "--between", "40/1m", "300/1m"]
     argv += ["--keep", "refused_share <= 0.3", "--tolerance", "0.2"]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from engine.files import parse_toml
 from simulator.logs import LogMap, read_log
 from simulator.logs.arrivals import make_arrivals
-from simulator.logs.row_numbers import RowNumbers
-from simulator.rows.subjects import Counted, Subject, SubjectTable, TextTable
+from simulator.logs.parties import RowNumbers
+from simulator.rows.record import Counted, Subject, SubjectTable, TextTable
 from simulator.study.replay import replay
 
 MOST = 2**31 - 2

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.logs import LogMap, _arrow_tables, stream_log
+from simulator.logs import LogMap, _formats, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.labels import _Naming
-from simulator.logs.parties import Owner, Parties, Party, PartyCodes, Texts
+from simulator.logs.parties import Owner, Parties, Party, PartyCodes, Texts, _Naming
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
 KEYS = ["abc", "same", "sesame", "sesame-1", "10.0.0.1", WHOLE]
@@ -76,7 +75,7 @@ def _arrivals_of(
     log = pd.DataFrame(lines)
     log_map = LogMap.from_document(parse_toml(text, "map.toml")) if text else None
     with ExitStack() as patched:
-        patched.enter_context(mock.patch.object(_arrow_tables, "_BATCH_ROWS", batch_rows))
+        patched.enter_context(mock.patch.object(_formats, "_BATCH_ROWS", batch_rows))
         patched.enter_context(mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1))
         return make_arrivals(
             stream_log(log if says_keys else log.drop(columns="key"), map=log_map),

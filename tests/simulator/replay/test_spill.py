@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.logs import spill as spill_module
-from simulator.logs.spill import Piece, Spill, in_blocks
+from simulator.logs import arrivals
+from simulator.logs.arrivals import Piece, Spill, in_blocks
 
 PARTS = st.lists(st.lists(st.integers(0, 12), max_size=9), max_size=8)
 """Instants of a log in the batches in which it is read: few distinct ones, so many ties."""
@@ -50,7 +50,7 @@ def test_rows_come_in_order_of_instant_then_place(
     folder: Path, parts: list[list[int]], run_rows: int, read_rows: int, *, on_disk: bool
 ) -> None:
     """Of runs that overlap, a part is read at a time; small ones would be read whole."""
-    with mock.patch.object(spill_module, "_FEWEST_ROWS", read_rows):
+    with mock.patch.object(arrivals, "_FEWEST_ROWS", read_rows):
         spill = Spill(folder if on_disk else None, run_rows=run_rows)
         expected = filled(spill, parts)
         assert len(spill) == len(expected)

@@ -8,8 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.rows.metric_rows import BatchRows
-from simulator.rows.metrics import BlockTimes
+from simulator.rows.metrics import BatchRows, BlockTimes
 from simulator.rows.record import SCHEMA
 
 COUNTERS: Final = {"LIM-A": ("key",), "LIM-B": ("key",)}

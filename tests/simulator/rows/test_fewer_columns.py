@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from engine.errors import InputError
 from simulator import Result, compare, replay, run
 from simulator.cli import main
-from simulator.rows.column_sets import COLUMN_SETS, choose_columns, schema_of
 from simulator.rows.metrics import NEEDS
+from simulator.rows.parquet import COLUMN_SETS, choose_columns, schema_of
 from simulator.rows.record import SCHEMA
 from simulator.views import write_report
 

@@ -10,8 +10,8 @@ import pytest
 
 from engine.errors import InputError
 from simulator.rows import Result, out_folder
-from simulator.rows.measures import measure
 from simulator.rows.metrics import metrics_of
+from simulator.rows.result import measure
 from simulator.scenario import loads
 from simulator.study.runs import run
 

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.rows.columns import digest_of_table
-from simulator.rows.record import FORMAT_VERSION, SCHEMA, Chunk, Subject
-from simulator.rows.recorder import Recorder
-from simulator.rows.sinks import FileSink, MemorySink
+from simulator.rows.parquet import FileSink, MemorySink, digest_of_table
+from simulator.rows.record import FORMAT_VERSION, SCHEMA, Chunk, Recorder, Subject
 
 
 def _fill(recorder: Recorder, rows: int, *, seed: int = 1) -> None:

@@ -23,16 +23,20 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.compiled import warm_up
 from simulator.scenario import loads
-from simulator.study.sweep import _space
-from simulator.study.sweep._sweep import _play_into, tasks_of
-from simulator.study.sweep._tasks import Task, play_task
-from simulator.study.sweep._workers import (
+from simulator.study.sweep import (
     Cluster,
     LocalPool,
+    Span,
+    Task,
     Threads,
     Workers,
     _batch_size,
+    _play_into,
     play_all,
+    play_task,
+    points_of,
+    read_axis,
+    tasks_of,
     workers_of,
 )
 
@@ -62,7 +66,7 @@ def tasks(count: int) -> list[Task]:
 
 
 def test_a_list_splits_at_commas_outside_brackets() -> None:
-    found = _space.read_axis('clients.c.retry={ kind = "fixed", delay = "1s" },{ kind = "none" }')
+    found = read_axis('clients.c.retry={ kind = "fixed", delay = "1s" },{ kind = "none" }')
     assert found == (
         "clients.c.retry",
         [{"kind": "fixed", "delay": "1s"}, {"kind": "none"}],
@@ -79,23 +83,23 @@ def test_a_list_splits_at_commas_outside_brackets() -> None:
     ],
 )
 def test_a_range_has_the_form_of_its_ends(text: str, low: Any, high: Any) -> None:
-    span = _space.read_axis(text)[1]
-    assert isinstance(span, _space.Span)
+    span = read_axis(text)[1]
+    assert isinstance(span, Span)
     assert (span.at(0.0), span.at(1.0)) == (low, high)
 
 
 def test_a_sample_covers_each_range_evenly_and_goes_by_its_seed() -> None:
-    axes = {"x": _space.read_axis("x=0..1000")[1], "y": _space.read_axis("y=0.0..1.0")[1]}
-    points = _space.points_of(axes, 20, seed=3)
+    axes = {"x": read_axis("x=0..1000")[1], "y": read_axis("y=0.0..1.0")[1]}
+    points = points_of(axes, 20, seed=3)
     assert Counter(min(19, point["x"] // 50) for point in points).most_common(1)[0][1] <= 2
     assert sorted(int(point["y"] * 20) for point in points) == list(range(20))
-    assert points == _space.points_of(axes, 20, seed=3)
-    assert points != _space.points_of(axes, 20, seed=4)
+    assert points == points_of(axes, 20, seed=3)
+    assert points != points_of(axes, 20, seed=4)
 
 
 def test_a_sample_of_few_whole_numbers_has_each_as_often() -> None:
-    axes = {"x": _space.read_axis("x=1..3")[1]}
-    points = _space.points_of(axes, 30, seed=3)
+    axes = {"x": read_axis("x=1..3")[1]}
+    points = points_of(axes, 30, seed=3)
     assert Counter(point["x"] for point in points) == {1: 10, 2: 10, 3: 10}
 
 

@@ -17,7 +17,7 @@ from simulator.scenario import load, loads
 from simulator.study.explorer import picture
 from simulator.study.replay import replay
 from simulator.views import ADMITTED, CLAUSES, REFUSED, gather, write_report
-from simulator.views._tables import spread_rows
+from simulator.views._page import spread_rows
 from tests.chromium import chromium, needs_chromium
 from tests.simulator.rows.test_groups import WORKERS
 

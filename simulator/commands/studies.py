@@ -1,0 +1,447 @@
+"""The commands `capacity`, `sweep`, `compare` and `coverage`: their flags, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.commands.flags import add_budget, count_of, precision_of, seed_of
+from simulator.commands.words import (
+    console,
+    interval_text,
+    metric_text,
+    needed_text,
+    print_precision,
+)
+from simulator.progress import TELL_EVERY_S
+
+if TYPE_CHECKING:
+    from simulator.intervals import Interval
+    from simulator.study.capacity import Capacity, Trial
+    from simulator.study.replications import Precision
+
+__all__ = [
+    "add_capacity",
+    "add_compare",
+    "add_coverage",
+    "add_sweep",
+    "run_capacity",
+    "run_compare",
+    "run_coverage",
+    "run_sweep",
+]
+
+
+def add_capacity(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `capacity`."""
+    parser.description = "Find the largest value of one parameter that keeps a condition."
+    parser.add_argument(
+        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
+    )
+    parser.add_argument(
+        "--vary", required=True, metavar="PATH", help="such as clients.browsers.count"
+    )
+    parser.add_argument(
+        "--between",
+        required=True,
+        nargs=2,
+        metavar=("A", "B"),
+        help="such as 10 500, or 1/1s 90/1s",
+    )
+    parser.add_argument(
+        "--keep", required=True, metavar="CONDITION", help="such as 'refused_share <= 0.01'"
+    )
+    parser.add_argument(
+        "--fidelity",
+        choices=("engine", "limits", "compiled"),
+        default="compiled",
+        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
+    )
+    parser.add_argument(
+        "--replications", type=count_of, default=5, metavar="N", help="runs of a pilot (5)"
+    )
+    add_budget(parser, "runs that deciding one value may take (1000)")
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        default=0.01,
+        metavar="SHARE",
+        help="how near to the border to go, as a share of the value (0.01)",
+    )
+    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 too where a side is not decided"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the answer alone")
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a share from 0 to 1, such as 0.01")
+    return value
+
+
+def run_capacity(args: argparse.Namespace) -> int:
+    """Run the command: 0 when some value is shown to meet the condition, else 1."""
+    from simulator.study.capacity import CapacityInterrupted, capacity
+    from simulator.study.runs import resolve
+
+    scenario = resolve(args.scenario)
+    seed = scenario.seed if args.seed is None else args.seed
+    if not args.quiet:
+        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
+
+    shown = _SearchShown(args.vary)
+    try:
+        found = capacity(
+            scenario,
+            vary=args.vary,
+            between=(args.between[0], args.between[1]),
+            keep=args.keep,
+            fidelity=args.fidelity,
+            replications=args.replications,
+            most_replications=args.most_replications,
+            most_time=args.most_time,
+            seed=seed,
+            tolerance=args.tolerance,
+            told=None if args.quiet else shown.tell,
+            progress=None if args.quiet else shown.progress,
+        )
+    except CapacityInterrupted as interrupted:
+        _print_capacity(interrupted.found, args)
+        raise
+    _print_capacity(found, args)
+    return 1 if found.keeps is None or (args.strict and not found.is_decided) else 0
+
+
+class _SearchShown:
+    """Prints a search's trials, and the progress of the current one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: dict[str, str] = {}
+        self._told_s = time.monotonic()
+
+    def tell(self, trial: Trial) -> None:
+        """Print a trial."""
+        print(f"{self._path} = {trial.value}: {_trial_words(trial)}", flush=True)
+        if not trial.is_pilot and trial.verdict != "not decided":
+            self._known[trial.verdict] = trial.value
+        self._told_s = time.monotonic()
+
+    def progress(self, value: str, done: int, whole: int) -> None:
+        """Say on standard error how many runs are done, and what is known so far."""
+        if done == whole or time.monotonic() - self._told_s < TELL_EVERY_S:
+            return
+        self._told_s = time.monotonic()
+        known = [f"{verdict} at {at}" for verdict, at in self._known.items()]
+        line = f"{self._path} = {value}: {done} of {whole} runs"
+        so_far = f"so far {' and '.join(known)}" if known else "so far nothing is decided"
+        print(f"{line}; {so_far}", file=sys.stderr, flush=True)
+
+
+def _trial_words(trial: Trial) -> str:
+    if trial.is_pilot:
+        needed = "" if trial.needed is None else f"; about {trial.needed} runs would decide"
+        return f"pilot, {interval_text(trial.interval)}{needed}"
+    if trial.verdict == "not decided":
+        return f"not decided, {interval_text(trial.interval)}{needed_text(trial.needed)}"
+    return f"{trial.verdict} ({interval_text(trial.interval)}, {_method(trial.interval)})"
+
+
+def _method(interval: Interval) -> str:
+    if interval.method == "exact":
+        return "exact: nothing is drawn at random"
+    return f"{interval.method}, {interval.confidence:.4g} confidence"
+
+
+def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
+    """Print the answer, or as much of it as is known."""
+    of_pilots = [trial for trial in found.trials if trial.is_pilot]
+    if found.keeps is not None:
+        print(f"{found.condition} is kept up to {found.path} = {found.keeps}")
+    elif "keeps" in found.undecided or found.unfinished:
+        print(f"{found.condition} is not shown to be kept anywhere")
+    else:
+        print(f"{found.condition} is kept nowhere from {args.between[0]} up")
+    if found.breaks is not None:
+        print(f"it is broken from {found.path} = {found.breaks} on")
+    elif "breaks" in found.undecided or found.unfinished:
+        print("it is not shown to be broken anywhere")
+    else:
+        print(f"it is nowhere seen to break, up to {args.between[1]}")
+    if found.estimate is not None and of_pilots:
+        both = found.keeps is not None and found.breaks is not None
+        head = "between them nothing is decided; the" if both else "the"
+        print(f"{head} pilots' means cross at about {found.estimate}")
+    for side in found.undecided:
+        print(f"not decided: {_undecided(found, side)}")
+    if found.unfinished:
+        print(f"the search is not finished: {found.unfinished}")
+    print(f"{found.runs} runs")
+
+
+def _undecided(found: Capacity, side: str) -> str:
+    """Return what would decide a side: the fewest runs that one of its trials would need."""
+    wanted = "kept" if side == "keeps" else "broken"
+    asked = [(t.needed, t.value) for t in found.trials if t.needed is not None]
+    if not asked:
+        return f"no number of runs is known that would show where it is {wanted}"
+    needed, value = min(asked)
+    return (
+        f"where it is {wanted}; about {needed} runs would decide {found.path} = {value}, "
+        f"take --most-replications {2 * needed}"
+    )
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `sweep`."""
+    from simulator.commands.flags import seed_of
+
+    parser.description = "Play a scenario under many values; a stopped sweep goes on where it was."
+    parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in name")
+    parser.add_argument(
+        "--set",
+        dest="axes",
+        action="append",
+        required=True,
+        metavar="PATH=V1,V2|PATH=A..B",
+        help="values of one place of the scenario, or a range to sample; again for more",
+    )
+    parser.add_argument("--sample", metavar="lhs:N", help="points of the ranges together")
+    parser.add_argument(
+        "--replications", type=_count_of_runs, default=1, metavar="N", help="runs a point"
+    )
+    parser.add_argument(
+        "--fidelity",
+        choices=("compiled", "limits", "engine"),
+        default="compiled",
+        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
+    )
+    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="local, or the address of a Dask scheduler"
+    )
+    parser.add_argument(
+        "--workers",
+        type=_count_of_runs,
+        metavar="N",
+        help="how many: threads where compiled, else processes (all cores)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder of the dataset (runs/sweep-<name>)")
+    parser.add_argument("--quiet", action="store_true", help="print the folder alone")
+
+
+def _count_of_runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
+    return int(text)
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    """Run the command; returns the exit code. Raises `InputError` for bad input."""
+    from engine.errors import InputError
+    from simulator.study.runs import resolve
+    from simulator.study.sweep import read_axis, sweep
+
+    scenario = resolve(args.scenario)
+    out = Path(args.out) if args.out else Path("runs") / f"sweep-{scenario.name}"
+    axes: dict[str, Any] = {}
+    for text in args.axes:
+        path, _ = read_axis(text)
+        if path in axes:
+            raise InputError(f"--set = {path!r} must stand once; list all its values there")
+        axes[path] = text.partition("=")[2]
+    seed = scenario.seed if args.seed is None else args.seed
+    if not args.quiet:
+        runs = "1 run" if args.replications == 1 else f"{args.replications} runs"
+        print(f"seed {seed}, fidelity {args.fidelity}, {runs} a point")
+    with _progress(quiet=args.quiet) as progress, _told_how_to_go_on(out):
+        frame = sweep(
+            scenario,
+            axes,
+            out=out,
+            sample=args.sample,
+            replications=args.replications,
+            fidelity=args.fidelity,
+            seed=args.seed,
+            scheduler=args.scheduler,
+            workers=args.workers,
+            progress=progress,
+        )
+    failed = frame[frame["status"] == "failed"]
+    if args.quiet:
+        print(out)
+    else:
+        _print_points(frame, list(axes))
+        print("again:", shlex.join(["python", "-m", "simulator", *sys.argv[1:]]))
+        print("dataset:", out)
+    for line in failed[["point", "replication", "error"]].itertuples(index=False):
+        print(f"failed: point {line.point}, run {line.replication}: {line.error}", file=sys.stderr)
+    return 1 if len(failed) else 0
+
+
+def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
+    """Print each point's means."""
+    from rich.table import Table
+
+    from simulator.commands.words import console
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    metrics = [name for name in ("offered", "admitted", "refused_share") if name in frame]
+    for name in (*paths, "runs", *metrics):
+        table.add_column(name, justify="right")
+    for _, rows in frame[frame["status"] == "ok"].groupby("point"):
+        values = [str(rows[path].iloc[0]) for path in paths]
+        means = [f"{rows[name].mean():,.4g}" for name in metrics]
+        table.add_row(*values, str(len(rows)), *means)
+    console().print(table)
+
+
+@contextmanager
+def _told_how_to_go_on(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"what is done stays in {out}; the same command goes on from there", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how many runs are done: a bar on a terminal, a plain line now and then elsewhere."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            work = bar.add_task("sweeping")
+            yield lambda done, whole: bar.update(work, completed=done, total=whole)
+    else:
+        told_s = time.monotonic()
+
+        def tell(done: int, whole: int) -> None:
+            nonlocal told_s
+            if done == whole or time.monotonic() - told_s >= TELL_EVERY_S:
+                told_s = time.monotonic()
+                print(f"sweeping: {done} of {whole}", file=sys.stderr, flush=True)
+
+        yield tell
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `compare`."""
+    parser.description = "Say what differs between two runs, and how surely."
+    parser.add_argument("a", metavar="DIR_A", help="a run's folder")
+    parser.add_argument("b", metavar="DIR_B", help="another run's folder")
+    parser.add_argument(
+        "--precision",
+        type=precision_of,
+        metavar="X",
+        help="replicate both, each in its fidelity, until every share's difference is known to ± X",
+    )
+    add_budget(parser, "pairs of runs that --precision may take (1000)")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 too where the precision is not reached"
+    )
+    parser.add_argument("--json", action="store_true", help="print the differences as JSON")
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Run the command: 0 where nothing differs, 1 where something does."""
+    from rich.table import Table
+
+    from simulator.study.comparison import compare
+
+    def tell(pairs: int, reached: Precision) -> None:
+        if not reached.reached:
+            print(f"{pairs} pairs{needed_text(reached.needed)}", file=sys.stderr, flush=True)
+
+    found = compare(
+        args.a,
+        args.b,
+        precision=args.precision,
+        most_replications=args.most_replications,
+        most_time=args.most_time,
+        told=tell,
+    )
+    missed = args.strict and found.precision is not None and not found.precision.reached
+    shown = [d for d in found.differences if d.a != d.b or d.is_sure]
+    if args.json:
+        frame = found.frame.reset_index()
+        print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
+        return 1 if shown or not found.same_rows or missed else 0
+    print(f"A = {found.names[0]}, B = {found.names[1]}, {found.said}")
+    if found.precision is not None:
+        print_precision(dataclasses.asdict(found.precision), found.pairs)
+    if not shown:
+        print("no metric differs" + ("" if found.same_rows else "; some rows do"))
+        return 0 if found.same_rows and not missed else 1
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("metric", no_wrap=True)
+    for name in ("A", "B", "B − A", "from", "to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("sure", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    for d in shown:
+        values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
+        table.add_row(
+            d.metric,
+            *(metric_text(d.metric, value) for value in values),
+            "yes" if d.is_sure else "",
+            d.change.method,
+        )
+    console().print(table)
+    return 1
+
+
+def add_coverage(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `coverage`."""
+    parser.description = "Fire every limit rule, action, quota and bound at least once."
+    parser.add_argument("--out", metavar="DIR", help="write coverage.json into this folder")
+    parser.add_argument("--force", action="store_true", help="replace what is in that folder")
+
+
+def run_coverage(args: argparse.Namespace) -> int:
+    """Run the command: 0 when everything fired or says why it cannot, else 1."""
+    from rich.table import Table
+
+    from simulator.rows import check_out, out_folder
+    from simulator.study.coverage import coverage
+
+    if args.out is not None:
+        check_out(Path(args.out), force=args.force)
+    lines = coverage()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("clause", "what", "fired"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("how, or why not")
+    for line in lines:
+        table.add_row(line.clause, line.what, "yes" if line.fired else "no", line.how)
+    console().print(table, markup=False)
+    missing = [line for line in lines if not line.fired and not line.masked]
+    fired = sum(line.fired for line in lines)
+    print(f"{fired} of {len(lines)} fired, {len(missing)} missing")
+    if args.out is not None:
+        with out_folder(Path(args.out), force=args.force) as folder:
+            text = json.dumps([dataclasses.asdict(line) for line in lines], indent=2)
+            (folder / "coverage.json").write_text(text + "\n", "utf-8")
+        print("coverage:", Path(args.out) / "coverage.json")
+    return 1 if missing else 0

@@ -1,0 +1,547 @@
+"""`requests.parquet`: which columns it keeps, how they are encoded, and the digest of a run.
+
+*Columns*: a day of 10⁸ requests is 1 GB with every column, and most questions need few. The digest
+of a run covers all columns whichever are kept, so runs that keep different ones can be compared.
+Readers call `missing` first, and leave a part out or report it in one line.
+
+*Digest*: the SHA-256 of the decoded values alone, whatever library stored them (`ColumnDigest`).
+Texts are numbered once a run (`TextColumns`), so that a chunk's text column is a look-up.
+
+*File*: each column has the encoding that packs it best. Instants are delta-packed, other numbers
+are split into bytes (so that leading zeros compress), waits are plain (whole values repeat), texts
+are dictionaries. The result is compressed by zstd at level 1 where that saves more than a tenth of
+a byte per row. Only `t_ns` has statistics, the one column by which a reader can skip row groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import InputError, did_you_mean
+from simulator.arguments import Rule, optional
+from simulator.rows.record import (
+    NO_STATUS,
+    SCHEMA,
+    SUBJECT_COLUMNS,
+    TEXT_COLUMNS,
+    Chunk,
+    Growing,
+    Numbers,
+    Table,
+    Words,
+)
+
+__all__ = [
+    "COLUMNS",
+    "COLUMN_SETS",
+    "REQUESTS_FILE",
+    "CountSink",
+    "FileSink",
+    "MemorySink",
+    "TextColumns",
+    "choose_columns",
+    "columns_to_keep",
+    "digest_of_table",
+    "missing",
+    "open_file",
+    "record_batch",
+    "refuse_missing",
+    "schema_of",
+    "write_table",
+]
+
+ALL: Final = "all"
+COLUMN_SETS: Final[dict[str, tuple[str, ...]]] = {
+    ALL: tuple(SCHEMA.names),
+    "decisions": ("t_ns", "key", "outcome", "rule", "wait_ns"),
+}
+"""Words that stand for several columns; others may be listed beside them."""
+
+COLUMNS: Final = optional(
+    Rule(
+        "names of columns, listed or with commas",
+        lambda asked: (
+            isinstance(asked, str)
+            or (isinstance(asked, list | tuple) and all(isinstance(word, str) for word in asked))
+        ),
+    )
+)
+
+
+def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns that are asked for, in the file's order; None where it is all of them.
+
+    asked: names of columns and of `COLUMN_SETS`, as a sequence or in a text with commas.
+    Raises `InputError` for a name that is neither, and where there is none.
+
+    >>> choose_columns("outcome, t_ns")
+    ('t_ns', 'outcome')
+    >>> choose_columns("decisions,ip")
+    ('t_ns', 'key', 'ip', 'outcome', 'rule', 'wait_ns')
+    """
+    if asked is None:
+        return None
+    COLUMNS.read("columns", asked)
+    words = asked.split(",") if isinstance(asked, str) else asked
+    kept: set[str] = set()
+    for word in map(str.strip, words):
+        if word not in COLUMN_SETS and word not in SCHEMA.names:
+            known = [*COLUMN_SETS, *SCHEMA.names]
+            raise InputError(
+                f"columns = {word!r} must be a column of the log{did_you_mean(word, known)}"
+            )
+        kept.update(COLUMN_SETS.get(word, (word,)))
+    if not kept:
+        raise InputError(f"columns = {asked!r} must name a column; leave it out to keep all")
+    return None if len(kept) == len(SCHEMA) else _in_order(kept)
+
+
+def columns_to_keep(
+    asked: str | Sequence[str] | None, out: object | None
+) -> tuple[str, ...] | None:
+    """Return what `choose_columns` does, for a run whose rows go to `out`.
+
+    Raises `InputError` as it does, and where the rows go to no folder.
+    """
+    if asked is not None and out is None:
+        raise InputError(
+            f"columns = {asked!r} must go with out, a folder; in memory are all of them, and"
+            " Result.save takes columns too"
+        )
+    return choose_columns(asked)
+
+
+def schema_of(columns: Collection[str] | None) -> pa.Schema:
+    """Return the schema of a log that keeps these columns; all of them for None."""
+    if columns is None:
+        return SCHEMA
+    return pa.schema([SCHEMA.field(name) for name in _in_order(columns)], SCHEMA.metadata)
+
+
+def missing(needed: Iterable[str], held: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that are needed and not held, in the file's order."""
+    return _in_order(set(needed).difference(held))
+
+
+def refuse_missing(what: str, needed: Iterable[str], held: Sequence[str]) -> None:
+    """Raise `InputError` where a log lacks a column that `what` is made of; it names them all."""
+    if lacking := missing(needed, held):
+        raise InputError(
+            f"{what} must have the column{'s' * (len(lacking) > 1)} {', '.join(lacking)}; "
+            f"the log keeps {', '.join(held)} alone: run again with --columns that name more"
+        )
+
+
+def _in_order(columns: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in SCHEMA.names if name in columns)
+
+
+_NULL_NUMBER: Final = -(1 << 63)
+_VERDICT_COLUMNS: Final = ("outcome", "rule")
+
+
+@dataclass(slots=True)
+class CodedText:
+    """A text column of a chunk: the row's entry, the entry's text.
+
+    rows: each row's place in the chunk's table of subjects or verdicts. of_entry: number of the
+    text there, −1 for null. texts: every text so far, by number.
+    """
+
+    rows: Numbers
+    of_entry: Table
+    texts: Sequence[str]
+
+
+@dataclass(slots=True)
+class Coded:
+    """A chunk whose texts are numbers. Other threads may read it while the run goes on.
+
+    clients: number of the client of each subject.
+    """
+
+    chunk: Chunk
+    clients: Table
+    texts: dict[str, CodedText]
+
+
+class TextColumns:
+    """The text columns of a run, growing with its tables."""
+
+    __slots__ = ("_verdicts", "_verdicts_seen", "_words")
+
+    def __init__(self) -> None:
+        self._words = {name: Words() for name in _VERDICT_COLUMNS}
+        self._verdicts = {name: Growing(np.int32) for name in _VERDICT_COLUMNS}
+        self._verdicts_seen = 0
+
+    def encode(self, chunk: Chunk) -> Coded:
+        """Return the chunk with every column as numbers."""
+        self._grow(chunk)
+        texts = {}
+        for name in SUBJECT_COLUMNS:
+            told = chunk.subjects.text(name)
+            texts[name] = CodedText(chunk.subject, told.of_entry, told.texts)
+        for name, column in self._verdicts.items():
+            texts[name] = CodedText(chunk.verdict, column.read(), self._words[name].texts)
+        return Coded(chunk, chunk.subjects.clients(), texts)
+
+    def _grow(self, chunk: Chunk) -> None:
+        for verdict in chunk.verdicts[self._verdicts_seen :]:
+            for name, text in zip(_VERDICT_COLUMNS, verdict, strict=True):
+                self._verdicts[name].extend((self._words[name].number(text),))
+            self._verdicts_seen += 1
+
+
+class _Used:
+    """The entries of a table that some row has, in order, and each row's place among them.
+
+    A run's tables may be far longer than a chunk. Only the entries that the chunk uses are looked
+    up for each column, so that they stay in the processor's cache.
+    """
+
+    __slots__ = ("entries", "rows")
+
+    def __init__(self, rows: Numbers, count: int) -> None:
+        found = np.zeros(count, dtype=bool)
+        found[rows] = True
+        self.entries = np.flatnonzero(found)
+        place = np.empty(count, dtype=np.int64)
+        place[self.entries] = np.arange(len(self.entries))
+        self.rows = _room(len(rows), np.int64)[1]
+        _take(place, rows, self.rows)
+
+    def look_up(self, table: Table) -> tuple[pa.Buffer, Table]:
+        """Return a 32-bit value a row from a value an entry, and the buffer that holds them."""
+        buffer, values = _room(len(self.rows), np.int32)
+        _take(table, self.rows, values)
+        return buffer, values
+
+
+def _room(count: int, dtype: type[np.signedinteger[Any]]) -> tuple[pa.Buffer, Table]:
+    """Return room for numbers, from Arrow's pool: it hands out again what was given back."""
+    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
+    return buffer, np.frombuffer(buffer, dtype=dtype)
+
+
+def _take(table: Table, rows: Numbers, out: Table) -> None:
+    """Look rows up in a table, into memory that is there: fresh pages cost more than the look-up.
+
+    `clip` keeps numpy from a copy of its own; rows are places of the table, nothing is clipped.
+    """
+    table.take(rows, out=out, mode="clip")
+
+
+def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """Return the rows as a batch, its dictionaries cut to the values it uses.
+
+    schema: `SCHEMA`, or fewer of its columns.
+    """
+    chunk = coded.chunk
+    subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
+    verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].of_entry)))
+    columns: dict[str, Callable[[], pa.Array]] = {
+        "t_ns": lambda: pa.array(chunk.t_ns),
+        "client": lambda: _clients(coded.clients, subjects()),
+        "attempt": lambda: _attempts(chunk.attempt),
+        "wait_ns": lambda: pa.array(chunk.wait_ns),
+        "latency_ns": lambda: pa.array(chunk.latency_ns),
+        "status": lambda: _status(chunk.status),
+    }
+    for name, text in coded.texts.items():
+        used = subjects if name in SUBJECT_COLUMNS else verdicts
+        columns[name] = partial(_dictionary, text, used)
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)
+
+
+def _clients(clients: Table, used: _Used) -> pa.Array:
+    buffer, values = used.look_up(clients[used.entries].astype(np.int32))
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
+
+
+def _attempts(attempt: Numbers) -> pa.Array:
+    buffer, values = _room(len(attempt), np.int32)
+    values[:] = attempt
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
+
+
+def _status(status: Numbers) -> pa.Array:
+    unknown = status == NO_STATUS
+    if unknown.all():
+        return pa.nulls(len(status), pa.int16())
+    return pa.array(status.astype(np.int16), mask=unknown)
+
+
+def _dictionary(text: CodedText, entries: Callable[[], _Used]) -> pa.DictionaryArray:
+    """Return the column; rows are looked up once, in a table from entry to place."""
+    used = entries()
+    numbers = text.of_entry[used.entries]
+    known = len(text.texts)
+    found = np.zeros(known + 1, dtype=bool)
+    found[numbers] = True  # null, −1, is the last place
+    kept = np.flatnonzero(found[:known])
+    place = np.full(known + 1, -1, dtype=np.int32)
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    buffer, values = used.look_up(place[numbers])
+    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if found[known] else None
+    indices = pa.Array.from_buffers(pa.int32(), len(values), [valid, buffer])
+    words = pa.array([text.texts[number] for number in kept.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(indices, words, safe=False)
+
+
+class ColumnDigest:
+    """SHA-256 over the decoded columns, fed chunk by chunk; how rows are grouped has no effect.
+
+    A column's digest is the SHA-256 of its rows: a number as 8 bytes, little-endian, two's
+    complement (null as −2⁶³); a text as the first 8 bytes of the SHA-256 of its UTF-8 form (null
+    as 8 zero bytes). The digest of the run is the SHA-256 of, for each column in file order, its
+    name in UTF-8, a zero byte and its digest. All columns count, whichever of them a file keeps.
+    """
+
+    __slots__ = ("_columns", "_known", "_numbers", "_words", "_words_a_row")
+
+    def __init__(self) -> None:
+        self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
+        self._known = {name: Growing("<u8") for name in TEXT_COLUMNS}
+        self._words = {name: Growing("<u8") for name in TEXT_COLUMNS}
+        self._numbers: Table = np.empty(0, dtype="<i8")
+        self._words_a_row: Table = np.empty(0, dtype="<u8")
+
+    def add(self, coded: Coded) -> None:
+        """Take in some rows."""
+        chunk = coded.chunk
+        if len(chunk) > len(self._numbers):
+            self._numbers = np.empty(len(chunk), dtype="<i8")
+            self._words_a_row = self._numbers.view("<u8")
+        numbers, words = self._numbers[: len(chunk)], self._words_a_row[: len(chunk)]
+        for name, rows in (
+            ("t_ns", chunk.t_ns),
+            ("attempt", chunk.attempt),
+            ("wait_ns", chunk.wait_ns),
+            ("latency_ns", chunk.latency_ns),
+        ):
+            self._columns[name].update(np.ascontiguousarray(rows, dtype="<i8").data)
+        numbers[:] = chunk.status
+        numbers[chunk.status == NO_STATUS] = _NULL_NUMBER
+        self._columns["status"].update(numbers.data)
+        _take(coded.clients, chunk.subject, numbers)
+        self._columns["client"].update(numbers.data)
+        for name, text in coded.texts.items():
+            _take(self._words_of(name, text), text.rows, words)
+            self._columns[name].update(words.data)
+
+    def _words_of(self, name: str, text: CodedText) -> Table:
+        """Return what stands for each entry."""
+        known, words = self._known[name], self._words[name]
+        known.extend([_word(value) for value in text.texts[len(known) :]])
+        new = text.of_entry[len(words) :]
+        if len(new):
+            words.extend(np.append(known.read(), np.uint64(0))[new])  # null, −1, is the last place
+        return words.read()
+
+    def hexdigest(self, *, without: str | None = None) -> str:
+        """Return the digest of everything so far, or of all columns but one."""
+        whole = hashlib.sha256()
+        for name, column in self._columns.items():
+            if name != without:
+                whole.update(name.encode() + b"\0" + column.digest())
+        return whole.hexdigest()
+
+
+def _word(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def digest_of_table(table: pa.Table) -> str:
+    """Return the same digest from a table as read back: what a second reader would compute."""
+    whole = hashlib.sha256()
+    for name in SCHEMA.names:
+        column = hashlib.sha256()
+        for value in table.column(name).to_pylist():
+            if name in TEXT_COLUMNS:
+                column.update((0 if value is None else _word(value)).to_bytes(8, "little"))
+            else:
+                number = _NULL_NUMBER if value is None else value
+                column.update(number.to_bytes(8, "little", signed=True))
+        whole.update(name.encode() + b"\0" + column.digest())
+    return whole.hexdigest()
+
+
+REQUESTS_FILE: Final = "requests.parquet"
+
+_ENCODINGS: Final = {
+    "t_ns": "DELTA_BINARY_PACKED",
+    **dict.fromkeys(("client", "attempt", "latency_ns", "status"), "BYTE_STREAM_SPLIT"),
+}
+_PACKED_ALREADY: Final = frozenset({"t_ns", "tenant", "method", "outcome", "rule"})
+_ZSTD_LEVEL: Final = 1
+_ROWS_AT_ONCE: Final = 1 << 16
+"""Rows that a column's encoder is handed in one call."""
+_AHEAD: Final = 2
+"""How many chunks a run may be ahead of its file; it bounds the memory."""
+
+
+class _Lane:
+    """Work that is done one after the other in a thread, while the run goes on."""
+
+    __slots__ = ("_thread", "_under_way")
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: deque[Future[None]] = deque()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Queue the work; waits while the queue is full, and raises errors of earlier work."""
+        self._under_way.append(self._thread.submit(work))
+        if len(self._under_way) > _AHEAD:
+            self._under_way.popleft().result()
+
+    def wait(self) -> None:
+        """Return when all is done; raises what it raised."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown(cancel_futures=True)
+
+
+class _Sink(ABC):
+    """What both sinks share: the texts and the digest."""
+
+    __slots__ = ("_digest", "_texts", "rows")
+
+    def __init__(self) -> None:
+        self._texts = TextColumns()
+        self._digest = ColumnDigest()
+        self.rows = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """Take in the next rows, which must not change any more."""
+        self._put(self._texts.encode(chunk))
+        self.rows += len(chunk)
+
+    def hexdigest(self) -> str:
+        """Return the SHA-256 over the columns so far."""
+        return self._digest.hexdigest()
+
+    def decisions_hexdigest(self) -> str:
+        """Return the same over all columns but `status`, which only bodies give.
+
+        It is equal for two fidelities with equal decisions.
+        """
+        return self._digest.hexdigest(without="status")
+
+    @abstractmethod
+    def _put(self, coded: Coded) -> None:
+        """Keep one chunk, and digest it."""
+
+
+class CountSink:
+    """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        self.rows += len(chunk)
+
+    def hexdigest(self) -> str:
+        """Return no digest."""
+        return ""
+
+    decisions_hexdigest = hexdigest
+
+
+class FileSink(_Sink):
+    """Streams rows into `requests.parquet`, one row group a chunk.
+
+    Writing and hashing have a thread each: both leave Python's lock while they work, so a run goes
+    on meanwhile where there is another core. `close` before anything is asked for. A full disk
+    raises `OSError`, in `take` or in `close`.
+
+    columns: those that the file keeps, all of them unless given. The digest is over all.
+    """
+
+    __slots__ = ("_digesting", "_schema", "_writer", "_writing")
+
+    def __init__(self, path: Path, columns: Collection[str] | None = None) -> None:
+        super().__init__()
+        self._schema = schema_of(columns)
+        self._writer = open_file(path, self._schema)
+        self._writing, self._digesting = _Lane(), _Lane()
+
+    def _put(self, coded: Coded) -> None:
+        self._writing.do(partial(self._write, coded))
+        self._digesting.do(partial(self._digest.add, coded))
+
+    def _write(self, coded: Coded) -> None:
+        self._writer.write_batch(record_batch(coded, self._schema))
+
+    def close(self) -> None:
+        """Finish the file; it is no Parquet file before."""
+        self._digesting.close()
+        self._writing.close()
+        self._writer.close()
+
+
+class MemorySink(_Sink):
+    """Keeps rows as Arrow batches."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches: list[pa.RecordBatch] = []
+
+    def _put(self, coded: Coded) -> None:
+        self._digest.add(coded)
+        self._batches.append(record_batch(coded))
+
+    def table(self) -> pa.Table:
+        """Return the rows so far."""
+        return pa.Table.from_batches(self._batches, schema=SCHEMA)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table of rows as the same file that a `FileSink` would have written."""
+    with open_file(path, schema_of(table.column_names)) as writer:
+        for batch in table.to_batches():
+            writer.write_batch(batch)
+
+
+def open_file(path: Path, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
+    """Return a writer of attempt rows, a row group a batch.
+
+    schema: `SCHEMA`, or fewer of its columns.
+    """
+    names = schema.names
+    zstd = [name for name in names if name not in _PACKED_ALREADY]
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression={name: "zstd" if name in zstd else "none" for name in names},
+        compression_level=dict.fromkeys(zstd, _ZSTD_LEVEL),
+        use_dictionary=[name for name in names if name in TEXT_COLUMNS],
+        column_encoding={name: kind for name, kind in _ENCODINGS.items() if name in names},
+        write_statistics=["t_ns"],
+        write_batch_size=_ROWS_AT_ONCE,
+    )

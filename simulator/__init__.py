@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simulator.intervals import Interval, interval_of
     from simulator.rows import Result
     from simulator.scenario import Scenario, load, with_value
+    from simulator.study.advise import Advice, advise
     from simulator.study.capacity import Capacity, capacity
     from simulator.study.comparison import Comparison, compare
     from simulator.study.coverage import CoverageLine, coverage
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from simulator.traces import caller, decide, refused, spans, strip, trace
 
 __all__ = [
+    "Advice",
     "Capacity",
     "Comparison",
     "CoverageLine",
     "Interval",
     "Result",
     "Scenario",
+    "advise",
     "caller",
     "capacity",
     "compare",
@@ -56,12 +59,14 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Advice": "simulator.study.advise",
     "Capacity": "simulator.study.capacity",
     "Comparison": "simulator.study.comparison",
     "CoverageLine": "simulator.study.coverage",
     "Interval": "simulator.intervals",
     "Result": "simulator.rows",
     "Scenario": "simulator.scenario",
+    "advise": "simulator.study.advise",
     "caller": "simulator.traces",
     "capacity": "simulator.study.capacity",
     "compare": "simulator.study.comparison",

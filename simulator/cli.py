@@ -53,6 +53,9 @@ _COMMANDS: Final[dict[str, _Command]] = {
         "add_compare",
         "run_compare",
     ),
+    "advise": _Command(
+        "say what binds each client group, and what would help", "simulator.commands.advise"
+    ),
     "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
     "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
     "init": _Command("write a small scenario to start from", __name__, "_add_init", "_init"),

@@ -52,7 +52,15 @@ from simulator.scenario.model import draws_at_random
 from simulator.study.replications import Budget, Replicator, replicator
 from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 
-__all__ = ["Capacity", "CapacityInterrupted", "Player", "Trial", "capacity", "search"]
+__all__ = [
+    "Capacity",
+    "CapacityInterrupted",
+    "Player",
+    "Trial",
+    "Values",
+    "capacity",
+    "search",
+]
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
@@ -197,7 +205,7 @@ def capacity(  # noqa: PLR0913 # reason: what a command has as flags
         raise InputError(f"most_time = {most_time} ns must be above 0; take more")
     base = resolve(scenario)
     condition = parse_condition(keep) if isinstance(keep, str) else keep
-    scale = _Scale(str(between[0]), str(between[1]), base, vary)
+    scale = Values(str(between[0]), str(between[1]), lambda text: _takes(base, vary, text))
     for end in (scale.low, scale.high):
         with_value(base, vary, value_of(scale.text(end)))
     with replicator() as runner:
@@ -262,13 +270,13 @@ class Scale(Protocol):
         ...
 
 
-class _Scale:
+class Values:
     """The values between two texts that differ in their first number only.
 
-    They are whole numbers where the scenario takes no decimals at that place.
+    They are whole numbers where a text with a decimal cannot be (`takes_decimal`).
     """
 
-    def __init__(self, low: str, high: str, scenario: Scenario, path: str) -> None:
+    def __init__(self, low: str, high: str, takes_decimal: Callable[[str], bool]) -> None:
         parts = _NUMBER.fullmatch(low.strip()), _NUMBER.fullmatch(high.strip())
         if parts[0] is None or parts[1] is None or parts[0][2] != parts[1][2]:
             raise InputError(
@@ -279,8 +287,8 @@ class _Scale:
         self._rest = parts[0][2]
         if self.low >= self.high:
             raise InputError(f"between = {low} {high} must rise; put the lower value first")
-        self.is_whole = all("." not in part[1] for part in parts if part) and not _takes(
-            scenario, path, f"{float(self.high) - 0.5:g}{self._rest}"
+        self.is_whole = all("." not in part[1] for part in parts if part) and not takes_decimal(
+            f"{float(self.high) - 0.5:g}{self._rest}"
         )
 
     def text(self, number: Fraction) -> str:

@@ -1,0 +1,125 @@
+"""`python -m simulator advise`: its flags, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.commands.flags import count_of, seed_of
+
+if TYPE_CHECKING:
+    from simulator.study.advise import Advice
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `advise`."""
+    parser.description = (
+        "Say what binds each group of clients, what would help it, and what a higher limit would"
+        " cost. Each suggestion has the runs that support it."
+    )
+    parser.add_argument(
+        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
+    )
+    parser.add_argument(
+        "--refused",
+        type=_share,
+        default=0.01,
+        metavar="SHARE",
+        help="the share of a group's attempts that may be refused, as 1%% or 0.01 (1%%)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="groups",
+        action="append",
+        metavar="GROUP",
+        help="advise this client group alone; may be repeated",
+    )
+    parser.add_argument(
+        "--replications", type=count_of, default=20, metavar="N", help="runs of each change (20)"
+    )
+    parser.add_argument(
+        "--most-replications",
+        type=count_of,
+        default=60,
+        metavar="N",
+        help="runs that deciding one pace or one limit may take (60)",
+    )
+    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
+    parser.add_argument(
+        "--verify", action="store_true", help="play each suggestion again, under fresh seeds"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files of an earlier call in DIR"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the suggestions alone")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a share above 0 and below 1, such as 1% or 0.01"
+        )
+    return share
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns 0."""
+    from simulator.rows import check_out
+    from simulator.study.advise import AdviceInterrupted, advise
+
+    if args.out is not None:
+        check_out(Path(args.out), force=args.force)
+    try:
+        found = advise(
+            args.scenario,
+            refused=args.refused,
+            groups=args.groups,
+            replications=args.replications,
+            most_replications=args.most_replications,
+            seed=args.seed,
+            verify=args.verify,
+            told=None if args.quiet else _tell,
+        )
+    except AdviceInterrupted as interrupted:
+        _print_advice(interrupted.found, args)
+        raise
+    _print_advice(found, args)
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(f"playing: {text}", file=sys.stderr, flush=True)
+
+
+def _print_advice(found: Advice, args: argparse.Namespace) -> None:
+    from simulator.rows import out_folder
+
+    print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
+    for group in dict.fromkeys(each.group for each in found.suggestions):
+        print(f"\n{group}")
+        for each in found.suggestions:
+            if each.group == group:
+                print(f"  {each.about}: {each.says}")
+                if each.verified:
+                    print(f"    {each.verified}")
+    if not args.quiet:
+        for name, frame in found.frames.items():
+            print(f"\n{name}")
+            print(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
+    if found.unfinished:
+        print(f"\nunfinished: {found.unfinished}")
+    if args.out is not None:
+        with out_folder(Path(args.out), force=args.force) as folder:
+            found.write_to(folder)
+        print(f"\nwritten to {args.out}")

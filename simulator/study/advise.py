@@ -1,0 +1,936 @@
+"""Advice: what binds each group of clients, what would help it, and what a change would cost.
+
+Every line rests on runs of the scenario. The same seeds play it as it is and with one change, so
+that their difference is due to the change, and its interval says how sure it is. The largest pace,
+and the smallest limit that meets a target, are searches as `capacity` makes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import html
+import ipaddress
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import pandas as pd
+
+from engine.errors import InputError, did_you_mean
+from engine.files import Rate, to_plain
+from engine.limits import Rule as LimitRule
+from engine.limits.algorithms import ALGORITHMS
+from engine.limits.table import COUNTER_KINDS
+from engine.model import DEFAULT_QUOTAS
+from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, takes, whole
+from simulator.intervals import Interval, interval_of, judged
+from simulator.play import SEED, seed_in_force, simulate, template_for
+from simulator.play.compiled import cannot_play, warm_up
+from simulator.progress import Stop, tell_line
+from simulator.rows import Result
+from simulator.scenario import (
+    AimdPacing,
+    ClientGroup,
+    Condition,
+    Dealing,
+    Scenario,
+    TokenBucketPacing,
+    dump,
+    limits_of,
+    profile_of,
+    with_value,
+)
+from simulator.scenario.model import draws_at_random
+from simulator.study.capacity import Capacity, Trial, Values, search
+from simulator.study.replications import Budget, Replicator, cores, replicator
+from simulator.study.runs import SCENARIO, ScenarioLike, resolve
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["Advice", "AdviceInterrupted", "Effect", "Suggestion", "advise"]
+
+About: TypeAlias = Literal["pace", "batch", "retry", "keys", "addresses", "limit"]
+
+REPLICATIONS: Final = 20
+MOST_REPLICATIONS: Final = 60
+"""Runs that deciding one value of a pace or a limit may take unless told."""
+_FIRST: Final = 3
+_TOLERANCE: Final = 0.02
+_SLOWEST, _FASTEST = Fraction(1, 32), 4
+_WIDEST: Final = 64
+"""A limit is raised to so many times itself at most."""
+_MOST_CLAUSES: Final = 3
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
+_LEAST_A_UNIT: Final = Fraction(1, 10)
+_SECOND_NS: Final = 1_000_000_000
+_FRESH: Final = 1_000_000
+"""What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
+_PASSED: Final = ("admitted", "delayed")
+_SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
+
+Observed: TypeAlias = dict[str, float]
+"""Metric, named as in thresholds → its value in one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A metric as it is and after a change, and the interval of the difference, paired by seed."""
+
+    metric: str
+    before: float
+    after: float
+    change: Interval
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves no change out."""
+        return self.change.low > 0 or self.change.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change, what it does, and how sure that is.
+
+    group: whom it is for. edits: path and value, as `with_value` takes them. effects: on the group.
+    verified: what fresh runs with the change say; empty unless asked for.
+    """
+
+    group: str
+    about: About
+    says: str
+    edits: tuple[tuple[str, Any], ...] = ()
+    effects: tuple[Effect, ...] = ()
+    verified: str = ""
+
+    def applied_to(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with the change."""
+        for path, value in self.edits:
+            scenario = with_value(scenario, path, value)
+        return scenario
+
+    def diff(self, scenario: Scenario) -> str:
+        """Return the change as a unified diff of the scenario's file, every default written out."""
+        before, after = (dump(each).splitlines() for each in (scenario, self.applied_to(scenario)))
+        lines = difflib.unified_diff(before, after, "scenario.toml", "scenario.toml", lineterm="")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Advice:
+    """What `advise` found.
+
+    refused: the share that may be refused. runs: under each change. suggestions: the changes.
+    unfinished: why it ended early; empty where it did not.
+
+    Frames: `binding` (group × clause: the share it refuses, and the share that would be refused
+    less without it), `headroom` (rule: how full its fullest counter was), `pace`, `retry`, `limit`
+    and `tradeoff` (each limit that was played, its price, and what is refused under it).
+    """
+
+    scenario: Scenario
+    refused: float
+    runs: int
+    binding: pd.DataFrame = field(default_factory=pd.DataFrame)
+    headroom: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pace: pd.DataFrame = field(default_factory=pd.DataFrame)
+    retry: pd.DataFrame = field(default_factory=pd.DataFrame)
+    limit: pd.DataFrame = field(default_factory=pd.DataFrame)
+    tradeoff: pd.DataFrame = field(default_factory=pd.DataFrame)
+    suggestions: list[Suggestion] = field(default_factory=list)
+    unfinished: str = ""
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Every frame that holds something, by its heading."""
+        found = {
+            "What binds": self.binding,
+            "How full the fullest counter was": self.headroom,
+            "Largest pace": self.pace,
+            "What retrying costs": self.retry,
+            "Smallest limit that meets the target, and its price": self.limit,
+        }
+        return {name: frame for name, frame in found.items() if len(frame)}
+
+    @property
+    def changes(self) -> pd.DataFrame:
+        """A line an effect of a suggestion: before, after, and the interval of the difference."""
+        return pd.DataFrame(
+            [
+                (
+                    *(each.group, each.about, each.says, effect.metric),
+                    *(effect.before, effect.after, effect.change.low, effect.change.high),
+                    effect.is_sure,
+                )
+                for each in self.suggestions
+                for effect in each.effects
+            ],
+            columns=["group", "about", "says", "metric", "before", "after", "low", "high", "sure"],
+        )
+
+    def chart(self) -> alt.LayerChart | alt.FacetChart:
+        """Draw the trade-off: what is refused under each limit, against the limit's price."""
+        import altair as alt  # noqa: PLC0415 # reason: charts load only where one is drawn
+
+        rows = self.tradeoff.reset_index(drop=True)
+        base = alt.Chart(
+            rows,
+            width=480,
+            description="For each limit that was played, the share that is refused (with its"
+            " interval) against the most that one party could then send in a window.",
+        ).encode(x=alt.X("price:Q", title="most that one party can send in a window"))
+        share = alt.Y("refused_share:Q", title="refused share")
+        group = alt.Color("group:N", title="group and rule")
+        bars = base.mark_rule().encode(y=alt.Y("low:Q", title="refused share"), y2="high:Q")
+        points = base.mark_point(filled=True).encode(y=share, color=group)
+        return alt.layer(bars.encode(color=group), points)
+
+    def write_to(self, folder: Path) -> None:
+        """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""
+        for name, frame in (("changes", self.changes), ("tradeoff", self.tradeoff)):
+            frame.to_csv(folder / f"{name}.csv", index=False)
+        for name in ("binding", "headroom", "pace", "retry", "limit"):
+            getattr(self, name).to_csv(folder / f"{name}.csv", index=False)
+        for number, each in enumerate(self.suggestions, 1):
+            if each.edits:
+                text = each.diff(self.scenario)
+                (folder / f"{number:02d}-{each.group}-{each.about}.diff").write_text(
+                    text + "\n", "utf-8"
+                )
+        page = f"<!doctype html><meta charset='utf-8'><title>Advice</title>{self._repr_html_()}"
+        (folder / "advice.html").write_text(page + "\n", "utf-8")
+
+    def _repr_html_(self) -> str:
+        parts = [f"<h3>Advice for {html.escape(self.scenario.name)}</h3>"]
+        if self.unfinished:
+            parts.append(f"<p>Unfinished: {html.escape(self.unfinished)}.</p>")
+        lines = "".join(
+            f"<li><b>{html.escape(each.group)}</b>: {html.escape(each.says)}"
+            f"{' ' + html.escape(each.verified) if each.verified else ''}</li>"
+            for each in self.suggestions
+        )
+        parts.append(f"<ul>{lines}</ul>")
+        for name, frame in self.frames.items():
+            parts.append(f"<h4>{name}</h4>{frame.to_html(index=False, border=0)}")
+        return "".join(parts)
+
+
+class AdviceInterrupted(KeyboardInterrupt):
+    """Ctrl-C during `advise`. found: what is known so far."""
+
+    def __init__(self, found: Advice) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
+@takes(
+    scenario=SCENARIO,
+    refused=_SHARE,
+    groups=optional(TEXTS, "every group"),
+    replications=whole(1),
+    most_replications=whole(1),
+    seed=SEED,
+    verify=FLAG,
+    told=optional(FUNCTION),
+)
+def advise(
+    scenario: ScenarioLike,
+    *,
+    refused: float = 0.01,
+    groups: Sequence[str] | None = None,
+    replications: int = REPLICATIONS,
+    most_replications: int = MOST_REPLICATIONS,
+    seed: int | None = None,
+    verify: bool = False,
+    told: Callable[[str], None] | None = None,
+) -> Advice:
+    """Say what binds each group of clients, and what its clients or the operator should change.
+
+    refused: the share of a group's attempts that may be refused. groups: whom the advice is for,
+        every group unless given. replications: runs under each change. most_replications: runs that
+        deciding one pace or limit may take. verify: play each suggestion again, under fresh seeds.
+    told: hears what is being played.
+
+    Raises `InputError` for a scenario that cannot be or that compiled code cannot play, and for a
+    group that it does not have. Ctrl-C raises `AdviceInterrupted`, which has what is known so far.
+    """
+    base = resolve(scenario)
+    if reason := cannot_play(base):
+        raise InputError(f"advise is compiled, limits alone, and {reason}")
+    known = [group.name for group in base.clients]
+    for name in groups or ():
+        if name not in known:
+            raise InputError(f"groups: {name!r} must be a client group{did_you_mean(name, known)}")
+    runs = replications if draws_at_random(base) else 1
+    found = Advice(base, refused, runs)
+    warm_up(tell_line)
+    with replicator() as runner:
+        work = _Work(
+            base,
+            list(groups or known),
+            refused,
+            range(seed_in_force(base, seed), seed_in_force(base, seed) + runs),
+            Budget(most_replications),
+            runner,
+            found,
+            told or (lambda _: None),
+        )
+        try:
+            work.find()
+            if verify:
+                work.verify()
+        except KeyboardInterrupt:
+            found.unfinished = "it was interrupted"
+            raise AdviceInterrupted(found) from None
+    return found
+
+
+@dataclass(slots=True)
+class _Work:
+    """Advice in the making; the fields are what `advise` is told."""
+
+    scenario: Scenario
+    groups: list[str]
+    refused: float
+    seeds: range
+    budget: Budget
+    runner: Replicator
+    found: Advice
+    told: Callable[[str], None]
+    _known: dict[str, list[Observed]] = field(default_factory=dict)
+    _tradeoff: list[dict[str, Any]] = field(default_factory=list)
+
+    def find(self) -> None:
+        """Fill every frame, and suggest what helps."""
+        self._binding()
+        self._headroom()
+        for name in self.groups:
+            self._retry(name)
+            self._spread(name)
+            self._batch(name)
+        for name in self.groups:
+            self._pace(name)
+        for name in self.groups:
+            self._limit(name)
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def _observed(self, edits: Sequence[tuple[str, Any]] = ()) -> list[Observed]:
+        """Return what each run shows with some changes made, under the same seeds."""
+        key = repr(edits)
+        if key not in self._known:
+            self.told(_words_of(edits))
+            scenario = Suggestion("", "limit", "", tuple(edits)).applied_to(self.scenario)
+            self._known[key] = _play(scenario, self.seeds)
+        return self._known[key]
+
+    def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
+        return [run.get(metric, 0.0) for run in self._observed(edits)]
+
+    def _mean(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> float:
+        known = [value for value in self._values(metric, edits) if not math.isnan(value)]
+        return math.fsum(known) / len(known) if known else math.nan
+
+    def _interval(self, metric: str) -> Interval:
+        return interval_of(self._values(metric), metric, exact=self._is_exact)
+
+    @property
+    def _is_exact(self) -> bool:
+        return not draws_at_random(self.scenario)
+
+    def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Effect, ...]:
+        """Return what a change does to a group: what is refused, and what succeeds."""
+        found = []
+        for metric in ("refused_share", "goodput_per_s"):
+            name = f"{metric}{{client='{group}'}}"
+            steps = [
+                after - before
+                for before, after in zip(self._values(name), self._values(name, edits), strict=True)
+            ]
+            change = interval_of(steps, name, exact=self._is_exact, difference=True)
+            found.append(Effect(metric, self._mean(name), self._mean(name, edits), change))
+        return tuple(found)
+
+    def _suggest(self, group: str, about: About, says: str, *edits: tuple[str, Any]) -> None:
+        effects = self._effects(group, edits) if edits else ()
+        self.found.suggestions.append(Suggestion(group, about, says, edits, effects))
+
+    def _place(self, name: str) -> tuple[str, ClientGroup]:
+        """Return the path of a group, and the group."""
+        for number, group in enumerate(self.scenario.clients):
+            if group.name == name:
+                return f"clients[{number}]", group
+        raise AssertionError(name)
+
+    # --- what binds --------------------------------------------------------------------------
+
+    def _clauses_of(self, group: str, edits: Sequence[tuple[str, Any]] = ()) -> list[str]:
+        """Return the clauses that refuse a group, the one that refuses most first."""
+        start, end = f"refused_share{{client='{group}',clause='", "'}"
+        names = dict.fromkeys(
+            name for run in self._observed(edits) for name in run if name.startswith(start)
+        )
+        shares = {name: self._mean(name, edits) for name in names}
+        ordered = sorted(names, key=lambda name: -shares[name])
+        return [name.removeprefix(start).removesuffix(end) for name in ordered]
+
+    def _without(self, clauses: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+        """Return the change that takes the rules of some clauses away."""
+        rules = [rule.id for rule in limits_of(self.scenario)]
+        return tuple((f"rules.{clause}.off", True) for clause in clauses if clause in rules)
+
+    def _binding(self) -> None:
+        lines = []
+        for group in self.groups:
+            for clause in self._clauses_of(group):
+                share = self._interval(f"refused_share{{client='{group}',clause='{clause}'}}")
+                line = {"group": group, "clause": clause, "refused_share": share.mean}
+                line |= {"low": share.low, "high": share.high}
+                if edits := self._without([clause]):
+                    less = self._effects(group, edits)[0].change
+                    line |= {
+                        "explains": -less.mean,
+                        "explains_low": -less.high,
+                        "explains_high": -less.low,
+                    }
+                lines.append(line)
+        self.found.binding = pd.DataFrame(lines)
+
+    def _headroom(self) -> None:
+        self.told("how full counters are")
+        result = simulate(
+            self.scenario,
+            seed=self.seeds[0],
+            fidelity="compiled",
+            check=False,
+            headroom=True,
+            progress=self.runner.stop,
+        )
+        lines = []
+        for rule in result.summary["headroom"]["rules"]:
+            most = pd.Series([held for held in rule["most"] if held >= 0])
+            share = most / rule["limit_requests"]
+            lines.append(
+                {
+                    "rule": rule["rule"],
+                    "limit": f"{Rate(rule['limit_requests'], rule['window_ns'])}",
+                    "counters": rule["counters"],
+                    "median": float(share.median()),
+                    "p99": float(share.quantile(0.99)),
+                    "most": float(share.max()),
+                }
+            )
+        self.found.headroom = pd.DataFrame(lines)
+
+    # --- clients -----------------------------------------------------------------------------
+
+    def _retry(self, name: str) -> None:
+        """Say what a group's retries cost, and whether another policy does better."""
+        place, group = self._place(name)
+        label = f"{{client='{name}'}}"
+        if self._mean(f"refused{label}") == 0:
+            return
+        line = {
+            "group": name,
+            "retry": group.retry.kind,
+            "attempts_per_success": self._mean(f"attempts_per_success{label}"),
+            "refused_after_a_block": self._mean(f"echo{label}"),
+        }
+        self.found.retry = pd.concat([self.found.retry, pd.DataFrame([line])], ignore_index=True)
+        if group.retry.kind == "none":
+            return
+        if not group.retry.honour_retry_after:
+            kinder = to_plain(dataclasses.replace(group.retry, honour_retry_after=True))
+            edits = ((f"{place}.retry", kinder),)
+            says = "honour Retry-After: " + self._in_words(name, edits)
+            self._suggest(name, "retry", says, *edits)
+        edits = ((f"{place}.retry", {"kind": "none"}),)
+        says = "without retries " + self._in_words(name, edits)
+        self._suggest(name, "retry", says, *edits)
+
+    def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
+        """Return what a change does, as the end of a sentence."""
+        share, goodput = self._effects(group, edits)
+        text = f"{_percent(share.before)} refused become {_percent(share.after)}"
+        text += "" if share.is_sure else f" (not told apart in {self.found.runs} runs)"
+        text += f", {goodput.before:.3g} successes a second become {goodput.after:.3g}"
+        return text + ("" if goodput.is_sure else " (not told apart)")
+
+    def _spread(self, name: str) -> None:
+        """Say whether more keys or addresses would help, and whether the clause counts by them."""
+        _, group = self._place(name)
+        clauses = self._clauses_of(name)
+        rules = [rule for rule in limits_of(self.scenario) if rule.id in clauses[:1]]
+        for rule in rules:
+            parts = {part for by in COUNTER_KINDS[rule.counter].by for part in by}
+            says = COUNTER_KINDS[rule.counter].says
+            for part, about in (("key_id", "keys"), ("ip", "addresses")):
+                if part not in parts:
+                    text = f"{rule.id} counts each {says}: more {about} open no further counter"
+                    self._suggest(name, about, text)  # type: ignore[arg-type] # reason: one of two texts
+                    continue
+                edits = self._each_its_own(group, about)
+                if edits:
+                    text = (
+                        f"{rule.id} counts each {says}: with {edits[0][1]} {about} "
+                        + self._in_words(name, edits)
+                    )
+                    self._suggest(name, about, text, *edits)  # type: ignore[arg-type] # reason: as above
+
+    def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
+        """Return the change that deals more keys, or more addresses, evenly to the clients.
+
+        One for each client, or as many as the pool's network has.
+        """
+        place, _ = self._place(group.name)
+        even = to_plain(Dealing())
+        if about == "addresses":
+            for number, pool in enumerate(self.scenario.addresses):
+                most = group.count
+                if pool.network is not None:
+                    hosts = ipaddress.ip_network(pool.network, strict=False).num_addresses - 2
+                    most = min(most, hosts)
+                if pool.name == group.addresses and pool.count < most:
+                    path = f"addresses[{number}]"
+                    one = (f"{path}.clients_each", 1), (f"{path}.deal", even)
+                    return (f"{path}.count", most), one[pool.clients_each is None]
+            return ()
+        for number, application in enumerate(self.scenario.applications):
+            if application.name not in group.applications or application.legacy_keys:
+                continue
+            if application.ordinary_keys < group.count:
+                return (f"applications[{number}].keys", group.count), (f"{place}.keys", even)
+        return ()
+
+    def _batch(self, name: str) -> None:
+        """Say which batch moves most tokens a request under the Tokenize Limit (QUO-TOKENIZE)."""
+        place, group = self._place(name)
+        tenants = {
+            application.tenant
+            for application in self.scenario.applications
+            if application.name in group.applications
+        }
+        quotas = [
+            tenant.quotas.by_name().get("Tokenize Limit", DEFAULT_QUOTAS["Tokenize Limit"])
+            for tenant in self.scenario.tenants
+            if tenant.name in tenants
+        ]
+        if not quotas:
+            return
+        most = min(int(quota) for quota in quotas)
+        for number, ask in enumerate(group.mix):
+            if ask.request != "POST /tokenize" or not ask.weight:
+                continue
+            mean = (ask.tokens + (ask.tokens_max or ask.tokens)) / 2
+            if mean == most and ask.tokens_max is None:
+                continue
+            text = (
+                f"put {most} tokens into a request, the most that the Tokenize Limit takes:"
+                f" {most / mean:.3g} times as many tokens at the same pace, as a request counts"
+                " once whatever it holds"
+                if mean < most
+                else f"{mean:g} tokens a request are above the Tokenize Limit of {most}: put {most}"
+            )
+            full = dataclasses.replace(ask, tokens=most, tokens_max=None)
+            self._suggest(name, "batch", text, (f"{place}.mix[{number}]", to_plain(full)))
+
+    def _pace(self, name: str) -> None:
+        """Find the largest pace of a group's clients at which few enough are refused."""
+        place, group = self._place(name)
+        if not self._mean(f"offered{{client='{name}'}}"):
+            return
+        now = _stated_pace(group) or Fraction(f"{self._mean(f'pace{{client={name!r}}}'):.4g}")
+        if now <= 0 or not _at_pace(place, group, now, now):
+            return
+        self.told(f"the pace of {name}")
+        unit = next((u for u, s in _UNITS.items() if now * s >= _LEAST_A_UNIT), "h")
+        low, high = (
+            f"{float(now * _UNITS[unit] * times):.4g}/{unit}" for times in (_SLOWEST, _FASTEST)
+        )
+        player = _Player(
+            self.runner,
+            self._condition(name),
+            lambda value: _at_pace(place, group, _pace_of(value), now),
+            self.scenario,
+        )
+        shown = f"{float(now * _UNITS[unit]):.4g}/{unit}"
+        found = self._searched(player, Values(low, high, lambda _: True))
+        line = {"group": name, "now": shown, "keeps": found.keeps, "breaks": found.breaks}
+        line["estimate"] = found.estimate
+        self.found.pace = pd.concat([self.found.pace, pd.DataFrame([line])], ignore_index=True)
+        says = self._pace_in_words(found, shown)
+        best = found.keeps or found.estimate
+        is_less = best is not None and _pace_of(best) < now
+        edits = _at_pace(place, group, _pace_of(best), now) if best and is_less else ()
+        self._suggest(name, "pace", says, *edits)
+
+    def _pace_in_words(self, found: Capacity, now: str) -> str:
+        at_most = f"at most {_percent(self.refused)} refused"
+        trials = found.trials
+        if found.keeps is None and found.estimate is None:
+            if trials and all(trial.interval.mean > self.refused for trial in trials):
+                return (
+                    f"more than {_percent(self.refused)} are refused even at {trials[0].value}"
+                    f" each, a {int(1 / _SLOWEST)}nd of today's pace"
+                )
+            return f"{at_most} at {_FASTEST} times today's pace of {now} each"
+        if found.keeps is not None and found.breaks is not None:
+            return f"{at_most} up to {found.keeps} each, more from {found.breaks} on (now {now})"
+        if found.estimate is None:
+            return f"{at_most} at {found.keeps} each and below (now {now})"
+        runs = "; ".join(
+            f"{t.value}: {_percent(t.interval.mean)}" for t in trials if not t.is_pilot
+        )
+        return (
+            f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
+            f" {self.budget.most_replications} runs ({runs})"
+        )
+
+    # --- the operator ------------------------------------------------------------------------
+
+    def _limit(self, name: str) -> None:
+        """Find the smallest limits of the clauses that bind a group which meet the target."""
+        metric = f"refused_share{{client='{name}'}}"
+        if not self._mean(metric) > self.refused:
+            return
+        clauses: list[str] = []
+        while self._mean(metric, self._without(clauses)) > self.refused:
+            left = [c for c in self._clauses_of(name, self._without(clauses)) if c not in clauses]
+            if not left or len(clauses) == _MOST_CLAUSES or not self._without(left[:1]):
+                return
+            clauses.append(left[0])
+        table = limits_of(self.scenario)
+        first = table[clauses[0]]
+        self.told(f"the limits that bind {name}")
+
+        def edits(value: str) -> tuple[tuple[str, Any], ...]:
+            limit = int(value.partition("/")[0])
+            return tuple(
+                (f"rules.{rule.id}.rate", str(Rate(raised, rule.window_ns)))
+                for rule in (table[clause] for clause in clauses)
+                for raised in [-(-rule.limit_requests * limit // first.limit_requests)]
+            )
+
+        player = _Player(self.runner, self._condition(name), edits, self.scenario)
+        found = self._searched(player, _Lowered(first))
+        best = found.keeps or found.estimate
+        for trial in found.trials:
+            self._tradeoff.append(self._traded(name, first, trial))
+        self.found.tradeoff = pd.DataFrame(self._tradeoff)
+        line = {
+            "group": name,
+            "rule": ", ".join(clauses),
+            "now": str(first.rate),
+            "enough": found.keeps,
+            "too_low": found.breaks,
+            "estimate": found.estimate,
+            "price_now": self._price(first),
+            "price": None if best is None else self._price(first, int(best.partition("/")[0])),
+        }
+        self.found.limit = pd.concat([self.found.limit, pd.DataFrame([line])], ignore_index=True)
+        if best is None:
+            return
+        sure = "" if found.keeps else "about "
+        says = (
+            f"raise {line['rule']} from {first.rate} to {sure}{best} for at most"
+            f" {_percent(self.refused)} refused; one party can then send {line['price']} in a"
+            f" window, today {line['price_now']}"
+        )
+        self._suggest(name, "limit", says, *edits(best))
+
+    def _traded(self, group: str, rule: LimitRule, trial: Trial) -> dict[str, Any]:
+        limit = int(trial.value.partition("/")[0])
+        return {
+            "group": f"{group}, {rule.id}",
+            "limit": limit,
+            "price": self._price(rule, limit),
+            "refused_share": trial.interval.mean,
+            "low": trial.interval.low,
+            "high": trial.interval.high,
+            "runs": trial.interval.runs,
+            "verdict": "" if trial.is_pilot else trial.verdict,
+        }
+
+    def _price(self, rule: LimitRule, limit: int | None = None) -> int:
+        """Return the most that one party can send within a window (D-ALGORITHM)."""
+        profile = profile_of(self.scenario).limits
+        method = ALGORITHMS[rule.algorithm or profile.algorithm]
+        limit = rule.limit_requests if limit is None else limit
+        most = method.windows * limit
+        if method.has_burst:
+            burst = rule.burst_requests or profile.burst_requests or limit
+            most += (burst if method.takes_burst else limit) - 1
+        return most
+
+    # --- searches ----------------------------------------------------------------------------
+
+    def _condition(self, group: str) -> Condition:
+        return Condition(
+            metric="refused_share", labels=(("client", group),), compare="<=", bound=self.refused
+        )
+
+    def _searched(self, player: _Player, scale: Any) -> Capacity:  # noqa: ANN401 # reason: a Scale
+        return search(
+            player,
+            scale,
+            player.condition,
+            first=_FIRST,
+            budget=self.budget,
+            seed=self.seeds[0],
+            tolerance=0.002 if self._is_exact else _TOLERANCE,
+            exact=lambda _: self._is_exact,
+        )
+
+    def verify(self) -> None:
+        """Play each suggestion under fresh seeds, and say what became of it."""
+        seeds = range(self.seeds.start + _FRESH, self.seeds.stop + _FRESH)
+        for number, each in enumerate(self.found.suggestions):
+            if not each.edits:
+                continue
+            self.told(f"verify: {each.group}, {each.about}")
+            runs = _play(each.applied_to(self.scenario), seeds)
+            name = f"refused_share{{client='{each.group}'}}"
+            share = interval_of([run.get(name, 0.0) for run in runs], name, exact=self._is_exact)
+            verdict = judged(self._condition(each.group), share)
+            said = (
+                f"Verified in {len(runs)} fresh runs: {_percent(share.mean)} refused"
+                f" ({_percent(share.low)} to {_percent(share.high)}), target {verdict}."
+            )
+            self.found.suggestions[number] = dataclasses.replace(each, verified=said)
+
+
+@dataclass(slots=True)
+class _Player:
+    """Plays a scenario with the changes that a value stands for."""
+
+    runner: Replicator
+    condition: Condition
+    edits: Callable[[str], Sequence[tuple[str, Any]]]
+    scenario: Scenario
+    _played: tuple[str, Scenario | None] = ("", None)
+
+    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Play a value under these seeds; return the metric of each run, and its attempts."""
+        name, scenario = self._played
+        if scenario is None or name != value:
+            scenario = self.scenario
+            for path, changed in self.edits(value):
+                scenario = with_value(scenario, path, changed)
+            self._played = value, scenario
+        offered = dataclasses.replace(self.condition, metric="offered")
+        asked = (self.condition, offered)
+        found = self.runner.play(scenario, seeds, fidelity="compiled", check=False, only=asked)
+        lines = [list(run.line.values()) for run in found]
+        return [line[0] for line in lines], [line[1] for line in lines]
+
+
+class _Lowered:
+    """The limits of a rule, the highest first: how far it may be lowered from 64 times itself."""
+
+    is_whole = True
+
+    def __init__(self, rule: LimitRule) -> None:
+        self._highest = _WIDEST * rule.limit_requests
+        self._window_ns = rule.window_ns
+        self.low = Fraction(0)
+        self.high = Fraction(self._highest - rule.limit_requests)
+
+    def text(self, number: Fraction) -> str:
+        """Return a limit as a rate."""
+        return str(Rate(self._highest - int(number), self._window_ns))
+
+    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
+        """Return a value strictly between two, or None where they are near enough."""
+        limits = self._highest - int(low), self._highest - int(high)
+        if limits[0] - limits[1] <= max(1, tolerance * limits[1]):
+            return None
+        # Limits differ by factors, so the middle is a geometric one.
+        middle = round(math.sqrt(limits[0] * limits[1]))
+        middle = min(max(middle, limits[1] + 1), limits[0] - 1)
+        return Fraction(self._highest - middle)
+
+
+def _play(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
+    template = template_for(scenario)
+    stop = Stop()
+
+    def play(seed: int) -> Observed:
+        return _observe(
+            simulate(
+                scenario,
+                seed=seed,
+                fidelity="compiled",
+                check=False,
+                template=template,
+                progress=stop,
+            ),
+            scenario,
+        )
+
+    pool = ThreadPoolExecutor(cores(), thread_name_prefix="advise")
+    try:
+        return list(pool.map(play, seeds))
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _observe(result: Result, scenario: Scenario) -> Observed:
+    """Return what a run shows of each group, and of each clause in it."""
+    found: Observed = {}
+    whole = result.metrics("group")
+    for group, line in whole.iterrows():
+        label = f"{{client='{group}'}}"
+        for metric in ("offered", "refused", "refused_share", "goodput_per_s"):
+            found[metric + label] = float(line[metric])
+        found["attempts_per_success" + label] = float(line["attempts_per_success"])
+    if found and any(found[name] for name in found if name.startswith("refused{")):
+        refused = result.metrics(("group", "clause"))["refused"].reset_index()
+        for group, clause, count in refused.itertuples(index=False):
+            name = f"refused_share{{client='{group}',clause='{clause}'}}"
+            found[name] = count / found[f"offered{{client='{group}'}}"]
+    frame = result.table.select(["t_ns", "client", "attempt"]).to_pandas()
+    frame = frame[(frame["attempt"] == 1) & (frame["t_ns"] >= result.summary["warm_up_ns"])]
+    per_client = frame["client"].value_counts()
+    for group in scenario.clients:
+        from_ns = max(group.start_ns, result.summary["warm_up_ns"])
+        end_ns = min(group.stop_ns or scenario.duration_ns, scenario.duration_ns)
+        span_s = (end_ns - from_ns) / _SECOND_NS
+        clients = result.groups.get(group.name, range(0))
+        firsts = int(per_client.reindex(clients, fill_value=0).sum())
+        if len(clients) and span_s > 0:
+            found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
+    found.update(_echoes(result))
+    return found
+
+
+def _echoes(result: Result) -> Iterator[tuple[str, float]]:
+    """Yield each group's refused share within a block's length after a block's end."""
+    names = ["t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns"]
+    frame = result.table.select(names).to_pandas()
+    blocked = frame[frame["outcome"] == "blocked"]
+    if not len(blocked):
+        return
+    ends = blocked.assign(end_ns=blocked["t_ns"] + blocked["wait_ns"])
+    length_ns = ends.groupby("rule", observed=True)["wait_ns"].transform("max")
+    ends = ends.assign(until_ns=ends["end_ns"] + length_ns)
+    ends = ends.drop_duplicates(["ip", "end_ns"]).sort_values("end_ns")
+    rows = frame.sort_values("t_ns")
+    after = pd.merge_asof(
+        rows,
+        ends[["ip", "end_ns", "until_ns"]]
+        .rename(columns={"end_ns": "t_ns"})
+        .assign(began_ns=lambda each: each["t_ns"]),
+        on="t_ns",
+        by="ip",
+    )
+    after = after[after["t_ns"] < after["until_ns"]]
+    refused = ~after["outcome"].isin(_PASSED)
+    for group, clients in result.groups.items():
+        of_group = after["client"].isin(clients)
+        if of_group.any():
+            yield f"echo{{client='{group}'}}", float(refused[of_group].mean())
+
+
+def _stated_pace(group: ClientGroup) -> Fraction | None:
+    """Return the pace that a group's file states, in requests a second; None where it is a draw."""
+    rate = getattr(group.arrivals, "rate", None) if group.loop == "open" else None
+    if group.loop == "closed":
+        rate = getattr(group.pacing, "rate", None)
+    if not isinstance(rate, Rate):
+        return None
+    return _per_second(rate)
+
+
+def _at_pace(
+    place: str, group: ClientGroup, pace: Fraction, now: Fraction
+) -> tuple[tuple[str, Any], ...]:
+    """Return the change that makes each client ask at another pace; () where nothing can.
+
+    Rates of arrivals and of pacing are multiplied, think times divided. A loop that mostly waits
+    for answers is held back by a bucket of one.
+    """
+    factor = pace / now
+    if group.loop == "open":
+        faster = _faster(group.arrivals, factor)
+        if faster == group.arrivals and factor != 1:
+            return ()
+        edits = [(f"{place}.arrivals", to_plain(faster))]
+    elif _thinks(group, now):
+        edits = [(f"{place}.think", to_plain(_longer(group.think, 1 / factor)))]
+    elif group.pacing is None:
+        rate = Rate(pace.numerator, pace.denominator * _SECOND_NS)
+        return ((f"{place}.pacing", to_plain(TokenBucketPacing(rate=rate))),)
+    else:
+        edits = []
+    if isinstance(group.pacing, AimdPacing):
+        maximum = _faster(group.pacing.maximum, factor)
+        ends = {
+            end: min(maximum, getattr(group.pacing, end), key=_per_second)
+            for end in ("start", "minimum")
+        }
+        pacing = dataclasses.replace(group.pacing, maximum=maximum, **ends)
+        edits.append((f"{place}.pacing", to_plain(pacing)))
+    elif group.pacing is not None:
+        edits.append((f"{place}.pacing", to_plain(_faster(group.pacing, factor))))
+    return tuple(edits)
+
+
+def _thinks(group: ClientGroup, now: Fraction) -> bool:
+    """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
+    if group.think is None:
+        return False
+    names = [each.name for each in dataclasses.fields(group.think) if each.name.endswith("_ns")]
+    given = [getattr(group.think, name) for name in names]
+    times_ns = [n for each in given for n in (each if isinstance(each, tuple) else (each,))]
+    typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
+    return 2 * typical_s * now >= (group.concurrency or 1)
+
+
+def _per_second(rate: Rate) -> Fraction:
+    return Fraction(rate.limit_requests * _SECOND_NS, rate.window_ns)
+
+
+def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a part of a scenario
+    """Return arrivals or pacing with every rate multiplied."""
+    if isinstance(part, Rate):
+        pace = Fraction(part.limit_requests, part.window_ns) * factor
+        return Rate(pace.numerator, pace.denominator)
+    if isinstance(part, tuple):
+        return tuple(_faster(each, factor) for each in part)
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return part
+    names = [each.name for each in dataclasses.fields(part)]
+    return dataclasses.replace(
+        part, **{name: _faster(getattr(part, name), factor) for name in names}
+    )
+
+
+def _longer(draw: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: any distribution
+    """Return a distribution of durations with every duration multiplied."""
+
+    def times(value: Any) -> Any:  # noqa: ANN401 # reason: a duration or a tuple of them
+        if isinstance(value, tuple):
+            return tuple(map(times, value))
+        return max(1, round(value * factor)) if value else value
+
+    names = [each.name for each in dataclasses.fields(draw) if each.name.endswith("_ns")]
+    return dataclasses.replace(draw, **{name: times(getattr(draw, name)) for name in names})
+
+
+def _pace_of(text: str) -> Fraction:
+    number, _, unit = text.partition("/")
+    return Fraction(number) / _UNITS[unit]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _words_of(edits: Sequence[tuple[str, Any]]) -> str:
+    return "as it is" if not edits else ", ".join(f"{path} = {value}" for path, value in edits)

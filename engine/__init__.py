@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from engine.clauses import CLAUSES, Clause
-    from engine.decisions import DECISIONS, OpenDecision
+    from engine.clauses import CLAUSES, DECISIONS, Clause, OpenDecision
     from engine.errors import InputError, TollgateError
     from engine.http.app import asgi_app
     from engine.limits import Limiter, LimitTable, Rule, Subject
     from engine.messages import Decision, Problem, Request, Response
     from engine.profile import Choice, Profile, choices
-    from engine.resources.batch_files import split_batch
+    from engine.resources.account_updater import split_batch
     from engine.service import Engine
     from engine.store import MemoryStore, SqliteStore, Store
     from engine.vault.jwe import encrypt
@@ -66,7 +65,7 @@ _HOMES: Final = {
     "CallAnswer": "engine.world",
     "Choice": "engine.profile",
     "Clause": "engine.clauses",
-    "DECISIONS": "engine.decisions",
+    "DECISIONS": "engine.clauses",
     "Decision": "engine.messages",
     "Engine": "engine.service",
     "InputError": "engine.errors",
@@ -75,7 +74,7 @@ _HOMES: Final = {
     "ManualClock": "engine.world",
     "MemoryStore": "engine.store",
     "ModelWorld": "engine.world",
-    "OpenDecision": "engine.decisions",
+    "OpenDecision": "engine.clauses",
     "Problem": "engine.messages",
     "Profile": "engine.profile",
     "Request": "engine.messages",
@@ -90,7 +89,7 @@ _HOMES: Final = {
     "asgi_app": "engine.http.app",
     "choices": "engine.profile",
     "encrypt": "engine.vault.jwe",
-    "split_batch": "engine.resources.batch_files",
+    "split_batch": "engine.resources.account_updater",
 }
 
 __getattr__, __dir__ = on_demand(__name__, _HOMES)

@@ -2,19 +2,47 @@
 
 Completeness is measured against this list: the code, the tests, the conformance checks and the
 notebooks name a clause by its id, and reports use this order. The data are in `clauses.toml`.
-This module implements no clause; `engine.clause_index` says where each clause lives.
+The open decisions are what the seed leaves open, the engine's default and the alternatives. Their
+data are in `decisions.toml`, from which documents are generated. A decision is either a choice,
+set by profile fields, or fixed for a stated reason.
+
+The clause index says where each clause lives in code, tests, conformance checks and notebooks. It
+is a static scan: a place is a file, and the innermost class or function in it, that names the
+clause's id as a whole word. The result is a committed file (`clause_index.json`), so that an
+installed package can show it; a test checks that it is current, and
+`python -m engine clauses --refresh` rewrites it. The scan imports and runs nothing.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 
-__all__ = ["CLAUSES", "Clause", "Status", "clause", "select"]
+__all__ = [
+    "CLAUSES",
+    "DECISIONS",
+    "KINDS",
+    "Clause",
+    "Index",
+    "OpenDecision",
+    "Status",
+    "clause",
+    "load_index",
+    "open_decision",
+    "scan",
+    "select",
+    "write_index",
+]
+
 
 Status: TypeAlias = Literal["specified", "mixed", "assumed"]
 
@@ -38,7 +66,7 @@ class Clause:
     masked: str | None = None
 
 
-def _load() -> tuple[Clause, ...]:
+def _load_clauses() -> tuple[Clause, ...]:
     raw = resources.files("engine").joinpath("clauses.toml").read_text(encoding="utf-8")
     return tuple(
         Clause(**{**row, "decisions": tuple(row.get("decisions", ()))})
@@ -46,7 +74,7 @@ def _load() -> tuple[Clause, ...]:
     )
 
 
-CLAUSES: Final[tuple[Clause, ...]] = _load()
+CLAUSES: Final[tuple[Clause, ...]] = _load_clauses()
 """Every clause, in the order of every report."""
 
 _BY_ID: Final = {item.id: item for item in CLAUSES}
@@ -76,3 +104,118 @@ def select(patterns: list[str]) -> list[Clause]:
             clause(pattern)
         chosen |= found
     return [item for item in CLAUSES if not patterns or item.id in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDecision:
+    """One decision.
+
+    default: what the engine does by default. alternatives: what a service may do instead, None when
+    none is known; `study` where one of them is for simulation only, else they are readings.
+    fields: the profile fields that set it, as `section.field`. fixed: why there are none.
+    """
+
+    id: str
+    question: str
+    default: str
+    alternatives: str | None = None
+    study: bool = False
+    fields: tuple[str, ...] = ()
+    fixed: str | None = None
+
+
+def _load_decisions() -> tuple[OpenDecision, ...]:
+    raw = resources.files("engine").joinpath("decisions.toml").read_text(encoding="utf-8")
+    return tuple(
+        OpenDecision(**{**row, "fields": tuple(row.get("fields", ()))})
+        for row in tomllib.loads(raw)["decision"]
+    )
+
+
+DECISIONS: Final[tuple[OpenDecision, ...]] = _load_decisions()
+"""Every open decision, in the order of the list."""
+
+_DECISION_BY_ID: Final = {item.id: item for item in DECISIONS}
+
+
+def open_decision(decision_id: str) -> OpenDecision:
+    """Return the decision of that id; raises `InputError` with the nearest known one."""
+    try:
+        return _DECISION_BY_ID[decision_id]
+    except KeyError:
+        raise InputError(
+            f"decision = {decision_id!r} does not exist{did_you_mean(decision_id, _DECISION_BY_ID)}"
+        ) from None
+
+
+Index: TypeAlias = Mapping[str, Mapping[str, list[str]]]
+"""Clause id → kind of place → places, as `path` or `path::name`."""
+
+KINDS: Final[Mapping[str, str]] = {
+    "code": "engine",
+    "tests": "tests",
+    "check": "conformance",
+    "notebook": "notebooks",
+}
+"""Kind of place → the folder that is scanned for it."""
+
+_INDEX_FILE: Final = "clause_index.json"
+_NOT_CODE: Final = frozenset({"clauses.py"})
+_WORD: Final = re.compile(r"\b[A-Z]{3,4}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
+
+
+def scan(root: Path) -> Index:
+    """Return the index of a checkout; raises `InputError` when `root` is not a checkout."""
+    if not (root / "engine" / "clauses.toml").is_file():
+        raise InputError(f"{root} is no checkout of Tollgate; run the command inside one")
+    known = {clause.id for clause in CLAUSES}
+    found: dict[str, dict[str, set[str]]] = {c.id: {k: set() for k in KINDS} for c in CLAUSES}
+    for kind, folder in KINDS.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            if kind == "code" and path.name in _NOT_CODE:
+                continue
+            name = path.relative_to(root).as_posix()
+            for clause_id, place in _mentions(name, path.read_text(encoding="utf-8")):
+                if clause_id in known:
+                    found[clause_id][kind].add(place)
+    return {c: {k: sorted(places) for k, places in kinds.items()} for c, kinds in found.items()}
+
+
+def _mentions(name: str, text: str) -> Iterator[tuple[str, str]]:
+    spans = _spans(text)
+    for number, line in enumerate(text.splitlines(), 1):
+        for clause_id in _WORD.findall(line):
+            inside = [span for span in spans if span[0] <= number <= span[1]]
+            yield clause_id, f"{name}::{inside[-1][2]}" if inside else name
+
+
+def _spans(text: str) -> list[tuple[int, int, str]]:
+    """Return (first line, last line, dotted name) of every class and function, outer first."""
+    spans: list[tuple[int, int, str]] = []
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                dotted = f"{prefix}{child.name}"
+                first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+                spans.append((first, child.end_lineno or child.lineno, dotted))
+                visit(child, f"{dotted}.")
+            else:
+                visit(child, prefix)
+
+    visit(ast.parse(text), "")
+    return spans
+
+
+def write_index(root: Path) -> Path:
+    """Write the index of a checkout into it; returns the file."""
+    target = root / "engine" / _INDEX_FILE
+    target.write_text(json.dumps(scan(root), indent=1) + "\n", encoding="utf-8")
+    return target
+
+
+def load_index() -> Index:
+    """Return the committed index."""
+    text = resources.files("engine").joinpath(_INDEX_FILE).read_text(encoding="utf-8")
+    index: Index = json.loads(text)
+    return index

@@ -12,8 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.errors import TollgateError
-from engine.http._cli_serve import add_openapi_arguments, add_serve_arguments
-from engine.http._cli_store import add_backup_arguments, add_rotate_key_arguments
+from engine.http._cli_serve import (
+    add_backup_arguments,
+    add_openapi_arguments,
+    add_rotate_key_arguments,
+    add_serve_arguments,
+)
 
 __all__ = ["main"]
 
@@ -79,23 +83,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _backup(args: argparse.Namespace) -> int:
-    from engine.http._cli_store import backup
+    from engine.http._cli_serve import backup
 
     return backup(args)
 
 
 def _rotate_key(args: argparse.Namespace) -> int:
-    from engine.http._cli_store import rotate_key
+    from engine.http._cli_serve import rotate_key
 
     return rotate_key(args)
 
 
 def _clauses(args: argparse.Namespace) -> int:
-    from engine import clause_index
-    from engine.clauses import CLAUSES
+    from engine.clauses import CLAUSES, write_index
 
     if args.refresh:
-        print(clause_index.write(Path.cwd()))
+        print(write_index(Path.cwd()))
         return 0
     if not args.ids:
         for clause in CLAUSES:
@@ -110,10 +113,9 @@ def _clauses(args: argparse.Namespace) -> int:
 
 
 def _print_clauses(names: list[str]) -> None:
-    from engine import clause_index
-    from engine.clauses import select
+    from engine.clauses import load_index, select
 
-    index = clause_index.load()
+    index = load_index()
     for clause in select(names):
         print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
         print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
@@ -130,7 +132,7 @@ def _print_clauses(names: list[str]) -> None:
 
 
 def _print_decision(name: str) -> None:
-    from engine.decisions import open_decision
+    from engine.clauses import open_decision
 
     decision = open_decision(name)
     says = {

@@ -1,25 +1,71 @@
-"""Custom hostnames: their form, and which of them a tenant may take for a proxy (D-HOST).
+"""Hosts: client addresses in canonical form (D-IP), and custom hostnames of proxies (D-HOST).
 
 The owner of a hostname receives every request sent to it, keys and bodies included. So a tenant
 can register one only under a suffix that the operator lists for it, and never an IP address or a
 name of the server itself.
+
+A client's address has one form, whichever way its request arrives: an IPv4-mapped IPv6 address is
+the IPv4 one; IPv6 clients are told apart by the profile's prefix.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, TypeAlias
 
 __all__ = [
     "EXAMPLE_SUFFIXES",
     "LOCAL_NAMES",
+    "Address",
+    "client_address",
     "covers_host",
     "host_fault",
     "host_name",
     "is_address",
     "is_suffix",
+    "read_address",
+    "shown_address",
+    "unmapped",
 ]
+
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+
+def read_address(text: str) -> Address | None:
+    """Parse an address, without its zone; None when the text is not an address."""
+    try:
+        return unmapped(ip_address(text.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def unmapped(address: Address) -> Address:
+    """Return the IPv4 address of an IPv4-mapped IPv6 address, else the address itself."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def shown_address(address: Address, prefix_bits: int) -> str:
+    """Return the text that identifies all clients within an address's prefix."""
+    if address.version == 6 and prefix_bits < 128:
+        return str(ip_network((address, prefix_bits), strict=False).network_address)
+    return str(address)
+
+
+def client_address(text: str, prefix_bits: int) -> str | None:
+    """Return the counter key for a client's address; None when the text is not an address.
+
+    >>> client_address("::ffff:203.0.113.7", 128), client_address("2001:db8::1:2:3:4", 64)
+    ('203.0.113.7', '2001:db8::')
+    >>> client_address("localhost", 128) is None
+    True
+    """
+    address = read_address(text)
+    return None if address is None else shown_address(address, prefix_bits)
+
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _FORM: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")

@@ -31,23 +31,24 @@ from engine.messages import BodyStream, Decision, Json, Problem, Request, Respon
 from engine.model import Application
 from engine.profile import Profile
 from engine.resources import OPERATIONS
-from engine.resources.authentication import unauthenticated
 from engine.resources.bodies import PARSED, header_value, read_body, receive
-from engine.resources.context import Context
+from engine.resources.context import Context, Services
 from engine.resources.fields import rate_fields
 from engine.resources.idempotency import asks_once, first_answer, once
-from engine.resources.identification import Identification, Identifier
-from engine.resources.operation import Operation
-from engine.resources.operator import Operator, check_tables
-from engine.resources.proxy_names import proxy_path, refused_hosts
-from engine.resources.router import Router, parse_query
-from engine.resources.services import Services
-from engine.resources.upgrade import guard_store
+from engine.resources.identification import (
+    Identification,
+    Identifier,
+    proxy_path,
+    refused_hosts,
+    unauthenticated,
+)
+from engine.resources.operation import Operation, Router, parse_query
+from engine.resources.operator import Operator, check_tables, guard_store
 from engine.resources.work import LARGE_BYTES, apart_if_large, when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
-from engine.vault.primitives import Supply
+from engine.vault.encryption import Supply
 from engine.world import Clock, ModelWorld, World, drive
 
 __all__ = ["Engine"]

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from engine.clauses import CLAUSES, Clause
-from engine.decisions import DECISIONS, OpenDecision
+from engine.clauses import CLAUSES, DECISIONS, Clause, OpenDecision
 from engine.profile import Profile
 
 __all__ = ["badges", "put_badges", "sections"]

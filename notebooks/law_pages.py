@@ -14,11 +14,10 @@ from functools import cache
 from itertools import groupby
 from typing import Final
 
-from engine.clauses import CLAUSES, Clause
-from engine.decisions import DECISIONS, OpenDecision
+from engine.clauses import CLAUSES, DECISIONS, Clause, OpenDecision
 from engine.files import format_duration
 from engine.limits import LimitTable
-from engine.limits.render import render
+from engine.limits.table import render
 from engine.model import DEFAULT_QUOTAS, QuotaValue
 from notebooks.course import FOLDER, chapters
 from notebooks.reference_page import reference_page

@@ -14,11 +14,11 @@ from typing import Any, Final
 import httpx
 
 from engine import Engine, ManualClock, ModelWorld, Profile
-from engine.http.app import Application
+from engine.http.app import HttpApplication
 from engine.http.openapi import document
-from engine.http.openapi.shapes import CARD
+from engine.http.openapi.schemas import CARD
 from engine.limits import LimitTable
-from engine.limits.render import render
+from engine.limits.table import render
 from engine.model import DEFAULT_QUOTAS
 from engine.resources import OPERATIONS, Operation
 
@@ -101,7 +101,7 @@ class _Client:
         """Send a body as curl does."""
 
         async def asked() -> httpx.Response:
-            transport = httpx.ASGITransport(Application(self._engine))
+            transport = httpx.ASGITransport(HttpApplication(self._engine))
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
                 headers = {"SVC-API-KEY": self.key, "X-Request-Id": "one-call"}
                 return await client.post(path, json=body, headers=headers)

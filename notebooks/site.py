@@ -26,8 +26,7 @@ from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped] # 
 from pygments.lexers import PythonLexer  # type: ignore[import-untyped] # reason: untyped library
 
 from engine import Engine
-from engine.clauses import CLAUSES
-from engine.decisions import DECISIONS
+from engine.clauses import CLAUSES, DECISIONS
 from notebooks.api_pages import PACKAGES, write_api
 from notebooks.course import DOORS, FOLDER, PARTS, Chapter, chapters
 

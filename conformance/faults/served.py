@@ -21,11 +21,10 @@ from conformance.runner.registry import all_checks, checks_of
 from conformance.runner.runner import Options, Run
 from conformance.target import Target
 from engine import Engine
-from engine.http.demo import demo_lines
+from engine.http.demo import demo_lines, write_target
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.server import bind, make_application
 from engine.http.system import SystemWorld
-from engine.http.target_file import write_target
 
 __all__ = ["served", "try_over_http"]
 

@@ -35,7 +35,9 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 
 from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
 from engine.files.forms import (
+    FilePath,
     Form,
+    Include,
     Key,
     Tagged,
     Unwritten,
@@ -43,8 +45,8 @@ from engine.files.forms import (
     from_document,
     json_schema,
     to_plain,
+    to_toml,
 )
-from engine.files.includes import FilePath, Include
 from engine.files.kinds import (
     AnyJson,
     Boolean,
@@ -56,9 +58,11 @@ from engine.files.kinds import (
     TableOf,
     Text,
 )
-from engine.files.quantities import Duration, RateText, Size
 from engine.files.units import (
+    Duration,
     Rate,
+    RateText,
+    Size,
     as_ns,
     format_duration,
     format_rate,
@@ -67,7 +71,6 @@ from engine.files.units import (
     parse_rate,
     parse_size_bytes,
 )
-from engine.files.writing import to_toml
 
 __all__ = [
     "AnyJson",

@@ -18,27 +18,36 @@ is the description. Without that:
 
 A field without default must be in the file. Field metadata may hold `minimum` (whole numbers,
 durations) and `asks` (the description); `key` gives a file's key that is no Python name.
+
+`Include` is a file that another file refers to, with the position of the reference. `to_toml`
+writes plain tables as TOML text, for resolved files: what is written reads back as equal. Arrays of
+tables get `[[headers]]`, tables at the top level `[headers]`; whatever lies deeper is
+inline, as people write scenario files. tomllib reads only, hence this.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
+import math
+import re
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from engine.errors import wrong_type
 from engine.files.document import Document, Spot
-from engine.files.includes import FilePath, Include
 from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Schema, TableOf, Text
-from engine.files.quantities import Duration, RateText, Size
-from engine.files.units import Rate, as_ns, as_rate
+from engine.files.units import Duration, Rate, RateText, Size, as_ns, as_rate
 
 __all__ = [
+    "FilePath",
     "Form",
+    "Include",
     "Key",
     "Tagged",
     "Unwritten",
@@ -46,7 +55,9 @@ __all__ = [
     "from_document",
     "json_schema",
     "to_plain",
+    "to_toml",
 ]
+
 
 Table = TypeVar("Table")
 
@@ -304,6 +315,51 @@ def _first_paragraph(cls: type[Any]) -> str:
     return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
 
 
+@dataclass(frozen=True)
+class Include:
+    """Another file that a file names.
+
+    path: as written. file: where that is, relative to the folder of the file that names it.
+    where: `file:line:col: `, to begin messages about it with. Only the path is compared.
+    """
+
+    path: str
+    folder: Path | None = None
+    where: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Include) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @property
+    def file(self) -> Path:
+        """The file's place."""
+        return Path(self.path) if self.folder is None else self.folder / self.path
+
+
+@dataclass(frozen=True)
+class FilePath(Kind[Include]):
+    """The path of another file, relative to the one that names it; it must be there."""
+
+    must_exist: bool = True
+
+    def _read(self, spot: Spot) -> Include:
+        path = Text().read(spot)
+        document = spot.document
+        found = Include(path, document.folder, document.where(spot.path))
+        if self.must_exist and not found.file.is_file():
+            spot.fail(f"must be a file; there is none at {found.file}")
+        return found
+
+    def _write(self, value: Include) -> str:
+        return value.path
+
+    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+        return {"type": "string", "minLength": 1}
+
+
 _SIMPLE: dict[Any, Kind[Any]] = {
     str: Text(),
     float: Number(),
@@ -311,3 +367,68 @@ _SIMPLE: dict[Any, Kind[Any]] = {
     Rate: RateText(),
     Include: FilePath(),
 }
+
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LONG: Final = 88
+
+
+def to_toml(value: Mapping[str, Any]) -> str:
+    """Return TOML text for a table of tables, arrays, strings, numbers and booleans."""
+    lines: list[str] = []
+    later: list[str] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            later += ["", f"[{_key(key)}]", *_pairs(item)]
+        elif _is_tables(item):
+            for table in item:
+                later += ["", f"[[{_key(key)}]]", *_pairs(table)]
+        else:
+            lines += _pair(key, item)
+    return "\n".join([*lines, *later]).lstrip("\n") + "\n"
+
+
+def _pairs(table: Mapping[str, Any]) -> list[str]:
+    return [line for key, item in table.items() for line in _pair(key, item)]
+
+
+def _pair(key: str, item: Any) -> list[str]:  # noqa: ANN401 # reason: any TOML value
+    line = f"{_key(key)} = {_inline(item)}"
+    if len(line) <= _LONG or not isinstance(item, list | tuple) or not item:
+        return [line]
+    return [f"{_key(key)} = [", *(f"    {_inline(element)}," for element in item), "]"]
+
+
+def _is_tables(item: object) -> bool:
+    return (
+        isinstance(item, list | tuple)
+        and bool(item)
+        and all(isinstance(element, Mapping) for element in item)
+    )
+
+
+def _inline(item: Any) -> str:  # noqa: ANN401 # reason: any TOML value
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, int):
+        return str(item)
+    if isinstance(item, float):
+        assert math.isfinite(item)
+        return repr(item)
+    if isinstance(item, str):
+        return _string(item)
+    if isinstance(item, Mapping):
+        if not item:
+            return "{}"
+        return "{ " + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in item.items()) + " }"
+    assert isinstance(item, list | tuple), f"no TOML for {type(item).__name__}"
+    return "[" + ", ".join(_inline(element) for element in item) + "]"
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _string(key)
+
+
+def _string(text: str) -> str:
+    """Return a basic string; JSON's escapes are TOML's, but for the delete character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -6,19 +6,28 @@ K and MB are powers of ten, KiB and MiB powers of two (D-UNITS).
 
 Each `*_or_rule` returns the value, or the rule that the text breaks, for callers that know where
 the text stands; each `parse_*` raises `InputError` instead.
+
+`Duration`, `RateText` and `Size` are the kinds of values in files.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from engine.errors import InputError, wrong_type
+from engine.files.document import Spot
+from engine.files.kinds import Kind, Schema
 
 __all__ = [
+    "Duration",
     "Rate",
+    "RateText",
+    "Size",
     "as_ns",
     "as_rate",
     "duration_or_rule",
@@ -31,6 +40,7 @@ __all__ = [
     "rate_or_rule",
     "size_or_rule",
 ]
+
 
 _DURATION_NS: Final = {
     "d": 86_400_000_000_000,
@@ -252,3 +262,108 @@ def _decimal(amount: int, unit: int) -> str:
     whole, rest = divmod(amount, unit)
     digits = str(unit + rest)[1:].rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
+
+
+@dataclass(frozen=True)
+class Duration(Kind[int]):
+    """A duration such as `"1m30s"`; nanoseconds in Python, whose names end in `_ns`."""
+
+    minimum_ns: int = 0
+    suffix: ClassVar[str] = "_ns"
+
+    def _read(self, spot: Spot) -> int:
+        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
+            spot.fail(f'must name a unit; write "{spot.value}s" for seconds')
+        duration_ns = _from_text(spot, duration_or_rule, 'a duration such as "1m30s"')
+        if duration_ns < self.minimum_ns:
+            least = format_duration(self.minimum_ns)
+            spot.fail("must be above 0" if self.minimum_ns == 1 else f"must be at least {least}")
+        return int(duration_ns)
+
+    def _write(self, value: int) -> str:
+        return format_duration(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        definitions["duration"] = {
+            "type": "string",
+            "description": 'A duration such as "1m30s"; units d, h, m, s, ms, us, ns.',
+            "pattern": r"^([0-9]+(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+        }
+        return {"$ref": "#/$defs/duration"}
+
+
+@dataclass(frozen=True)
+class RateText(Kind[Rate]):
+    """A rate such as `"50/10s"`: requests in a window.
+
+    is_mean: whether it is a mean, of which decimals are kept: `"6.67/1s"` is 667 in 100 s.
+    """
+
+    may_be_zero: bool = False
+    is_mean: bool = False
+
+    def _read(self, spot: Spot) -> Rate:
+        if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
+            spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
+        found: Rate = _from_text(
+            spot,
+            partial(rate_or_rule, may_be_zero=self.may_be_zero, is_mean=self.is_mean),
+            'a rate such as "50/10s"',
+        )
+        return found
+
+    def _write(self, value: Rate) -> str:
+        return format_rate(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        if self.is_mean:
+            definitions["mean_rate"] = {
+                "type": "string",
+                "description": 'A mean rate such as "50/10s" or "6.67/1s": requests in a window.',
+                "pattern": r"^[0-9]+(\.[0-9]+)?/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+            }
+            return {"$ref": "#/$defs/mean_rate"}
+        definitions["rate"] = {
+            "type": "string",
+            "description": 'A rate such as "50/10s": requests in a window.',
+            "pattern": r"^[0-9]+/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+        }
+        return {"$ref": "#/$defs/rate"}
+
+
+@dataclass(frozen=True)
+class Size(Kind[int]):
+    """A size such as `"30MB"`, or a whole number of bytes; Python names end in `_bytes`."""
+
+    minimum_bytes: int = 0
+    suffix: ClassVar[str] = "_bytes"
+
+    def _read(self, spot: Spot) -> int:
+        if isinstance(spot.value, int) and not isinstance(spot.value, bool):
+            size_bytes = spot.value
+        else:
+            size_bytes = _from_text(spot, size_or_rule, 'a size such as "30MB"')
+        if size_bytes < self.minimum_bytes:
+            spot.fail(f"must be at least {format_size(self.minimum_bytes)}")
+        return size_bytes
+
+    def _write(self, value: int) -> str:
+        return format_size(value)
+
+    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        definitions["size"] = {
+            "type": ["string", "integer"],
+            "description": 'A size such as "30MB" or "1MiB", or a number of bytes.',
+            "pattern": r"^[0-9]+(\.[0-9]+)? ?([kKMG]|[KMG]i)?B?$",
+            "minimum": 0,
+        }
+        return {"$ref": "#/$defs/size"}
+
+
+def _from_text(spot: Spot, parse: Any, expected: str) -> Any:  # noqa: ANN401 # reason: by unit
+    if not isinstance(spot.value, str):
+        spot.fail(f"must be {expected}")
+    value = parse(spot.value)
+    if isinstance(value, str):
+        spot.fail(value)
+    return value

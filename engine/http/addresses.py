@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Final, TypeAlias
 
-from engine.addresses import Address, read_address, shown_address
 from engine.errors import InputError
+from engine.hosts import Address, read_address, shown_address
 
 __all__ = ["Address", "Clients", "Network", "in_networks", "parse_networks"]
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from engine.addresses import Address, unmapped
 from engine.errors import DestinationUnreachable, InputError
+from engine.hosts import Address, unmapped
 from engine.http.addresses import Network, in_networks, parse_networks
 
 __all__ = ["Destinations", "Target"]

@@ -23,7 +23,7 @@ import uvicorn
 
 from engine.errors import InputError, TollgateError
 from engine.http.addresses import Network
-from engine.http.app import Application
+from engine.http.app import HttpApplication
 from engine.http.pages import METRICS_PATHS, PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.system import SystemClock, SystemWorld
@@ -53,12 +53,14 @@ def make_application(
     origins: tuple[str, ...] = (),
     demo_keys: Sequence[Mapping[str, Any]] = (),
     page_paths: frozenset[str] = PAGE_PATHS,
-) -> Application:
+) -> HttpApplication:
     """Return the ASGI application of an engine, with its own pages."""
-    made: list[Application] = []
+    made: list[HttpApplication] = []
     pages = make_pages(engine, lambda: made[0].metrics, demo_keys=demo_keys, paths=page_paths)
     made.append(
-        Application(engine, trusted=trusted, pages=pages, page_paths=page_paths, origins=origins)
+        HttpApplication(
+            engine, trusted=trusted, pages=pages, page_paths=page_paths, origins=origins
+        )
     )
     return made[0]
 
@@ -214,7 +216,7 @@ async def _pause(stopping: asyncio.Event) -> None:
 
 
 async def _tick(
-    application: Application, connections: Connections, stopping: asyncio.Event
+    application: HttpApplication, connections: Connections, stopping: asyncio.Event
 ) -> None:
     """Every half second: give up who is too slow."""
     loop = asyncio.get_running_loop()

@@ -8,10 +8,16 @@ What it is not: tenants' other quotas, or HTTP. No clock is read here; instants 
 """
 
 from engine.limits.limiter import CountersFull, Limiter
-from engine.limits.render import render
-from engine.limits.resources import Classifier
 from engine.limits.subject import Block, Headroom, Subject
-from engine.limits.table import DEFAULT_TABLE, SEED_SECTIONS, LimitTable, Match, Rule
+from engine.limits.table import (
+    DEFAULT_TABLE,
+    SEED_SECTIONS,
+    Classifier,
+    LimitTable,
+    Match,
+    Rule,
+    render,
+)
 
 __all__ = [
     "DEFAULT_TABLE",

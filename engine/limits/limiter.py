@@ -10,7 +10,9 @@ blocks, and it is charged when neither it nor the rules in force refuse. So it r
 refuse.
 
 For speed, the counters of a subject are looked up once, as a *lane*; after that
-a decision is one comparison a counter and, when admitted, one charge a counter.
+a decision is one comparison a counter and, when admitted, one charge a counter. A *plan* is what
+all subjects of one class share. Each loop has a list of its own with only the fields that it reads,
+made on first use.
 
 Instants are handed in and never decrease; requests at one instant are decided in order of arrival
 (D-CLOCK). Counters live here and nowhere else (D-COUNTERS-LIFE).
@@ -18,26 +20,44 @@ Instants are handed in and never decrease; requests at one instant are decided i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
 from engine.limits.algorithms import (
     BLOCK,
+    FULL,
     LAST,
+    LIMIT,
+    OLDEST,
+    PLACE,
     READY,
+    SPAN,
+    Charge,
+    Remaining,
     begin_or_extend_block,
     grow_ring,
+    remaining_sliding_log,
 )
-from engine.limits.lanes import Lane, Plan
-from engine.limits.legs import Counted, Legs, RequestClass, class_of, counter_keys
-from engine.limits.settling import Entry, PendingDecision, make_charge
+from engine.limits.legs import (
+    Counted,
+    Entry,
+    Leg,
+    Legs,
+    PendingDecision,
+    RequestClass,
+    class_of,
+    counter_keys,
+    make_charge,
+)
 from engine.limits.subject import Block, Headroom, Subject, parts_of
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
 
-__all__ = ["CountersFull", "Limiter"]
+__all__ = ["CountersFull", "Lane", "Limiter", "Plan", "Take", "take_sliding_log", "taker"]
+
 
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
@@ -283,7 +303,7 @@ class Limiter:
         """Say how an admitted request was answered; call it once an answer, where only 2xx count.
 
         A status other than 2xx gives the charges back: from then on every counter is as if the
-        request had never been (`engine.limits.settling`). Where every answer counts, and for
+        request had never been (`engine.limits.legs`). Where every answer counts, and for
         refusals, it does nothing (D-COUNTED).
         """
         if not isinstance(decision, PendingDecision):
@@ -463,3 +483,118 @@ def _room_after_charge(now_ns: int, counted: Counted, left: int) -> Headroom:
 
 def _names(counters: Iterable[Counted]) -> tuple[str, ...]:
     return tuple(counted.leg.name for counted in counters)
+
+
+Take: TypeAlias = Callable[[list[int], list[int], tuple[int, ...], int], int]
+"""`take(line, ring, rule, t_ns)`: charge one request at `t_ns`, return how many remain then."""
+
+_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], int, Counted]
+_Taking: TypeAlias = tuple[Take, list[int], list[int], tuple[int, ...], int, Counted]
+
+
+class Plan:
+    """What all subjects of one class share: the legs that count them, in table order."""
+
+    __slots__ = ("admitted", "legs", "plain")
+
+    def __init__(self, legs: tuple[Leg, ...]) -> None:
+        self.legs = tuple((leg, leg.key_place) for leg in legs)
+        self.plain = not any(leg.rule.shadow or leg.settles for leg in legs)
+        self.admitted = Decision("admitted", counted=tuple(leg.name for leg in legs))
+
+
+class Lane:
+    """The counters that one subject meets, in table order, ready to be walked."""
+
+    __slots__ = (
+        "admitted",
+        "charges",
+        "counters",
+        "lines",
+        "measures",
+        "plain",
+        "real",
+        "shadow",
+        "takes",
+    )
+
+    def __init__(self, plan: Plan, subject: Subject) -> None:
+        keys = counter_keys(subject)
+        counters = []
+        for leg, place in plan.legs:
+            counted = leg.counters.get(keys[place])
+            if counted is None:
+                counted = leg.counters[keys[place]] = Counted(leg)
+            counters.append(counted)
+        self.admitted = plan.admitted
+        self.plain = plan.plain
+        self.counters = self.real = counters
+        self.shadow: list[Counted] = []
+        if not plan.plain:
+            self.real = [each for each in counters if not each.leg.rule.shadow]
+            self.shadow = [each for each in counters if each.leg.rule.shadow]
+        self.lines = [each.line for each in self.real]
+        self.charges = [each.charging for each in self.real]
+        self.measures: list[_Measure] | None = None
+        self.takes: list[_Taking] | None = None
+
+    def measured(self) -> list[_Measure]:
+        """Make the list that headroom reads, on first use."""
+        self.measures = [
+            (c.leg.remaining, c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
+            for c in self.real
+        ]
+        return self.measures
+
+    def taking(self) -> list[_Taking]:
+        """Make the list that `judge` reads, on first use."""
+        self.takes = [
+            (taker(c.leg), c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
+            for c in self.real
+        ]
+        return self.takes
+
+
+def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_ns: int) -> int:
+    """Charge a sliding log as `charge_sliding_log`, and return what `remaining_sliding_log` would.
+
+    One call, because every admitted request makes it for each rule. BASE is 0 in a list's ring.
+    """
+    place, limit = line[PLACE], rule[LIMIT]
+    try:
+        ring[place] = t_ns
+    except IndexError:  # reason: free until a ring must grow
+        grow_ring(ring, limit)
+        ring[place] = t_ns
+    place += 1
+    if place == limit:
+        place = 0
+        line[FULL] = 1
+    line[PLACE] = place
+    gone_ns = t_ns - rule[SPAN]
+    if line[FULL] and ring[place] > gone_ns:
+        line[READY] = ring[place] + rule[SPAN]
+    else:
+        line[READY] = t_ns
+    oldest = line[OLDEST]
+    if ring[oldest - 1] > gone_ns:  # the look before this one does not help
+        return remaining_sliding_log(line, ring, rule, t_ns)
+    while ring[oldest] <= gone_ns:
+        oldest += 1
+        if oldest == limit:
+            oldest = 0
+    line[OLDEST] = oldest
+    return oldest - place if oldest >= place else limit + oldest - place
+
+
+def taker(leg: Leg) -> Take:
+    """Return the function that charges a leg's counter and returns what remains."""
+    return take_sliding_log if leg.algorithm == "sliding-log" else _taker(leg.charge, leg.remaining)
+
+
+def _taker(charge: Charge, remaining: Remaining) -> Take:
+    def take(line: list[int], ring: list[int], rule: tuple[int, ...], t_ns: int) -> int:
+        make_charge(charge, line, ring, rule, t_ns)
+        return remaining(line, ring, rule, t_ns)
+
+    return take

@@ -4,6 +4,16 @@ Docs, reports and the engine read the limits only here. A table applies to one d
 tenant (QUO-RATE); the profile says how a row is applied (algorithm, composition, delay, edges). An
 analyst copies the table to a file, edits it and loads it again; further rows need ids that do not
 begin with `LIM-`. A table holds no counters.
+
+`Classifier` says which rows' patterns a request falls under. A pattern is a method and a path:
+`POST /tokens/search`, `PATCH /tokens/{id}`, `ANY /account-updater/*`. `{name}` stands for one
+segment, whatever it holds, so that all ids share a row's counter; a final `*` for everything below.
+HEAD counts as GET; OPTIONS falls under `ANY` alone; the query string does not matter (D-COUNTED).
+Whether a read of one token falls under the row of `GET /tokens` is the profile's `get_tokens`
+(D-GET-TOKENS).
+
+Paths are compared as the router compares them, with case: a path that the service does not know
+counts under the rows without a resource. A path may fall under several patterns or under none.
 """
 
 from __future__ import annotations
@@ -11,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -24,6 +34,7 @@ from engine.files import (
     Key,
     Rate,
     check_built,
+    format_duration,
     from_document,
     json_schema,
     parse_rate,
@@ -34,7 +45,6 @@ from engine.files import (
     to_toml,
 )
 from engine.limits.algorithms import ALGORITHMS, PRODUCT_BOUND
-from engine.limits.resources import pattern_fault
 from engine.limits.subject import Part
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
@@ -44,13 +54,95 @@ __all__ = [
     "DEFAULT_TABLE",
     "FAMILIES",
     "SEED_SECTIONS",
+    "Classifier",
     "Counter",
     "CounterKind",
     "LimitTable",
     "Match",
     "Rule",
+    "pattern_fault",
+    "render",
     "suffixed",
 ]
+
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "ANY")
+_PATTERN: Final = re.compile(
+    r"(?P<method>[A-Z]+) (?P<path>(?:/(?:[A-Za-z0-9._~-]+|\{[a-z_]+\}))*(?:/\*)?)"
+)
+_CACHE_ENTRIES: Final = 1 << 16
+_CACHED_CHARACTERS: Final = 300
+"""A longer path is not cached, because callers can send paths of any size."""
+
+GetTokens = Literal["list", "prefix"]
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """Return the rule that a pattern breaks, or None.
+
+    >>> pattern_fault("HEAD /tokens")
+    'must not name HEAD, which counts as GET; write "GET /tokens"'
+    """
+    found = _PATTERN.fullmatch(pattern)
+    if found is None or not found["path"]:
+        return 'must be a method and a path such as "PATCH /tokens/{id}" or "ANY /reactors/*"'
+    if found["method"] == "HEAD":
+        return f'must not name HEAD, which counts as GET; write "GET {found["path"]}"'
+    if found["method"] == "OPTIONS":
+        return f'must not name OPTIONS, which counts under ANY; write "ANY {found["path"]}"'
+    if found["method"] not in METHODS:
+        return "must begin with one of " + ", ".join(METHODS)
+    return None
+
+
+def _expression(pattern: str, get_tokens: GetTokens) -> re.Pattern[str]:
+    """Return what matches `METHOD path` for the requests that fall under a pattern."""
+    assert pattern_fault(pattern) is None
+    method, _, path = pattern.partition(" ")
+    segments = path.removesuffix("/*").split("/")
+    text = "/".join("[^/]+" if part.startswith("{") else re.escape(part) for part in segments)
+    if path.endswith("/*"):
+        text += "/.*"
+    elif pattern == "GET /tokens" and get_tokens == "prefix":
+        text += "(?:/.*)?"
+    return re.compile((r"\S+" if method == "ANY" else method) + " " + text, re.DOTALL)
+
+
+class Classifier:
+    """Classifies requests against some patterns, and remembers what it has seen.
+
+    >>> c = Classifier(["GET /tokens", "PATCH /tokens/{id}", "ANY /tokens/*"])
+    >>> [c.matching("HEAD", "/tokens?size=3"), c.matching("PATCH", "/tokens/7")]
+    [(0,), (1, 2)]
+    """
+
+    def __init__(self, patterns: Iterable[str], get_tokens: GetTokens = "list") -> None:
+        self.patterns = tuple(patterns)
+        self._expressions = [_expression(pattern, get_tokens) for pattern in self.patterns]
+        self._seen: dict[tuple[str, str], int] = {}
+        self._groups: list[tuple[int, ...]] = []
+
+    def matching(self, method: str, path: str) -> tuple[int, ...]:
+        """Return the places of the patterns that a request falls under, in order."""
+        return self._groups[self.group(method, path)]
+
+    def group(self, method: str, path: str) -> int:
+        """Return a small number, equal for requests that fall under the same patterns."""
+        found = self._seen.get((method, path))
+        if found is None:
+            line = ("GET" if method == "HEAD" else method) + " " + path.partition("?")[0]
+            places = enumerate(self._expressions)
+            matching = tuple(place for place, each in places if each.fullmatch(line))
+            if matching not in self._groups:
+                self._groups.append(matching)
+            found = self._groups.index(matching)
+            if len(path) > _CACHED_CHARACTERS:
+                return found
+            if len(self._seen) >= _CACHE_ENTRIES:
+                self._seen.clear()
+            self._seen[method, path] = found
+        return found
+
 
 DEFAULT_TABLE: Final = "Default"
 """The name of the table that a tenant's `Rate Limit` quota starts with (QUO-RATE)."""
@@ -381,3 +473,61 @@ SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _S
 """Clause id of each row of the seed → its section."""
 
 _DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))
+
+
+_HEADINGS = ("rule", "seed", "counts", "counter", "rate", "action", "")
+
+
+def render(table: LimitTable) -> str:
+    """Return the table as aligned text, a row a rule, ending in a line that counts them.
+
+    >>> print(render(LimitTable.default()).splitlines()[-1])
+    14 rules, 15 counters
+    """
+    rows = [_HEADINGS, *(_cells(rule) for rule in table)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
+    lines = [_line(row, widths) for row in rows]
+    lines.insert(1, _line(["-" * width for width in widths], widths))
+    counters = sum(len(rule.counter_names) for rule in table)
+    return "\n".join([*lines, "", f"{len(table.rules)} rules, {counters} counters"])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(c.ljust(width) for c, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _cells(rule: Rule) -> tuple[str, ...]:
+    action = "throttle"
+    if rule.block_ns is not None:
+        action = f"{format_duration(rule.block_ns)} block"
+    notes = []
+    if rule.shadow:
+        notes.append("shadow")
+    if rule.algorithm is not None:
+        notes.append(rule.algorithm)
+    if rule.burst_requests is not None:
+        notes.append(f"burst {rule.burst_requests}")
+    return (
+        rule.id,
+        rule.seed_section or "own",
+        _counts(rule.match),
+        COUNTER_KINDS[rule.counter].short,
+        str(rule.rate),
+        action,
+        ", ".join(notes),
+    )
+
+
+def _counts(match: Match) -> str:
+    parts = []
+    if match.tenant is not None:
+        parts.append(f"{match.tenant} tenant")
+    if match.application is not None:
+        parts.append(f"{match.application} application")
+    if match.legacy is not None:
+        parts.append("legacy keys" if match.legacy else "keys that are not legacy")
+    if match.proxy is not None:
+        parts.append("proxies by key" if match.proxy == "key" else "proxies by hostname")
+    if match.resource:
+        parts.append(" or ".join(match.resource))
+    return ", ".join(parts) or "anything"

@@ -1,17 +1,47 @@
-"""The context of one operation: its input, and the few steps that all operations share."""
+"""The context of one operation: its input, and the steps and parts that all share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from engine.identity import Caller
 from engine.messages import Json, Problem, Request
-from engine.model import LogEntry, Tenant
-from engine.resources.proxy_names import NO_PROXIES, Proxies
-from engine.resources.services import Services
+from engine.model import LogEntry, Proxy, Tenant
+from engine.profile import Profile
+from engine.store import Store
+from engine.tokens import Rules
+from engine.vault import Vault
+from engine.world import World
 
-__all__ = ["Context"]
+__all__ = ["NO_PROXIES", "Context", "Proxies", "Services"]
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts that the service hands to every operation.
+
+    own_names: hostnames of the server itself, which no proxy may have (D-HOST).
+    rules: the profile's choices about tokens, prepared. new_id returns a fresh UUID string.
+    `running` holds what lives in the process only (reactor instances), by name.
+    """
+
+    profile: Profile
+    rules: Rules
+    store: Store
+    vault: Vault
+    world: World
+    new_id: Callable[[], str]
+    region: str
+    running: dict[str, Any]
+    own_names: frozenset[str] = frozenset()
+
+
+Proxies: TypeAlias = tuple[Proxy | None, Proxy | None]
+"""The proxy of the proxy key and the proxy of the custom hostname."""
+
+NO_PROXIES: Final[Proxies] = (None, None)
 
 
 class Context:

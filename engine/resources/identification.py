@@ -6,23 +6,39 @@ principal (D-UNKEYED); it may still name proxies, by a proxy key or a custom hos
 The principal of a key changes only when a document does, so it is cached with the store's
 `documents_version` and looked up again when that has changed. An unknown key is never cached: it
 costs a look-up each time.
+
+Authentication: the 401 answers, and the principal of an application without a key.
+
+Which proxies a request names, by a proxy key or by a custom hostname (D-PROXY-RULES, D-HOST).
+
+A hostname that its tenant may not have names no proxy, even if a store holds such a row from an
+older version: the service answers its requests itself. `refused_hosts` lists these rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from engine.addresses import client_address
 from engine.errors import InputError
+from engine.hosts import client_address, host_fault, host_name
 from engine.identity import Caller
 from engine.limits import Subject
-from engine.messages import Request
-from engine.model import Application, Key, Tenant
-from engine.resources.proxy_names import NO_PROXIES, Proxies, find_proxies, proxy_path
-from engine.resources.services import Services
+from engine.messages import Problem, Request
+from engine.model import Application, Key, Proxy, Tenant
+from engine.resources.context import NO_PROXIES, Proxies, Services
 from engine.vault import hash_key_text
 
-__all__ = ["Identification", "Identifier"]
+__all__ = [
+    "Identification",
+    "Identifier",
+    "find_proxies",
+    "principal_of",
+    "proxy_path",
+    "refused_hosts",
+    "unauthenticated",
+]
+
 
 _KNOWN_LIMIT: Final = 100_000
 _SUBJECTS_LIMIT: Final = 100_000
@@ -145,3 +161,82 @@ class Identifier:
         application = store.get(Application, key.application_id)
         tenant = store.get(Tenant, key.tenant_id)
         return None if application is None or tenant is None else Caller(key, application, tenant)
+
+
+def unauthenticated(
+    header: str, *, what: str = "API key", scheme: str = "ApiKey", clause: str = "AUTH-HEADER"
+) -> Problem:
+    """Return the answer to a request without a known key in `header` (AUTH-HEADER, D-STATUSES)."""
+    return Problem(
+        401,
+        f"A known {what} is needed in {header}.",
+        headers={"WWW-Authenticate": f'{scheme} header="{header}"'},
+        clause=clause,
+    )
+
+
+def principal_of(services: Services, application_id: str) -> Caller | None:
+    """Return the principal of an application that acts without a key; inside a transaction.
+
+    The creator of a proxy without authentication, or of an account-updater job, acts when a
+    request has no key. None once that application is deleted.
+    """
+    application = services.store.get(Application, application_id)
+    if application is None:
+        return None
+    tenant = services.store.get(Tenant, application.tenant_id)
+    if tenant is None:
+        return None
+    keyless = Key("", tenant.id, application.id, legacy=False, text_hash=b"")
+    return Caller(keyless, application, tenant)
+
+
+def proxy_path(path: str) -> str:
+    """Return the path of a request on a custom hostname, which is the proxy whatever the path."""
+    return "/proxy" + path
+
+
+def _is_proxy_path(path: str) -> bool:
+    return path == "/proxy" or path.startswith("/proxy/")
+
+
+def find_proxies(services: Services, request: Request) -> Proxies:
+    """Return the proxies that the request names; inside a transaction.
+
+    A proxy key counts on the proxy's own path and on a custom hostname; an unknown one, like an
+    unknown hostname, names none.
+    """
+    store = services.store
+    by_host = None if request.host is None else _proxy_of(services, host_name(request.host))
+    by_key = None
+    on_path = by_host is not None or _is_proxy_path(request.path.partition("?")[0])
+    if request.proxy_key is not None and on_path:
+        by_key = store.proxy_by_hash(hash_key_text(request.proxy_key))
+    return by_key, by_host
+
+
+def _proxy_of(services: Services, host: str) -> Proxy | None:
+    proxy = services.store.proxy_by_host(host)
+    if proxy is None or _fault(services, proxy, host) is not None:
+        return None
+    return proxy
+
+
+def _fault(services: Services, proxy: Proxy, host: str) -> str | None:
+    tenant = services.store.get(Tenant, proxy.tenant_id)
+    suffixes = () if tenant is None else tenant.host_suffixes
+    return host_fault(host, suffixes, services.own_names)
+
+
+def refused_hosts(services: Services) -> Iterator[str]:
+    """Return a line for each stored hostname that is not routed, and why; inside a transaction."""
+    for tenant in services.store.tenants():
+        for proxy in services.store.list(Proxy, tenant.id):
+            if proxy.host is None:
+                continue
+            fault = _fault(services, proxy, proxy.host)
+            if fault is not None:
+                yield (
+                    f"proxy {proxy.id} of tenant {tenant.id}: host = {proxy.host!r} {fault}; "
+                    "it is not routed"
+                )

@@ -7,7 +7,7 @@
 2. Expressions `{{ id }}` in `args` are replaced by the plaintext of their tokens, as
    POST /detokenize does, for a caller who holds token:use where each token is (403 else) and
    within the tenant's Detokenize Limit.
-3. The code runs (`engine.resources.invoking`: RCT-HOT, RCT-TIMEOUT).
+3. The code runs (`engine.resources.invocation`: RCT-HOT, RCT-TIMEOUT).
 4. A result that is an object of `tokenize` and `raw` alone, or of one of the two, says what goes
    where: what stands under `tokenize` is tokenized as POST /tokenize would, with the caller's
    rights and limits, and its answer is `tokens`; what stands under `raw` is `raw`. Any other result
@@ -28,13 +28,12 @@ from engine.messages import Json, Problem, Response
 from engine.model import Reactor
 from engine.resources.bodies import too_large
 from engine.resources.context import Context
-from engine.resources.creating import answer_of, create_all, validated
 from engine.resources.detokenize import reveal
 from engine.resources.forms import Form, object_schema
-from engine.resources.instances import drop_pool
-from engine.resources.invoking import check_code, invoke, open_code, seal_code
+from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
+from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work, apart_if_large
 from engine.tokens import Plan, dumps, parse, timestamp, walk
 

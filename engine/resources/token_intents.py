@@ -7,8 +7,8 @@ from typing import Any
 from engine.messages import Problem, Response
 from engine.model import Intent
 from engine.resources.context import Context
-from engine.resources.creating import decrypter
 from engine.resources.operation import Operation
+from engine.resources.tokenize import decrypter
 from engine.tokens import timestamp, validate_intent, walk_one
 
 __all__ = ["OPERATIONS"]

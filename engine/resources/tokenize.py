@@ -2,17 +2,239 @@
 
 `engine.tokens` implements the walk (TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF);
 this module is the operation: walk → validate → create → mirror.
+
+POST /tokens and reactors share the steps after the walk:
+
+    403 → 400 naming every fault → deduplication look-up → quota → write        (D-ORDER)
+
+The first two, `validated`, need no transaction: decryption is most of the cost of a large body, and
+delays no other request there. The rest, `create_all`, is one transaction, so that an invalid token
+anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate against each other
+(TOK-DEDUP).
 """
 
 from __future__ import annotations
 
-from engine.messages import Response
-from engine.resources.context import Context
-from engine.resources.creating import answer_of, create_all, log_made, validated
-from engine.resources.operation import Operation
-from engine.tokens import Plan, walk
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import compress, repeat
+from typing import Any, Final
 
-__all__ = ["OPERATIONS"]
+from engine.messages import Json, Response
+from engine.model import EncryptionKey, Intent, Token
+from engine.resources.context import Context
+from engine.resources.operation import Operation
+from engine.tokens import (
+    CREATE,
+    Decision,
+    Draft,
+    Plan,
+    check_limit,
+    consumed,
+    count_limited,
+    create_tokens,
+    decide,
+    dedup_hashes,
+    merge_existing,
+    parse,
+    record,
+    validate,
+    walk,
+)
+from engine.vault import TenantKeys, jwe
+
+__all__ = ["OPERATIONS", "answer_of", "create_all", "decrypter", "log_made", "validated"]
+
+
+_IN_TRANSACTION: Final = nullcontext()
+
+
+class _Sources:
+    """Reads data that a body holds encrypted, or refers to by a token intent.
+
+    reading: what each look-up stands in, a transaction of its own where none is open.
+    """
+
+    __slots__ = ("_context", "_reading")
+
+    def __init__(self, context: Context, reading: AbstractContextManager[None]) -> None:
+        self._context = context
+        self._reading = reading
+
+    def decrypt(self, compact: str) -> bytes:
+        """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
+        return jwe.decrypt(compact, self._find_private)
+
+    def _find_private(self, kid: str | None) -> bytes | None:
+        """Return the private key that a payload names.
+
+        `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where
+        the tenant has exactly one key, and that is tried; with several the caller has to say which,
+        because trying all would cost a private-key operation for each (D-ENCRYPTED).
+        """
+        services, tenant = self._context.services, self._context.tenant
+        with self._reading:
+            if kid is None:
+                found = services.store.list(EncryptionKey, tenant.id, size=2)
+                key = found[0] if len(found) == 1 else None
+            else:
+                key = services.store.get(EncryptionKey, kid)
+            if key is None or key.tenant_id != tenant.id:
+                return None
+            keys = services.vault.of(tenant.id)
+        return keys.open("/keys/", key.id, key.sealed_private, "private-key")
+
+    def open_intent(self, intent_id: str) -> tuple[str, Any] | None:
+        """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
+        context = self._context
+        services = context.services
+        with self._reading:
+            intent = services.store.get(Intent, intent_id)
+            if intent is None or intent.tenant_id != context.tenant.id:
+                return None
+            keys = services.vault.of(intent.tenant_id)
+        if intent.until_ns <= context.steady_ns:
+            return None
+        return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
+
+
+def decrypter(context: Context) -> Callable[[str], bytes]:
+    """Return what opens encrypted payloads inside of an open transaction."""
+    return _Sources(context, _IN_TRANSACTION).decrypt
+
+
+def validated(
+    plan: Plan, context: Context, reading: AbstractContextManager[None] = _IN_TRANSACTION
+) -> Plan:
+    """Return the plan, every element of which may be created and is valid.
+
+    reading: a transaction for each look-up, where none is open.
+    Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
+    fault (TOK-ATOMIC).
+    """
+    caller, rules = context.caller, context.services.rules
+    may = caller.may
+    for container in plan.containers:
+        if not may("token:create", container):
+            context.require("token:create", container)
+    sources = _Sources(context, reading)
+    deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
+    validate(plan, rules, deduplicates, sources.decrypt, sources.open_intent)
+    return plan
+
+
+def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
+    """Create what a validated plan asks for; returns (draft, its token, deduplicated) an element.
+
+    Raises `Problem`: the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE), 400
+    for a token intent that another request has consumed meanwhile.
+    """
+    services, tenant = context.services, context.caller.tenant
+    rules, store = services.rules, services.store
+    keys = services.vault.of(tenant.id)
+    drafts = plan.elements
+    limit = tenant.quotas["Tokenize Limit"]
+    assert isinstance(limit, int)
+    if not plan.deduplicates:  # the common case: every element creates
+        check_limit(len(drafts), limit, rules)  # before a million of them are hashed
+        return _write(context, keys, drafts, dedup_hashes(drafts, keys, rules), None)
+    hashes = dedup_hashes(drafts, keys, rules)
+    decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
+    check_limit(count_limited(decisions, rules), limit, rules)
+    return _write(context, keys, drafts, hashes, decisions)
+
+
+def _write(
+    context: Context,
+    keys: TenantKeys,
+    drafts: list[Draft],
+    hashes: list[bytes],
+    decisions: list[Decision] | None,
+) -> list[tuple[Draft, Token, bool]]:
+    """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD).
+
+    decisions: None where every draft creates.
+    """
+    services, caller = context.services, context.caller
+    tenant, store = caller.tenant, services.store
+    retention_ns = tenant.quotas["CVC Retention"]
+    assert isinstance(retention_ns, int)
+    wall_ns = context.wall_ns
+    until_ns = context.steady_ns + retention_ns
+    creating, digests = drafts, hashes
+    if decisions is not None:
+        is_new = [decision is CREATE for decision in decisions]
+        creating, digests = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
+    created_by = caller.application.id
+    created = create_tokens(
+        creating, digests, keys, services.new_id, tenant.id, created_by, wall_ns, until_ns
+    )
+    for draft in drafts:
+        if draft.intent_id is not None and not store.delete(Intent, draft.intent_id):
+            raise consumed(draft)
+    if created:
+        store.add_tokens(created)
+    if decisions is None:
+        return [*zip(drafts, created, repeat(False))]
+    made: list[tuple[Draft, Token, bool]] = []
+    following = iter(created)
+    for draft, decision in zip(drafts, decisions, strict=True):
+        if decision is CREATE:
+            made.append((draft, next(following), False))
+        else:
+            existing = made[decision][1] if isinstance(decision, int) else decision
+            assert isinstance(existing, Token), "an earlier element, or a stored token"
+            made.append((draft, existing, True))
+    return _merge(context, keys, made, until_ns)
+
+
+def _merge(
+    context: Context, keys: TenantKeys, made: list[tuple[Draft, Token, bool]], until_ns: int
+) -> list[tuple[Draft, Token, bool]]:
+    """Let deduplicated drafts change the tokens that they came back as (D-DEDUP-RECORD)."""
+    store, rules = context.services.store, context.services.rules
+    merged: dict[str, Token] = {}
+    for draft, token, deduplicated in made:
+        if deduplicated:
+            existing = merged.get(token.id, token)
+            changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
+            if changed is not existing:
+                merged[changed.id] = changed
+    for changed in merged.values():
+        store.update_token(changed)
+    return [(draft, merged.get(token.id, token), found) for draft, token, found in made]
+
+
+def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: int) -> bool:
+    """Log what tokenizing has changed, in one entry; False when it changed nothing (D-LOGS)."""
+    for _, token, deduplicated in made:
+        if not deduplicated:
+            context.log("token:create", "token", token.id, status)
+            return True
+    if context.services.rules.dedup.record == "update_existing":
+        for draft, token, _ in made:
+            if draft.cvc is not None or draft.metadata or draft.search_indexes is not None:
+                context.log("token:update", "token", token.id, status)
+                return True
+    for draft, _, _ in made:
+        if draft.intent_id is not None:  # consumed, though it made no token
+            context.log("token-intent:delete", "token-intent", draft.intent_id, status)
+            return True
+    return False
+
+
+def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Context) -> Json:
+    """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF)."""
+    assert len(made) == len(plan.elements), "one token an element"
+    rules, may = context.services.rules, context.caller.may
+    for draft, token, found in made:
+        if draft.is_leaf:
+            draft.hole[draft.key] = token.id
+        else:
+            may_read = not found or may("token:read", token.container)
+            draft.hole[draft.key] = record(token, rules, found, may_read)
+    return plan.answer
 
 
 def _prepare(context: Context) -> Plan:

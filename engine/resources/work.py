@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 from engine.errors import StoreBusy
 from engine.messages import Problem, Response
 from engine.model import LogEntry
-from engine.resources.context import Context
-from engine.resources.services import Services
+from engine.resources.context import Context, Services
 
 __all__ = ["LARGE_BYTES", "Work", "apart_if_large", "when_free"]
 

@@ -14,23 +14,20 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
 from engine.model import Intent, Job, JobResult, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
-from engine.store.block import Block
-from engine.store.catalogue import Catalogue
-from engine.store.catalogue import Key as Place
-from engine.store.document_shelf import DocumentShelf
-from engine.store.log_shelf import LogShelf
+from engine.store.catalogue import Catalogue, DocumentShelf, LogShelf, SortKey, TokenShelf
 from engine.store.protocol import (
+    Block,
     Cursor,
     D,
     Document,
     LogFilter,
     RecordMac,
     TokenFilter,
+    WithoutCvc,
+    bare,
     cursor_place,
 )
-from engine.store.retention import WithoutCvc, bare
 from engine.store.selection import Union, token_matches, token_unions, wants_types
-from engine.store.token_shelf import TokenShelf
 
 __all__ = ["MemoryStore"]
 
@@ -53,7 +50,7 @@ def _page(
     size: int | None,
 ) -> list[R]:
     """Return a page of a catalogue that is ordered by (created_at_ns, id)."""
-    place: Place | None = None
+    place: SortKey | None = None
     if after is not None:
         at_ns, record_id = cursor_place(after)
         known = shelf.records.get(record_id)

@@ -12,10 +12,13 @@ nest. After a `StoreError` inside one, the transaction is to be given up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final, Protocol, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from engine.model import (
     Application,
@@ -31,18 +34,22 @@ from engine.model import (
     Tenant,
     Token,
 )
-from engine.store.retention import WithoutCvc, bare
 
 __all__ = [
+    "Block",
     "Cursor",
     "Document",
     "LogFilter",
     "RecordMac",
     "Store",
     "TokenFilter",
+    "Transactional",
+    "WithoutCvc",
+    "bare",
     "cursor",
     "cursor_place",
 ]
+
 
 Document: TypeAlias = (
     Tenant
@@ -137,6 +144,15 @@ class RecordMac(Protocol):
     def __call__(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
         """Return it; None where the tenant has no key, unless `make` says to make one."""
         ...
+
+
+WithoutCvc: TypeAlias = Callable[[Token], Token]
+"""Makes a token without its cvc and without what was derived from the cvc."""
+
+
+def bare(token: Token) -> Token:
+    """Remove the cvc of a token from whose cvc nothing was derived."""
+    return replace(token, sealed_cvc=None, cvc_until_ns=None)
 
 
 class Store(Protocol):
@@ -377,3 +393,47 @@ class Store(Protocol):
         writes.
         """
         ...
+
+
+class Transactional(Protocol):
+    """An object with `begin`, `commit` and `rollback`."""
+
+    def begin(self, *, write: bool = True) -> None:
+        """Open a transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Keep what it did."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo what it did."""
+        ...
+
+
+class Block:
+    """Begin at the top; at the end commit, or roll back when the block raised.
+
+    A block has no state of its own: two of them, one that writes and one that only reads, serve a
+    store for good.
+    """
+
+    __slots__ = ("_store", "_write")
+
+    def __init__(self, store: Transactional, *, write: bool) -> None:
+        self._store = store
+        self._write = write
+
+    def __enter__(self) -> None:
+        self._store.begin(write=self._write)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._store.commit()
+        else:
+            self._store.rollback()

@@ -22,8 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import StoreBusy, StoreError
-from engine.store.sqlite_schema import APPLICATION_ID, FIRST_SEALED, SCHEMA, UPGRADES, VERSION
-from engine.store.sqlite_slots import PLAIN, make_cell
+from engine.store.sqlite_schema import (
+    APPLICATION_ID,
+    FIRST_SEALED,
+    PLAIN,
+    SCHEMA,
+    UPGRADES,
+    VERSION,
+    make_cell,
+)
 
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl

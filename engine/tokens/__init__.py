@@ -35,30 +35,26 @@ This package stores nothing, seals nothing itself and checks no permission.
 from __future__ import annotations
 
 from engine.tokens.creation import (
-    Keys,
-    create_tokens,
-    cvc_purpose,
-    dedup_hashes,
-    hash_indexes,
-)
-from engine.tokens.deduplication import (
     CREATE,
     Decision,
+    Keys,
+    base58,
     check_limit,
     count_limited,
+    create_tokens,
+    cvc_purpose,
     decide,
+    dedup_hashes,
+    hash_indexes,
     merge_existing,
 )
 from engine.tokens.detokenize import DetokenizePlan, read_expressions, splice
-from engine.tokens.drafts import Draft
 from engine.tokens.expressions import index_message
 from engine.tokens.expressions import parse as parse_expression
-from engine.tokens.fingerprints import base58
-from engine.tokens.patches import Change, apply_change, validate_patch
+from engine.tokens.patches import Change, apply_change, validate_patch, without_cvc
 from engine.tokens.records import record, timestamp
-from engine.tokens.retention import without_cvc
 from engine.tokens.rules import CARD, TOKEN, Faults, Rules
-from engine.tokens.shapes import Plan, walk, walk_one
+from engine.tokens.shapes import Draft, Plan, walk, walk_one
 from engine.tokens.strict_json import check_value, dumps, parse
 from engine.tokens.types import Decrypt, OpenIntent, consumed, validate, validate_intent
 

@@ -1,24 +1,54 @@
-"""Creation: a draft becomes a stored token, its values sealed and hashed.
+"""Creation: a draft becomes a stored token, its values sealed and hashed, or one that exists.
 
 This package does not import the vault: it gets a tenant's `Keys`. Nothing is written here.
+
+Fingerprints and the deduplication hash say what "the same value" means (D-FINGERPRINT). A
+fingerprint is HMAC-SHA-256 under a key of the tenant over type and canonical JSON of the value that
+the expression in force selects, written in base58 (REC-FINGERPRINT). Equal values of a tenant and
+type have equal fingerprints, which reveal nothing without the key.
+
+The deduplication hash is taken under a second key over the same and the container (D-DEDUP-KEY),
+so that it can be compared in the store and never equals what a caller sees.
+
+Deduplication says which elements of a request create, and which come back as what exists.
+TOK-DEDUP: where it is on, an equal value gives the existing token. D-DEDUP: on by the tenant's
+setting or the object's flag (`Draft.deduplicate`). D-DEDUP-KEY: equal by the deduplication hash; of
+several stored ones the oldest; inside one request, in document order, the first creates and later
+ones are deduplicated.
+
+The store does the look-up, `records` the redaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, Protocol
 
+from msgspec.structs import replace
+
+from engine.messages import Problem
 from engine.model import Token
-from engine.tokens.drafts import Draft
-from engine.tokens.fingerprints import KeyedHash, dedup_place, fingerprint
-from engine.tokens.rules import Rules
+from engine.tokens.rules import Faults, Rules
+from engine.tokens.shapes import Draft, derive, unplaced
+from engine.tokens.strict_json import parse
 
 __all__ = [
+    "CREATE",
+    "Decision",
+    "KeyedHash",
     "Keys",
+    "base58",
+    "check_limit",
+    "count_limited",
     "create_tokens",
     "cvc_purpose",
+    "decide",
     "dedup_hashes",
+    "dedup_place",
+    "fingerprint",
     "hash_indexes",
+    "merge_existing",
 ]
 
 
@@ -114,3 +144,170 @@ def create_tokens(
             )
         )
     return tokens
+
+
+KeyedHash = Callable[[bytes], bytes]
+"""A keyed hash, its key inside: message → 32 bytes."""
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PAIRS: Final = [high + low for high in _ALPHABET for low in _ALPHABET]
+_TWO: Final = 58**2
+_FOUR: Final = 58**4
+"""Four digits at a time: a quarter of the divisions of a long number."""
+
+
+def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
+    """Return the fingerprint of a selected value, given as canonical JSON."""
+    return base58(keyed(type_.encode() + b"\0" + selected))
+
+
+@lru_cache(maxsize=1024)
+def dedup_place(type_: str, container: str) -> bytes:
+    """Return the prefix of the selected value in the message that D-DEDUP-KEY compares.
+
+    container: "" where it is not compared.
+    """
+    return f"{type_}\0{container}\0".encode()
+
+
+def base58(raw: bytes) -> str:
+    """Return base58 (the Bitcoin alphabet) of any bytes; a leading zero byte is a leading `1`.
+
+    >>> base58(bytes([0, 0, 1]))
+    '112'
+    """
+    rest = int.from_bytes(raw, "big")
+    digits = ""
+    while rest:
+        rest, four = divmod(rest, _FOUR)
+        digits = _PAIRS[four // _TWO] + _PAIRS[four % _TWO] + digits
+    zeros = len(raw) - len(raw.lstrip(b"\0"))
+    return "1" * zeros + digits.lstrip("1")
+
+
+class _Stored:
+    """The location of faults in a stored token, which has no place in the body."""
+
+    pointer: Final = ""
+
+
+_STORED: Final = _Stored()
+
+
+class _Create:
+    """The decision to create."""
+
+    def __repr__(self) -> str:
+        return "CREATE"
+
+
+CREATE: Final = _Create()
+
+Decision = _Create | int | Token
+"""`CREATE`; or the place in the request of the element that creates the equal token; or the stored
+token."""
+
+
+def decide(
+    drafts: Sequence[Draft], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
+) -> list[Decision]:
+    """Return a decision a draft.
+
+    find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
+    hash, and only for drafts whose deduplication is on.
+    """
+    decisions: list[Decision] = []
+    creating: dict[bytes, int] = {}
+    stored: dict[bytes, Token | None] = {}
+    for place, (draft, digest) in enumerate(zip(drafts, hashes, strict=True)):
+        if draft.deduplicate:
+            if digest not in stored:
+                stored[digest] = find(digest)
+            existing = stored[digest]
+            if existing is not None:
+                decisions.append(existing)
+                continue
+            if digest in creating:
+                decisions.append(creating[digest])
+                continue
+        creating.setdefault(digest, place)
+        decisions.append(CREATE)
+    return decisions
+
+
+def count_limited(decisions: Sequence[Decision], rules: Rules) -> int:
+    """Return what Tokenize Limit counts (D-LIMIT-COUNT): new tokens, or every element."""
+    if rules.tokens.limit_counts == "elements":
+        return len(decisions)
+    return decisions.count(CREATE)
+
+
+def check_limit(count: int, limit: int, rules: Rules) -> None:
+    """Raise the problem of a request over its Tokenize Limit (TOK-LIMIT, D-LIMIT-STATUS)."""
+    if count > limit:
+        what = "hold" if rules.tokens.limit_counts == "elements" else "create"
+        raise Problem(
+            rules.tokens.limit_status,
+            f"The request would {what} {count} tokens, more than the Tokenize Limit of {limit}.",
+            clause="TOK-LIMIT",
+        )
+
+
+def merge_existing(
+    token: Token, draft: Draft, keys: Keys, rules: Rules, *, cvc_until_ns: int
+) -> Token:
+    """Return the stored token as a deduplicated draft leaves it (D-DEDUP-RECORD).
+
+    `read_existing`: the same token; what the draft brings is dropped. `update_existing`: metadata
+    merged over the old, indexes replaced when supplied, a cvc replaced with its retention begun
+    anew (`cvc_until_ns`). Data, expression, `created_by` and `created_at` stay in both.
+    Raises `Problem` 400 where the token would break a rule.
+    """
+    if rules.dedup.record == "read_existing":
+        return token
+    metadata = token.metadata
+    if draft.metadata:
+        metadata = {**(metadata or {}), **draft.metadata}
+        limit = rules.tokens.metadata_entries_limit
+        if len(metadata) > limit:
+            raise Problem(
+                400,
+                f"The token's metadata would have more than {limit} entries.",
+                clause="D-METADATA",
+            )
+    brought, hashes = draft.search_indexes, token.index_hashes
+    indexes = token.search_indexes if brought is None else brought
+    renews = draft.cvc is not None and rules.tokens.cvc_derive == "allow"
+    if brought is not None or (renews and indexes):
+        hashes = hash_indexes(_reindexed(token, indexes, draft.cvc, keys, rules), keys)
+    sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
+    if draft.cvc is not None:
+        until_ns = cvc_until_ns
+        purpose = cvc_purpose(until_ns)
+        sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), purpose)
+    return replace(
+        token,
+        metadata=metadata,
+        search_indexes=indexes,
+        index_hashes=hashes,
+        sealed_cvc=sealed_cvc,
+        cvc_until_ns=until_ns,
+    )
+
+
+def _reindexed(
+    token: Token, indexes: tuple[str, ...] | None, cvc: str | None, keys: Keys, rules: Rules
+) -> Draft:
+    """Return a draft of the stored data with the indexes and the cvc that the token will have.
+
+    Data with equal fingerprints may differ elsewhere; indexes are derived from the stored data.
+    """
+    stored, faults = unplaced(token.type, token.container), Faults()
+    stored.cvc, stored.search_indexes = cvc, indexes
+    data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
+    derive(stored, data, None, rules, faults, _STORED)
+    if faults:
+        raise Problem(
+            400, "A search index selects nothing of the token that exists.", clause="D-INDEXES"
+        )
+    return stored

@@ -26,10 +26,9 @@ from msgspec import Struct, field
 from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
-from engine.tokens.drafts import Draft, derive
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import Faults, Located, Rules, escaped
-from engine.tokens.shapes import Plan
+from engine.tokens.shapes import Draft, Plan, derive
 from engine.tokens.strict_json import dumps, parse
 from engine.tokens.structures import STRUCTURES
 

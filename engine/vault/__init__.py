@@ -19,6 +19,6 @@ It knows no token, no JSON and no store; it encrypts, decrypts and hashes bytes.
 from __future__ import annotations
 
 from engine.vault import jwe
-from engine.vault.sealing import SecretStore, TenantKeys, Vault, hash_key_text
+from engine.vault.encryption import SecretStore, TenantKeys, Vault, hash_key_text
 
 __all__ = ["SecretStore", "TenantKeys", "Vault", "hash_key_text", "jwe"]

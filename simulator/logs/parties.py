@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.addresses import client_address
 from engine.errors import InputError
+from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, Log, LogBatch, LogStream
 from simulator.rows.record import Growing

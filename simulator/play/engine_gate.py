@@ -13,7 +13,7 @@ from typing import Any, Final
 import simpy
 
 from engine import Engine, Limiter, LimitTable, Request, Response, Subject
-from engine.identity.permissions import ASKABLE
+from engine.identity import ASKABLE
 from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile

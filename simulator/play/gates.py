@@ -30,7 +30,7 @@ from simulator.scenario import Scenario
 from simulator.traffic.population import Client
 
 if TYPE_CHECKING:
-    from engine.resources.services import Services
+    from engine.resources.context import Services
 
 __all__ = ["LIMITED", "Answer", "Gate", "LimitsGate", "Service", "Verdicts", "Waiting", "drawn_ns"]
 

@@ -1,7 +1,7 @@
 """Destinations, transforms and reactors of requests without bodies.
 
-The engine's own code plays the waiting (`engine.resources.invoking`, the world's timeouts), so that
-fidelity `limits` answers a proxy and a reactor at the same instant as fidelity `engine`.
+The engine's own code plays the waiting (`engine.resources.invocation`, the world's timeouts), so
+that fidelity `limits` answers a proxy and a reactor at the same instant as fidelity `engine`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulator.traffic.population import Client
 from simulator.traffic.sampling import duration_of
 
 if TYPE_CHECKING:
-    from engine.resources.services import Services
+    from engine.resources.context import Services
 
 __all__ = ["outside_services", "plan_maker", "play_outside"]
 
@@ -74,7 +74,7 @@ def play_outside(
 
     Its result is the status that the outside caused (408, 502, 504), else `NO_STATUS`.
     """
-    from engine.resources.invoking import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
+    from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
 
     proxy = next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
 
@@ -97,7 +97,7 @@ def play_outside(
 
 
 async def _exchange(services: Services, profile: Profile, proxy: Proxy) -> None:
-    from engine.resources.invoking import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
+    from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
 
     if proxy.request_transform is not None:
         await invoke(services, f"{REQUEST} {proxy.name}", REQUEST, None, {})
@@ -109,7 +109,7 @@ async def _exchange(services: Services, profile: Profile, proxy: Proxy) -> None:
 
 def outside_services(profile: Profile, world: OutsideWorld) -> Services:
     """Return as much of the engine's services as waiting needs: profile, world, instances."""
-    from engine.resources.services import Services  # noqa: PLC0415 # reason: as above
+    from engine.resources.context import Services  # noqa: PLC0415 # reason: as above
 
     unused: Any = None
     return Services(profile, unused, unused, unused, world, unused, "us", {})

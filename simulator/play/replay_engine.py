@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import simpy
 
-from engine.addresses import read_address
+from engine.hosts import read_address
 from engine.limits import LimitTable
 from engine.messages import Request, Response
 from engine.model import Application, ApplicationKind, Tenant

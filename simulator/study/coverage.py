@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from engine import Engine, LimitTable, ManualClock, Request
 from engine.clauses import CLAUSES, clause
-from engine.identity.permissions import PERMISSIONS
+from engine.identity import PERMISSIONS
 from engine.limits import Rule
 from engine.messages import Outcome
 from simulator.arguments import instance, optional, takes

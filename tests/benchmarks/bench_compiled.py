@@ -29,8 +29,7 @@ from throttled.store import MemoryStore
 
 from engine.limits import LimitTable, Subject
 from engine.limits.compiled import Columns, CompiledLimiter
-from engine.limits.compiled.core import ALL, LANE_COUNTERS, SLOTS
-from engine.limits.compiled.line import LINE_WIDTH
+from engine.limits.compiled.core import ALL, LANE_COUNTERS, LINE_WIDTH, SLOTS
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_limits import _peer, _peer_calls

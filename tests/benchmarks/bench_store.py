@@ -22,8 +22,7 @@ from rich.table import Table
 
 from engine.model import Key, Token
 from engine.store import MemoryStore, SqliteStore, Store, TokenFilter
-from engine.store.sqlite_rows import TOKENS
-from engine.store.sqlite_schema import SCHEMA
+from engine.store.sqlite_schema import SCHEMA, TOKENS
 from tests.benchmarks._measure import Contestant, interleave, show
 
 _TRANSACTIONS = 100

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import clause_index
-from engine.clauses import CLAUSES, clause, select
+from engine.clauses import CLAUSES, clause, load_index, scan, select
 from engine.cli import main
 from engine.errors import InputError
 
@@ -34,12 +33,12 @@ def test_clauses_are_selected_by_id_and_by_prefix_in_registry_order() -> None:
 
 def test_the_committed_index_is_fresh() -> None:
     committed = json.loads((ROOT / "engine" / "clause_index.json").read_text(encoding="utf-8"))
-    assert committed == clause_index.scan(ROOT), "run `python -m engine clauses --refresh`"
+    assert committed == scan(ROOT), "run `python -m engine clauses --refresh`"
 
 
 @pytest.mark.parametrize("kind", ["code", "tests"])
 def test_every_clause_has_a_place(kind: str) -> None:
-    index = clause_index.load()
+    index = load_index()
     assert [c.id for c in CLAUSES if not index[c.id][kind]] == []
 
 

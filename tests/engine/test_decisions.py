@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.clauses import CLAUSES
+from engine.clauses import CLAUSES, DECISIONS, open_decision
 from engine.cli import main
-from engine.decisions import DECISIONS, open_decision
 from engine.errors import InputError
 from engine.profile import Profile, decisions
 

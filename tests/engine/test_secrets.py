@@ -21,7 +21,7 @@ from engine import (
     Response,
 )
 from engine.model import Intent, Key, Proxy, Reactor
-from engine.resources.search_query import parse_search
+from engine.resources.tokens import parse_search
 from engine.store import SqliteStore, TokenFilter
 from engine.vault import jwe
 from tests.engine.deployment import EVERY_TOKEN_RIGHT, Deployment

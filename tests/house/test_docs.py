@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.target.roles import roles_table
-from engine.clauses import CLAUSES
-from engine.decisions import DECISIONS
+from engine.clauses import CLAUSES, DECISIONS
 from notebooks.law_pages import law_pages
 from tests.house._files import files, text
 

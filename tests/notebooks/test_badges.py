@@ -9,8 +9,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
-from engine.clauses import CLAUSES, clause
-from engine.decisions import DECISIONS, open_decision
+from engine.clauses import CLAUSES, DECISIONS, clause, open_decision
 from notebooks.badges import badges, put_badges, sections
 from notebooks.course import sources
 

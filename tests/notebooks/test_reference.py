@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.clauses import CLAUSES
-from engine.decisions import DECISIONS
+from engine.clauses import CLAUSES, DECISIONS
 from engine.limits import LimitTable
 from engine.model import DEFAULT_QUOTAS
 from engine.resources import OPERATIONS

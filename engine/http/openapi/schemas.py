@@ -4,17 +4,45 @@ They come in three strictnesses (`Kind`): `full` is what this engine does, `floo
 any conforming service must accept, `ceiling` what one may accept at most. What JSON Schema cannot
 say (a check digit, an expression that selects something, a sum over a whole body) is said in words
 and, for strings, by a `format` of our own.
+
+What each operation answers and leads to (schemas, headers, examples, links, further statuses) is a
+table beside the registry: an operation that the registry has and this table has not fails the
+build of the document, so neither can be forgotten.
+
+The request bodies of each operation, for a profile and a kind of document.
+
+Plain forms come from the registry itself (`Operation.form`); what a form leaves to the code behind
+it (paths, rights by kind, addresses, queries) is added here, so that a document says it too.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from engine.model import DEFAULT_QUOTAS
+from engine.identity import ASKABLE
+from engine.model import DEFAULT_QUOTAS, ApplicationKind
 from engine.profile import Profile, TokensProfile
+from engine.resources import Operation
+from engine.resources.proxies import ADDRESS_PATTERN
 
-__all__ = ["Kind", "Schema", "back", "closed", "container_schema", "ref", "requests"]
+__all__ = [
+    "CARD",
+    "SHAPES",
+    "Kind",
+    "Link",
+    "Schema",
+    "Shape",
+    "back",
+    "closed",
+    "container_schema",
+    "ref",
+    "request_schema",
+    "requests",
+]
+
 
 Kind: TypeAlias = Literal["full", "floor", "ceiling"]
 Schema: TypeAlias = dict[str, Any]
@@ -315,3 +343,314 @@ def _ceiling() -> dict[str, Schema]:
         },
         "CardData": card,
     }
+
+
+CARD: Final = {
+    "type": "card",
+    "data": {
+        "number": "4242424242424242",
+        "expiration_month": 12,
+        "expiration_year": 2030,
+        "cvc": "123",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """From an answer to the next request. parameters: name → expression; body: likewise."""
+
+    to: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What an operation answers.
+
+    answer: name of the schema of its success, "" for no body, "csv" for a file, "any" for JSON.
+    statuses: those beyond the ones that follow from the registry. located: has `Location`.
+    """
+
+    answer: str = ""
+    statuses: tuple[int, ...] = ()
+    located: bool = False
+    examples: dict[str, Any] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+
+
+def _links(*names: str, **more: str) -> tuple[Link, ...]:
+    parameters = {"id": "$response.body#/id", **more}
+    return tuple(Link(to=name, parameters=parameters) for name in names)
+
+
+SHAPES: Final[dict[str, Shape]] = {
+    "tokenize": Shape(
+        answer="TokenizeAnswer",
+        examples={
+            "plain": {"name": "Ada", "email": "ada@example.com"},
+            "record": {"type": "token", "data": "Ada", "search_indexes": ["{{ data }}"]},
+            "card": CARD,
+            "array": ["Ada", {"type": "token", "data": "Grace", "metadata": {"order": "7"}}],
+            "composite": {"customer": {"names": ["Ada", "Grace"]}, "payment": [CARD]},
+        },
+        links=(Link(to="tokenize", body="$request.body"),),
+    ),
+    "create_token": Shape(
+        answer="TokenRecord",
+        located=True,
+        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
+        links=_links("get_token", "patch_token", "delete_token"),
+    ),
+    "list_tokens": Shape(answer="TokenRecordPage"),
+    "search_tokens": Shape(
+        answer="TokenRecordPage",
+        examples={
+            "whole": {"query": "data:Ada"},
+            "number": {"query": "data.number:4242424242424242 AND container:/pci/", "size": 10},
+        },
+    ),
+    "get_token": Shape(answer="TokenRecord"),
+    "patch_token": Shape(
+        answer="TokenRecord",
+        examples={"metadata": {"metadata": {"order": "8"}}, "nothing": {}},
+        links=_links("get_token"),
+    ),
+    "delete_token": Shape(
+        links=(Link(to="get_token", parameters={"id": "$request.path.id"}),),
+    ),
+    "detokenize": Shape(answer="any", examples={"plain": {"note": "nothing to replace"}}),
+    "create_token_intent": Shape(
+        answer="TokenIntent",
+        located=True,
+        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
+        links=_links("get_token_intent", "delete_token_intent"),
+    ),
+    "get_token_intent": Shape(answer="TokenIntent"),
+    "delete_token_intent": Shape(),
+    "list_logs": Shape(answer="LogEntryPage"),
+    "get_tenant": Shape(answer="Tenant"),
+    "create_application": Shape(
+        answer="Application",
+        statuses=(409,),
+        located=True,
+        examples={
+            "private": {
+                "name": "shop",
+                "kind": "private",
+                "grants": [{"container": "/pci/", "permissions": ["token:create"]}],
+            }
+        },
+        links=_links(
+            "get_application",
+            "patch_application",
+            "create_application_key",
+            "list_application_keys",
+            "delete_application",
+        ),
+    ),
+    "list_applications": Shape(answer="ApplicationPage"),
+    "get_application": Shape(answer="Application"),
+    "patch_application": Shape(
+        answer="Application", statuses=(409,), examples={"name": {"name": "another name"}}
+    ),
+    "delete_application": Shape(),
+    "create_application_key": Shape(
+        answer="ApplicationKeyCreated",
+        examples={"usual": {}, "legacy": {"legacy": True}},
+        links=(
+            Link(
+                to="delete_application_key",
+                parameters={"id": "$request.path.id", "key_id": "$response.body#/id"},
+            ),
+        ),
+    ),
+    "list_application_keys": Shape(answer="ApplicationKeyPage"),
+    "delete_application_key": Shape(),
+    "create_encryption_key": Shape(
+        answer="EncryptionKeyCreated",
+        located=True,
+        examples={"usual": {"algorithm": "ECDH-ES"}},
+        links=_links("get_encryption_key", "delete_encryption_key"),
+    ),
+    "list_encryption_keys": Shape(answer="EncryptionKeyPage"),
+    "get_encryption_key": Shape(answer="EncryptionKey"),
+    "delete_encryption_key": Shape(),
+    "create_reactor": Shape(
+        answer="Reactor",
+        located=True,
+        examples={"usual": {"name": "echo", "code": "return args", "configuration": {"a": "b"}}},
+        links=_links("get_reactor", "patch_reactor", "invoke_reactor", "delete_reactor"),
+    ),
+    "list_reactors": Shape(answer="ReactorPage"),
+    "get_reactor": Shape(answer="Reactor"),
+    "patch_reactor": Shape(answer="Reactor", examples={"name": {"name": "another name"}}),
+    "delete_reactor": Shape(),
+    "invoke_reactor": Shape(
+        answer="ReactorAnswer", statuses=(502,), examples={"usual": {"args": {"amount": 5}}}
+    ),
+    "create_proxy": Shape(
+        answer="ProxyCreated",
+        statuses=(409,),
+        located=True,
+        examples={"usual": {"name": "api", "destination_url": "https://api.example.com/v1"}},
+        links=_links("get_proxy", "patch_proxy", "delete_proxy"),
+    ),
+    "list_proxies": Shape(answer="ProxyPage"),
+    "get_proxy": Shape(answer="Proxy"),
+    "patch_proxy": Shape(
+        answer="Proxy", statuses=(409,), examples={"name": {"name": "another name"}}
+    ),
+    "delete_proxy": Shape(),
+    "invoke_proxy": Shape(answer="destination", statuses=(403, 408, 413, 415, 502, 504)),
+    "create_account_updater_job": Shape(
+        answer="JobCreated", located=True, links=_links("get_account_updater_job")
+    ),
+    "list_account_updater_jobs": Shape(answer="JobPage"),
+    "get_account_updater_job": Shape(answer="Job"),
+    "get_account_updater_result": Shape(answer="csv", statuses=(409,)),
+    "upload_batch_file": Shape(statuses=(403, 404, 409)),
+}
+"""By operation name."""
+
+
+_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+_HOST: Final = rf"^{_LABEL}(?:\.{_LABEL}){{0,4}}$"
+_PLAIN_URL: Final = (
+    r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[1-9][0-9]{0,3})?"
+    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?$"
+)
+_QUERY: Final = (
+    r"^data(?:\.[A-Za-z0-9_-]+)*:(?:[!#-~]+|"
+    r'"(?:[ !#-\[\]-~]|\\["\\])*")(?: AND container:/(?:[A-Za-z0-9_-]+/)*)?$'
+)
+CURSOR: Final = "^[0-9]{1,19}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+
+def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema:
+    """Return the schema of an operation's JSON body."""
+    if operation.name == "tokenize":
+        return ref("TokenizeBody")
+    if kind == "ceiling":
+        return ref("TokenRequest") if operation.name == "create_token" else _open(operation)
+    if operation.name == "create_token":
+        return ref("TokenRequest")
+    if operation.name == "create_token_intent":
+        return _intent(kind, profile)
+    if operation.name == "patch_token":
+        return _patch_token(kind, profile)
+    if operation.form is None:
+        return {}
+    schema: Schema = copy.deepcopy(dict(operation.form.schema))
+    refined = _REFINED.get(operation.name)
+    if refined is not None:
+        schema = refined(schema, profile)
+    if kind == "floor" and "destination_url" in schema.get("properties", {}):
+        schema["properties"]["destination_url"]["pattern"] = _PLAIN_URL
+    return schema
+
+
+def _open(operation: Operation) -> Schema:
+    """An assumed body may have any form; where ours is an object, it is some object."""
+    return {} if operation.name == "detokenize" else {"type": "object"}
+
+
+def _intent(kind: Kind, profile: Profile) -> Schema:
+    token: Schema = {"type": "string"}
+    if kind == "floor":
+        token["minLength"] = 1
+    forms = [
+        closed({"type": {"const": "token"}, "data": token}, ("type", "data")),
+        closed({"type": {"const": "card"}, "data": ref("CardData")}, ("type", "data")),
+    ]
+    if kind == "full":
+        types = {"enum": ["token", "card", *profile.tokens.extra_types]}
+        sealed = {"type": "string", "format": "jwe-compact"}
+        forms.append(closed({"type": types, "encrypted": sealed}, ("type", "encrypted")))
+    return {"anyOf": forms}
+
+
+def _patch_token(kind: Kind, profile: Profile) -> Schema:
+    tokens = profile.tokens
+    metadata: Schema = {
+        "type": ["object", "null"],
+        "maxProperties": tokens.metadata_entries_limit,
+        "propertyNames": {"maxLength": tokens.metadata_key_limit},
+        "additionalProperties": {
+            "type": ["string", "null"],
+            "maxLength": tokens.metadata_value_limit,
+        },
+    }
+    if kind == "floor":
+        value = {"type": "string", "maxLength": 40}
+        names = {"pattern": "^[a-z]{1,10}$"}
+        metadata = {
+            "type": "object",
+            "maxProperties": 3,
+            "propertyNames": names,
+            "additionalProperties": value,
+        }
+        return closed({"metadata": metadata})
+    container = container_schema(tokens)
+    if tokens.container_form == "array":
+        container = {"type": "array", "items": container, "maxItems": 1}
+    expression = {"type": "string", "format": "data-expression"}
+    indexes = {"type": "array", "items": expression, "maxItems": tokens.indexes_limit}
+    fields: dict[str, Any] = {
+        "metadata": metadata,
+        tokens.container_field: {"anyOf": [container, {"type": "null"}]},
+        "search_indexes": {"anyOf": [indexes, {"type": "null"}]},
+        "fingerprint_expression": {"anyOf": [expression, {"type": "null"}]},
+        "data": {"description": "as the token's type has it; of a card some of its fields"},
+        "encrypted": {"type": "string", "format": "jwe-compact"},
+        "type": {"type": "string", "description": "the token's own; it never changes"},
+    }
+    found = closed(fields)
+    if tokens.unknown_field == "ignore":
+        found["additionalProperties"] = True
+    return found
+
+
+def _with_grants(schema: Schema, profile: Profile) -> Schema:
+    grants = schema["properties"]["grants"]["items"]["properties"]
+    grants["container"] = container_schema(profile.tokens)
+    return schema
+
+
+def _by_kind(schema: Schema, profile: Profile) -> Schema:
+    """Return the form of a new application, one a kind: each may hold its own rights only."""
+    forms = []
+    for kind in get_args(ApplicationKind):
+        form = _with_grants(copy.deepcopy(schema), profile)
+        form["properties"]["kind"] = {"const": kind}
+        permissions = form["properties"]["grants"]["items"]["properties"]["permissions"]
+        permissions["items"] = {"enum": sorted(ASKABLE[kind])}
+        forms.append(form)
+    return {"anyOf": forms}
+
+
+def _proxy(schema: Schema, _: Profile) -> Schema:
+    schema["properties"]["destination_url"]["pattern"] = ADDRESS_PATTERN
+    schema["properties"]["host"] = {
+        "anyOf": [{"type": "string", "pattern": _HOST, "maxLength": 253}, {"type": "null"}],
+        "description": "A hostname under a suffix that the operator lists for the tenant, or null.",
+    }
+    return schema
+
+
+def _search(schema: Schema, _: Profile) -> Schema:
+    schema["properties"]["query"]["pattern"] = _QUERY
+    schema["properties"]["start"] = {
+        "anyOf": [{"type": "string", "pattern": CURSOR}, {"type": "null"}]
+    }
+    return schema
+
+
+_REFINED: Final = {
+    "create_application": _by_kind,
+    "patch_application": _with_grants,
+    "create_proxy": _proxy,
+    "patch_proxy": _proxy,
+    "search_tokens": _search,
+}

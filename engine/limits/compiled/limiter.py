@@ -11,13 +11,22 @@ counters, not with the requests.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from engine.errors import InputError
-from engine.limits.compiled.columns import Columns, Decided, Numbers
+from engine.limits.compiled.composition import (
+    BLOCKED,
+    DELAYED,
+    REFUSED,
+    decide,
+    move_ring,
+    slots_short,
+)
 from engine.limits.compiled.core import (
     ALL,
     BOUND_NS,
@@ -29,8 +38,10 @@ from engine.limits.compiled.core import (
     FROM_NS,
     GROWS,
     IN_FORCE,
+    LANE_COUNTERS,
     LANES,
     LATER,
+    LINE_WIDTH,
     MOST_LEGS,
     NOBODY,
     NONE,
@@ -43,22 +54,43 @@ from engine.limits.compiled.core import (
     leg_rows,
     widened,
 )
-from engine.limits.compiled.finding import is_plain
-from engine.limits.compiled.passes import (
-    JIT,
-    copy_table,
-    count_rows,
-    decide_plain_rows,
-    decide_rows,
-    find_rows,
-    reserve_slots,
+from engine.limits.compiled.jit import Jit, inlined, moved, pointer, prefetch
+from engine.limits.compiled.lookup import (
+    SOURCES,
+    Int,
+    Raw,
+    fill_table,
+    find_lane,
+    has_lane_room,
+    is_plain,
+    lane_row,
+    line_of,
+    plain_raw_of,
+    raw_of,
+    sizes_of,
 )
 from engine.limits.legs import Leg, Legs, class_of
-from engine.limits.subject import Subject
+from engine.limits.subject import OTHER_PARTS, Subject
 from engine.limits.table import LimitTable
+from engine.messages import Outcome
 from engine.profile import LimitsProfile
 
-__all__ = ["CompiledLimiter"]
+__all__ = [
+    "JIT",
+    "Columns",
+    "CompiledLimiter",
+    "Decided",
+    "Numbers",
+    "Verdict",
+    "copy_table",
+    "count_rows",
+    "decide_plain_rows",
+    "decide_rows",
+    "find_rows",
+    "reserve_slots",
+    "verdict_of",
+]
+
 
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -354,3 +386,207 @@ def _compile_all() -> None:
         limiter.decide_lanes(times, lane)
     reserve_slots(core, np.zeros(0, dtype=np.int64))
     copy_table(core.lane_table, core.lane_table)
+
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_LANES_AHEAD: Final = 16
+_LINES_AHEAD: Final = 8
+_LINES_FETCHED: Final = 6
+
+JIT: Final = Jit("compiled limiter", (*SOURCES, Path(__file__)))
+
+
+@JIT.compiled
+def find_rows(
+    core: Core,
+    first: int,
+    kind: Array,
+    key: Array,
+    ip: Array,
+    others: Array,
+    lane: Array,
+) -> int:
+    """Find the lanes of rows from `first` on; return the first row without room for its lane.
+
+    others: a row a request, or one row for all of them.
+    """
+    raw = raw_of(core)
+    step = OTHERS if len(others) == len(kind) else 0
+    for row in range(first, len(kind)):
+        if not has_lane_room(raw):
+            return row
+        lane[row] = find_lane(
+            raw,
+            int(kind[row]),
+            int(key[row]),
+            int(ip[row]),
+            moved(pointer(others), row * step),
+        )
+    return len(kind)
+
+
+@JIT.compiled
+def count_rows(core: Core, lane: Array, now_ns: int, asked: Array, need: Array) -> int:
+    """Return how many slots the rings lack in total, and set `need` to each ring's number.
+
+    now_ns: no row, here or elsewhere, is decided at an earlier instant from now on.
+    asked, need: zeros, one a lane and one a counter; `asked` counts each lane's rows.
+    """
+    raw = raw_of(core)
+    for row in range(len(lane)):
+        asked[lane[row]] += 1
+    for number in range(len(asked)):
+        if asked[number]:
+            found = lane_row(raw, number)
+            for place in range(sizes_of(raw, found[0])[ALL]):
+                need[found[LANE_COUNTERS + place]] += asked[number]
+    short = 0
+    for counter in range(len(need)):
+        if need[counter]:
+            need[counter] = slots_short(raw, line_of(raw, counter), need[counter], now_ns)
+            short += need[counter]
+    return short
+
+
+@JIT.compiled
+def reserve_slots(core: Core, need: Array) -> None:
+    """Give every ring the slots that `count_rows` found it short of; there is room for them."""
+    raw = raw_of(core)
+    for counter in range(len(need)):
+        if need[counter]:
+            move_ring(raw, line_of(raw, counter), need[counter])
+
+
+@inlined
+def _fetch_ahead(raw: Raw, lane: Array, row: Int) -> None:
+    """Prefetch the memory of later rows."""
+    last = len(lane) - 1
+    prefetch(lane_row(raw, lane[min(row + _LANES_AHEAD, last)]))
+    counters = moved(lane_row(raw, lane[min(row + _LINES_AHEAD, last)]), LANE_COUNTERS)
+    for place in range(_LINES_FETCHED):
+        prefetch(moved(raw.lines, np.int64(counters[place]) * LINE_WIDTH))
+
+
+@inlined
+def _decide_all(
+    raw: Raw,
+    t_ns: Array,
+    lane: Array,
+    verdict: Array,
+    wait_ns: Array,
+    refusing: Array,
+    shadow: Array,
+) -> None:
+    for row in range(len(t_ns)):
+        _fetch_ahead(raw, lane, row)
+        found = decide(raw, t_ns[row], lane[row])
+        verdict[row], wait_ns[row], refusing[row] = found[:3]
+        if len(shadow):
+            shadow[row] = found[3]
+
+
+@JIT.compiled
+def decide_rows(
+    core: Core,
+    t_ns: Array,
+    lane: Array,
+    verdict: Array,
+    wait_ns: Array,
+    refusing: Array,
+    shadow: Array,
+) -> None:
+    """Decide about all rows; every ring has the slots that it will need."""
+    _decide_all(raw_of(core), t_ns, lane, verdict, wait_ns, refusing, shadow)
+
+
+@JIT.compiled
+def decide_plain_rows(
+    core: Core,
+    t_ns: Array,
+    lane: Array,
+    verdict: Array,
+    wait_ns: Array,
+    refusing: Array,
+    shadow: Array,
+) -> None:
+    """Do the same for a limiter whose profile is plain."""
+    _decide_all(plain_raw_of(core), t_ns, lane, verdict, wait_ns, refusing, shadow)
+
+
+@JIT.compiled
+def copy_table(old: Array, new: Array) -> None:
+    """Put the slots of a hash table into a larger one, which is empty."""
+    fill_table(old, new)
+
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Verdict: TypeAlias = tuple[Outcome, str | None]
+
+_OUTCOMES: Final[dict[int, Outcome]] = {
+    DELAYED: "delayed",
+    REFUSED: "refused",
+    BLOCKED: "blocked",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Requests in order of time, a row a request.
+
+    t_ns: arrivals, never decreasing. kind: numbers that `CompiledLimiter.kind` gave. key, ip:
+    numbers of the API key (−1 = none) and of the address. others: numbers of the other parts of
+    requests (`OTHER_PARTS`), a column each, −1 = none; None where no request has any.
+    """
+
+    t_ns: Ints
+    kind: Numbers
+    key: Numbers
+    ip: Numbers
+    others: Numbers | None = None
+
+    def __post_init__(self) -> None:
+        assert all(
+            column is None or len(column) == len(self.t_ns)
+            for column in (self.kind, self.key, self.ip, self.others)
+        ), "columns are of one length"
+        assert self.others is None or self.others.shape[1] == len(OTHER_PARTS), "a column a part"
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided, a row a request.
+
+    verdict: a number; `verdicts` says which outcome and reported rule it stands for.
+    wait_ns: the delay imposed, or the exact time until admissible. refusing: bit i is set where
+    the i-th rule in force of the request's kind refuses (`CompiledLimiter.rules`); shadow: the
+    same of its rules in shadow that would refuse.
+    """
+
+    verdict: Numbers
+    wait_ns: Ints
+    refusing: Numbers
+    shadow: Numbers
+    legs: Sequence[str] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.verdict)
+
+    @property
+    def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether the request of each row was admitted, at once or delayed."""
+        return np.asarray((self.verdict == 0) | (self.verdict & 3 == DELAYED))
+
+    def verdicts(self) -> dict[int, Verdict]:
+        """Return what each number among the verdicts stands for."""
+        return {int(n): verdict_of(int(n), self.legs) for n in np.unique(self.verdict)}
+
+
+def verdict_of(number: int, legs: Sequence[str]) -> Verdict:
+    """Return the outcome and the reported rule that a verdict's number stands for."""
+    if not number:
+        return "admitted", None
+    return _OUTCOMES[number & 3], legs[(number >> 2) - 1]

@@ -16,9 +16,8 @@ import numpy as np
 from numba import types as _types
 from numba.extending import intrinsic as _intrinsic
 
-from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer
 from simulator.traffic import draws
 
 __all__ = [

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from engine.limits.compiled.core import Core
-from engine.limits.compiled.finding import SOURCES, Int, has_lane_room, has_room, raw_of
 from engine.limits.compiled.jit import Jit, called, inlined
+from engine.limits.compiled.lookup import SOURCES, Int, has_lane_room, has_room, raw_of
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.block import block_of
 from simulator.play.compiled.event_queue import free_event, next_event, schedule

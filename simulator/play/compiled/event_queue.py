@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.limits.compiled.finding import Int
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import prefetch
+from engine.limits.compiled.jit import called, inlined, prefetch
+from engine.limits.compiled.lookup import Int
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, event_row, link_row, near_row
 

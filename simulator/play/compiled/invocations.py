@@ -1,7 +1,7 @@
 """What an admitted attempt does behind a proxy or in a reactor, over arrays.
 
 `simulator.play.outside` plays this with the engine's own coroutines
-(`engine.resources.invoking`, the world's model of a destination). Here a call is a row that goes
+(`engine.resources.invocation`, the world's model of a destination). Here a call is a row that goes
 through stages in the coroutine's order, each of which ends with a sleep. A sleep of 0 ns is left
 out, as in the coroutine (RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT,
 D-PROXY-TIMEOUT).
@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.draws import uniform
 from simulator.play.compiled.event_queue import schedule

@@ -5,7 +5,7 @@ results call a subject. The upload that follows entry n of a mix of m is its ent
 *request* is one under way, or a place in a line. An *event* is something that happens at an
 instant; of one instant in order of (client, attempt, serial), then of making, and the service's own
 come before any client's. A *call* is what an admitted attempt does behind a proxy or in a reactor;
-a *pool* has the instances that code runs in (`engine.resources.instances`).
+a *pool* has the instances that code runs in (`engine.resources.invocation`).
 """
 
 from __future__ import annotations

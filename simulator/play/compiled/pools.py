@@ -1,4 +1,4 @@
-"""Instances that code runs in: what `engine.resources.instances.Pool` does, over arrays.
+"""Instances that code runs in: what `engine.resources.invocation.Pool` does, over arrays.
 
 A *claim* is a call's row: it holds an instance, or waits in its pool's line (RCT-HOT, D-HOT).
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.event_queue import schedule
 from simulator.play.compiled.state import RawSim

@@ -14,11 +14,9 @@ from typing import Final
 import numpy as np
 
 from engine.limits.algorithms import BASE, PLACE
-from engine.limits.compiled.core import EAGER_PLACES, LANE_COUNTERS
-from engine.limits.compiled.finding import Int, Pointer, lane_row, line_of
-from engine.limits.compiled.jit import inlined
-from engine.limits.compiled.line import LINE_WIDTH
-from engine.limits.compiled.raw import moved, prefetch
+from engine.limits.compiled.core import EAGER_PLACES, LANE_COUNTERS, LINE_WIDTH
+from engine.limits.compiled.jit import inlined, moved, prefetch
+from engine.limits.compiled.lookup import Int, Pointer, lane_row, line_of
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.draws import STREAM_WIDTH
 from simulator.play.compiled.state import (

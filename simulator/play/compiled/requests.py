@@ -12,10 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from engine.limits.compiled.deciding import DELAYED, decide
-from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.composition import DELAYED, decide
+from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.event_queue import schedule
 from simulator.play.compiled.invocations import call_outside, plan_call

@@ -13,8 +13,8 @@ import numpy as np
 from engine.limits import LimitTable
 from engine.limits import Subject as LimitsSubject
 from engine.limits.compiled import CompiledLimiter
-from engine.limits.compiled.columns import verdict_of
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
+from engine.limits.compiled.limiter import verdict_of
 from engine.profile import LimitsProfile, Profile
 from simulator.play.compiled import draws as drawing
 from simulator.play.compiled import layout as at

@@ -7,9 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from engine.limits.compiled.finding import Int, Pointer, find_lane
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer, find_lane
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.draws import (
     DRAW_WIDTH,

@@ -6,9 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.limits.compiled.finding import Int, Pointer
-from engine.limits.compiled.jit import inlined
-from engine.limits.compiled.raw import moved
+from engine.limits.compiled.jit import inlined, moved
+from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 
 __all__ = [

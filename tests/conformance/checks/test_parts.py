@@ -20,7 +20,7 @@ from conformance.checks.secrets import secrets_found
 from conformance.runner.registry import Inconclusive
 from conformance.wire.exchange import Ask, Exchange
 from engine import Profile
-from engine.resources.batch_files import read_batch
+from engine.resources.account_updater import read_batch
 from tests.conformance.checks.broken import bench_of
 
 _CARD = {"type": "card", "data": {"number": "4242424242424242"}}

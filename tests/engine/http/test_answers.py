@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.http.arriving import Fields
 from engine.http.pages import PAGE_PATHS
+from engine.http.request_body import Fields
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, served
 

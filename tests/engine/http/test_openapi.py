@@ -16,8 +16,7 @@ from openapi_spec_validator import validate
 from engine.clauses import clause
 from engine.cli import main
 from engine.http.openapi import KINDS, document
-from engine.http.openapi.schemas import Kind
-from engine.http.openapi.shapes import SHAPES
+from engine.http.openapi.schemas import SHAPES, Kind
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from tests.engine.http.described import check_answer

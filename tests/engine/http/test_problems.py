@@ -18,8 +18,7 @@ import httpx
 import pytest
 
 from engine import Engine, Request, Response
-from engine.http.metrics import Metrics
-from engine.http.pages import make_pages
+from engine.http.pages import Metrics, make_pages
 from engine.http.server import make_application
 from engine.http.system import SystemWorld
 from engine.store import SqliteStore

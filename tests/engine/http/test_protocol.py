@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from engine import Engine
-from engine.http.app import Application
+from engine.http.app import HttpApplication
 from engine.http.protocol import Connections, HttpProtocol
 
 IDLE_S = 75
@@ -59,7 +59,7 @@ class _Peer:
         app = service.create_application(tenant, "shop", grants=[("/", {"token:create"})])
         self.key = str(service.create_key(app))
         config = uvicorn.Config(
-            Application(service),
+            HttpApplication(service),
             http=kind,
             ws="none",
             lifespan="off",

@@ -10,8 +10,7 @@ import pytest
 from engine import Engine, Profile, Response
 from engine.containers import covers, normal_container
 from engine.errors import InputError
-from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text
-from engine.identity.keys import secret_text
+from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text, secret_text
 from engine.model import Application, Key, Tenant
 from tests.engine.deployment import Deployment
 

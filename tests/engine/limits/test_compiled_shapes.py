@@ -17,7 +17,7 @@ from engine.files import Rate
 from engine.limits import LimitTable, Rule, Subject
 from engine.limits.compiled import Columns, CompiledLimiter, Decided
 from engine.limits.compiled.core import SLOTS
-from engine.limits.compiled.finding import is_plain
+from engine.limits.compiled.lookup import is_plain
 from engine.limits.table import Counter
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks.workload_w1 import subjects, w1

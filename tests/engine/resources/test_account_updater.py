@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.model import Application
-from engine.resources.batch_files import HEADER, RESULT_HEADER, batch_lines, split_batch
+from engine.resources.account_updater import HEADER, RESULT_HEADER, batch_lines, split_batch
 from engine.store import SqliteStore
 from engine.world import Bell, ModelWorld
 from tests.engine.deployment import CARD

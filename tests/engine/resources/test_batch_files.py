@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import InputError
-from engine.resources.batch_files import (
+from engine.resources.account_updater import (
     HEADER,
     BatchFault,
     Row,

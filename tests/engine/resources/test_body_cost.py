@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine import tokens
 from engine.messages import Problem
-from engine.resources import bodies, creating, detokenize, invoking, reactors
+from engine.resources import bodies, detokenize, invocation, reactors, tokenize
 from engine.tokens.strict_json import check_cost, parse
 from engine.vault import jwe
 from engine.world import CallAnswer, ModelWorld
@@ -160,7 +160,7 @@ def test_an_intent_that_is_consumed_meanwhile_makes_no_token(
         assert acme.ask("DELETE", f"/token-intents/{intent}", key=key).status == 204
         return found
 
-    monkeypatch.setattr(creating, "validate", slowly)
+    monkeypatch.setattr(tokenize, "validate", slowly)
     body = [{"type": "token", "token_intent_id": intent}, "x"]
     refused = acme.ask("POST", "/tokenize", body, key=key)
     assert refused.status == 400
@@ -211,7 +211,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Outside, set[str]]:
         (bodies, "parse"),
         (detokenize, "read_expressions"),
         (detokenize, "splice"),
-        (invoking, "check_value"),
+        (invocation, "check_value"),
         (reactors, "walk"),
     ):
         watch(module, name)

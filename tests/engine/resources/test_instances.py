@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.profile import OutsideProfile
-from engine.resources.instances import Claim, Pool
+from engine.resources.invocation import Claim, Pool
 
 
 def _pool(**choices: Any) -> Pool:

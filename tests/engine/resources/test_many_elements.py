@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.resources import creating
+from engine.resources import tokenize
 from engine.tokens import dedup_hashes
 from tests.engine.deployment import CARD, Deployment
 
@@ -64,7 +64,7 @@ def test_tok_limit_nothing_is_compared_where_nothing_can_be_a_duplicate(
         hashed.append(len(drafts))
         return dedup_hashes(drafts, *rest)
 
-    monkeypatch.setattr(creating, "dedup_hashes", counted)
+    monkeypatch.setattr(tokenize, "dedup_hashes", counted)
     problem = acme.tokenize(body, status=400)
     assert problem["detail"].startswith("The request would create 6 tokens")
     assert problem["clause"] == "TOK-LIMIT"

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import engine
 from engine import Engine, LimitTable, Profile
-from engine.clauses import CLAUSES
-from engine.decisions import DECISIONS
+from engine.clauses import CLAUSES, DECISIONS
 from engine.errors import InputError
 from engine.identity import PERMISSIONS
 from engine.resources import OPERATIONS

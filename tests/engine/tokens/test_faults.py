@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.tokens import cards, detokenize, drafts, rules, shapes, types
-from engine.tokens.drafts import Frame
+from engine.tokens import cards, detokenize, rules, shapes, types
+from engine.tokens.shapes import Frame
 from tests.engine.deployment import Deployment
 
 MANY = 3_000
@@ -51,14 +51,14 @@ DETOKENIZED = {"braces", "no token"}
 def placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The length of every pointer that was put together."""
     lengths: list[int] = []
-    put: Callable[[Frame, str | int], str] = drafts.pointer_to
+    put: Callable[[Frame, str | int], str] = shapes.pointer_to
 
     def counted(frame: Frame, key: str | int) -> str:
         pointer = put(frame, key)
         lengths.append(len(pointer))
         return pointer
 
-    for module in (drafts, shapes, detokenize):
+    for module in (shapes, detokenize):
         monkeypatch.setattr(module, "pointer_to", counted)
     return lengths
 

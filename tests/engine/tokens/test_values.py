@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.messages import Json
 from engine.tokens import base58, index_message
 from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
+from engine.tokens.creation import dedup_place, fingerprint
 from engine.tokens.expressions import MISSING, canonical, is_empty, parse, select
-from engine.tokens.fingerprints import dedup_place, fingerprint
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 

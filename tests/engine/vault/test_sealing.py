@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError, VaultError
 from engine.vault import Vault, hash_key_text
-from engine.vault.primitives import hmac_sha256, nonces
+from engine.vault.encryption import hmac_sha256, nonces
 
 MASTER = bytes(range(32))
 

@@ -16,8 +16,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.limits.compiled.jit import Jit
-from engine.limits.compiled.raw import pointer
+from engine.limits.compiled.jit import Jit, pointer
 from simulator.play.compiled import draws as drawing
 from simulator.traffic import draws
 from simulator.traffic import retries as retrying

@@ -15,8 +15,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.limits.compiled.jit import Jit
-from engine.limits.compiled.raw import pointer
+from engine.limits.compiled.jit import Jit, pointer
 from simulator.play.compiled import event_queue as ordering
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import state

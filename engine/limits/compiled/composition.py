@@ -2,7 +2,7 @@
 
 Plain functions that numba compiles; the algorithms and the blocks are the interpreted limiter's
 own. `decide` tests a lane's counters all and then charges them all or none; before it there must be
-room (`engine.limits.compiled.finding`).
+room (`engine.limits.compiled.lookup`).
 
 A verdict is one number: 0 admitted, else 4 · (leg + 1) + outcome (`DELAYED`, `REFUSED`, `BLOCKED`).
 Masks have a bit a place: `refusing` among the rules in force, `shadow` among those in shadow.
@@ -35,10 +35,15 @@ from engine.limits.compiled.core import (
     LANE_COUNTERS,
     LARGEST,
     LATER,
+    LEG,
+    RING,
     SLIDING_LOG,
+    SLOT_BITS,
+    SLOT_MASK,
     SLOTS,
 )
-from engine.limits.compiled.finding import (
+from engine.limits.compiled.jit import called, first_bit, inlined
+from engine.limits.compiled.lookup import (
     Int,
     Line,
     Pointer,
@@ -49,9 +54,6 @@ from engine.limits.compiled.finding import (
     rule_of,
     sizes_of,
 )
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.line import LEG, RING, SLOT_BITS, SLOT_MASK
-from engine.limits.compiled.raw import first_bit
 
 __all__ = ["BLOCKED", "DELAYED", "REFUSED", "decide", "move_ring", "slots_short"]
 

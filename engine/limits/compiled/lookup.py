@@ -22,6 +22,8 @@ from engine.limits.compiled.core import (
     LANE_COUNTERS,
     LANES,
     LARGEST,
+    LEG,
+    LINE_WIDTH,
     MOST_LEGS,
     NONE,
     OTHERS,
@@ -31,10 +33,9 @@ from engine.limits.compiled.core import (
     SLOTS,
     Core,
     Numbers32,
+    joined,
 )
-from engine.limits.compiled.jit import called, inlined
-from engine.limits.compiled.line import LEG, LINE_WIDTH, joined
-from engine.limits.compiled.raw import moved, pointer, prefetch
+from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch
 
 __all__ = [
     "SOURCES",
@@ -60,20 +61,19 @@ Int: TypeAlias = Any
 """A whole number: of Python where a function is called there, of 64 bits once compiled."""
 
 Pointer: TypeAlias = Any
-"""What `engine.limits.compiled.raw.pointer` makes of an array."""
+"""What `engine.limits.compiled.jit.pointer` makes of an array."""
 
 Line: TypeAlias = Any
-"""A counter's line (`engine.limits.compiled.line`)."""
+"""A counter's line (`engine.limits.compiled.core`)."""
 
 _HERE: Final = Path(__file__).parent
 SOURCES: Final = (
     Path(algorithms.__file__),
     Path(subject.__file__),
+    _HERE / "composition.py",
     _HERE / "core.py",
-    _HERE / "deciding.py",
-    _HERE / "finding.py",
-    _HERE / "line.py",
-    _HERE / "raw.py",
+    _HERE / "jit.py",
+    _HERE / "lookup.py",
 )
 """The source files of the compiled decision code."""
 

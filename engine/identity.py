@@ -1,0 +1,281 @@
+"""Identity: who is asking, and what they may do (seed 5).
+
+`PERMISSIONS` are the rights, `ASKABLE` which kind of application may hold them (D-PERMISSIONS,
+D-GRANT). A `Caller` is a known principal: the key, its application, its tenant, and what the grants
+allow.
+
+`new_key_text` makes the texts of API keys. Only a hash of a text is ever stored (D-KEY). The form
+tells one thing to the service, whether the key is a legacy one; tenant and application kind come
+from the records, never from the text.
+
+Origins are the web pages whose scripts may ask with a public key (D-CORS). An origin is what a
+browser sends as `Origin` (RFC 6454): scheme, host and port, no path. Only public applications have
+any: a key of another kind in a page would be exposed to everybody.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Self
+
+from engine.containers import container_rule, covers, normal_container
+from engine.errors import InputError, did_you_mean, wrong_type
+from engine.model import Application, ApplicationKind, Grant, Key, Tenant, TenantKind
+from engine.world import Entropy
+
+__all__ = [
+    "ADMINISTRATIVE",
+    "ASKABLE",
+    "ORIGIN_FORM",
+    "PERMISSIONS",
+    "REGION_FORM",
+    "REGION_RULE",
+    "Caller",
+    "KeyText",
+    "check_region",
+    "is_legacy_text",
+    "make_grants",
+    "make_origins",
+    "new_key_text",
+    "secret_text",
+]
+
+
+def _rights(resource: str, *verbs: str) -> tuple[str, ...]:
+    return tuple(f"{resource}:{verb}" for verb in verbs)
+
+
+_TOKEN: Final = (
+    *_rights("token", "create", "read", "update", "delete", "search", "use"),
+    *_rights("token-intent", "create", "read", "delete"),
+)
+_ADMINISTRATIVE: Final = (
+    *_rights("tenant", "read", "update"),
+    *_rights("application", "create", "read", "update", "delete"),
+    *_rights("key", "create", "read", "update", "delete"),
+)
+_OTHER: Final = (
+    *_rights("reactor", "create", "read", "update", "delete", "invoke"),
+    *_rights("proxy", "create", "read", "update", "delete", "invoke"),
+    *_rights("account-updater:job", "create", "read"),
+    *_rights("log", "read"),
+    *_ADMINISTRATIVE,
+)
+
+PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
+"""Every permission there is."""
+
+ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE)
+"""The rights over rights: who gives one to another application must hold it (D-GRANT-SCOPE)."""
+
+ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
+    "private": frozenset(PERMISSIONS),
+    "public": frozenset({"token:create", "token:update", "token-intent:create"}),
+    "management": frozenset(_OTHER),
+}
+"""What an application of each kind may hold."""
+
+
+def make_grants(
+    kind: ApplicationKind,
+    pairs: Iterable[tuple[str, Iterable[str]]],
+    container_limit: int = sys.maxsize,
+) -> tuple[Grant, ...]:
+    """Return grants from `(container path, permissions)` pairs.
+
+    container_limit: the profile's (D-CONTAINER); left out where no profile is known yet.
+    Raises `InputError` for a path of the wrong form, an unknown permission, or one that the
+    application kind may not hold.
+    """
+    grants = []
+    for index, (path, held) in enumerate(_checked_pairs(pairs)):
+        container = normal_container(path, container_limit)
+        if container is None:
+            shown = repr(path) if len(path) <= container_limit else "<str>"
+            rule = container_rule(path, container_limit)
+            raise InputError(f"grants[{index}].container = {shown} {rule}")
+        for name in sorted(held):
+            if name not in PERMISSIONS:
+                raise InputError(
+                    f"grants[{index}].permissions holds {name!r}, which does not exist"
+                    f"{did_you_mean(name, PERMISSIONS)}"
+                )
+            if name not in ASKABLE[kind]:
+                raise InputError(
+                    f"grants[{index}].permissions holds {name!r}, which a {kind} application "
+                    f"may not hold; leave it out or choose another kind"
+                )
+        grants.append(Grant(container, held))
+    return tuple(grants)
+
+
+def _checked_pairs(pairs: object) -> Iterator[tuple[str, frozenset[str]]]:
+    """Return the pairs; raises `InputError` for what is none, as a mapping or one pair alone."""
+    rule = 'pairs such as [("/", {"token:create"})]'
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes | Mapping):
+        raise wrong_type("grants", pairs, rule)
+    for index, pair in enumerate(pairs):
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise wrong_type(f"grants[{index}]", pair, f"a pair; write {rule}")
+        path, names = pair
+        if not isinstance(path, str):
+            raise wrong_type(f"grants[{index}].container", path, "a path such as '/pci/'")
+        held = None
+        if isinstance(names, Iterable) and not isinstance(names, str | bytes):
+            held = list(names)
+        if held is None or not all(isinstance(name, str) for name in held):
+            rule = "a set of permissions such as {'token:create'}"
+            raise wrong_type(f"grants[{index}].permissions", names, rule)
+        yield path, frozenset(held)
+
+
+REGION_FORM: Final = "[a-z0-9]{1,16}"
+REGION_RULE: Final = "must be at most 16 lower-case letters and digits"
+"""A region stands in key texts between underscores, and key texts in a header (D-KEY)."""
+
+_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_SECRET_CHARACTERS: Final = 22
+_ENVIRONMENTS: Final = {"production": "prod", "test": "test"}
+_KINDS: Final = {"public": "pub", "private": "pvt", "management": "mgt"}
+
+
+class KeyText(str):
+    """A key's text, shown once to whoever made it; its repr hides it.
+
+    `key_id` is the id of the stored key.
+    """
+
+    __slots__ = ("key_id",)
+
+    key_id: str
+
+    def __new__(cls, text: str, key_id: str) -> Self:
+        """Make a text that knows its key's id."""
+        made = super().__new__(cls, text)
+        made.key_id = key_id
+        return made
+
+    def __repr__(self) -> str:
+        return f"<KeyText of key {self.key_id}; str() shows it>"
+
+
+def check_region(region: str) -> None:
+    """Raise `InputError` for a region that cannot stand in a key's text."""
+    given: object = region
+    if not isinstance(given, str):
+        raise wrong_type("region", given, "a text such as 'us'")
+    if re.fullmatch(REGION_FORM, region) is None:
+        raise InputError(f"region = {region!a} {REGION_RULE}, such as 'us'")
+
+
+def is_legacy_text(text: str) -> bool:
+    """Return whether a key text is a legacy one (AUTH-LEGACY).
+
+    >>> is_legacy_text("key_7Yb"), is_legacy_text("key_prod_us_pvt_7Yb")
+    (True, False)
+    """
+    return "_prod_" not in text and "_test_" not in text
+
+
+def new_key_text(
+    tenant_kind: TenantKind,
+    application_kind: ApplicationKind,
+    *,
+    region: str,
+    legacy: bool,
+    entropy: Entropy,
+) -> str:
+    """Return a fresh key text in the form of D-KEY; about 129 bits of it are chance."""
+    secret = secret_text(entropy)
+    if legacy:
+        return f"key_{secret}"
+    return f"key_{_ENVIRONMENTS[tenant_kind]}_{region}_{_KINDS[application_kind]}_{secret}"
+
+
+def secret_text(entropy: Entropy, characters: int = _SECRET_CHARACTERS) -> str:
+    """Return base58 characters, each drawn evenly."""
+    drawn: list[str] = []
+    while len(drawn) < characters:
+        # 232 = 4 * 58: a byte above it would favour the first letters.
+        drawn.extend(_BASE58[byte % 58] for byte in entropy(32) if byte < 232)
+    return "".join(drawn[:characters])
+
+
+class Caller:
+    """Who is asking, once the key is known.
+
+    Permission answers are cached: a `Caller` is immutable, and a changed application gets a new
+    one.
+    """
+
+    __slots__ = ("_may", "application", "key", "tenant")
+
+    def __init__(self, key: Key, application: Application, tenant: Tenant) -> None:
+        self.key = key
+        self.application = application
+        self.tenant = tenant
+        self._may: dict[tuple[str, str | None], bool] = {}
+
+    def __repr__(self) -> str:
+        return f"<Caller application={self.application.id}>"
+
+    def may(self, permission: str, container: str | None = None) -> bool:
+        """Return whether a grant holds `permission` on `container` (D-GRANT).
+
+        With no container: on any (rights that belong to no container, D-EMPTY).
+        """
+        asked = (permission, container)
+        known = self._may.get(asked)
+        if known is None:
+            known = any(
+                permission in grant.permissions
+                and (container is None or covers(grant.container, container))
+                for grant in self.application.grants
+            )
+            if len(self._may) < 1024:
+                self._may[asked] = known
+        return known
+
+    def containers(self, permission: str) -> tuple[str, ...]:
+        """Return the paths on which a grant holds `permission`."""
+        return tuple(
+            sorted({g.container for g in self.application.grants if permission in g.permissions})
+        )
+
+
+ORIGIN_FORM: Final = (
+    r"https?://(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?"
+)
+"""In lower case, as browsers send it."""
+
+
+def make_origins(
+    origins: Iterable[str], kind: ApplicationKind | None = None, thing: str = "origins"
+) -> tuple[str, ...]:
+    """Return origins in lower case; raises `InputError` for what is none.
+
+    kind: the application's that is to have them; only a public one may have any.
+
+    >>> make_origins(["https://Shop.example"], "public")
+    ('https://shop.example',)
+    """
+    given: object = origins
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise wrong_type(thing, given, "a list such as ['https://shop.example']")
+    found: dict[str, None] = {}
+    for place, origin in enumerate(given):
+        text = origin.lower() if isinstance(origin, str) else ""
+        if re.fullmatch(ORIGIN_FORM, text) is None:
+            raise InputError(
+                f"{thing}[{place}] = {origin!a} must be a scheme and a host, with a port where it "
+                "is not the usual one, such as 'https://shop.example'"
+            )
+        found[text] = None
+    if found and kind not in {None, "public"}:
+        raise InputError(
+            f"{thing} must be empty for a {kind} application: a key in a page is everybody's, so "
+            "only public applications have origins"
+        )
+    return tuple(found)

@@ -149,6 +149,7 @@ def _scenarios(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from engine.files import format_duration
     from simulator.scenario import limit_tables_of, load, profile_of
+    from simulator.study.run_size import expected_requests, size_warning
 
     scenario = load(args.file)
     tables = limit_tables_of(scenario)
@@ -159,8 +160,11 @@ def _check(args: argparse.Namespace) -> int:
         f"{args.file}: fine; scenario {scenario.name!r}, {format_duration(scenario.duration_ns)}, "
         f"{_counted(len(scenario.tenants), 'tenant')}, {_counted(keys, 'key')}, "
         f"{_counted(clients, 'client')} in {_counted(len(scenario.clients), 'group')}, "
-        f"{_counted(sum(len(table.rules) for table in tables.values()), 'limit rule')}"
+        f"{_counted(sum(len(table.rules) for table in tables.values()), 'limit rule')}, "
+        f"about {expected_requests(scenario):,} requests"
     )
+    if (warning := size_warning(scenario)) is not None:
+        print(f"simulator: warning: {args.file}: {warning}", file=sys.stderr)
     return 0
 
 

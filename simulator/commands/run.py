@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,22 +157,23 @@ def _run_replications(
                 f"replications until every share is known to ± {precision:g}, "
                 f"at most {budget.most_replications}{most_time}, seeds from {seed}"
             )
-    result = run_replicated(
-        scenario,
-        args.replications,
-        precision=precision,
-        budget=budget,
-        fidelity=args.fidelity,
-        seed=seed,
-        warm_up_ns=warm_up_ns,
-        check=args.check,
-        out=out,
-        columns=choose_columns(args.columns),
-        force=args.force,
-        told=None if args.quiet or precision is not None else _teller(args.replications),
-        told_of_precision=None if args.quiet else _tell_precision,
-        command=command,
-    )
+    with _told_what_is_known(scenario, quiet=args.quiet):
+        result = run_replicated(
+            scenario,
+            args.replications,
+            precision=precision,
+            budget=budget,
+            fidelity=args.fidelity,
+            seed=seed,
+            warm_up_ns=warm_up_ns,
+            check=args.check,
+            out=out,
+            columns=choose_columns(args.columns),
+            force=args.force,
+            told=None if args.quiet or precision is not None else _teller(args.replications),
+            told_of_precision=None if args.quiet else _tell_precision,
+            command=command,
+        )
     found = result.summary["replications"]
     count = len(found["runs"])
     if args.quiet:
@@ -190,6 +192,28 @@ def _run_replications(
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     return _code_of(found, is_strict=args.strict)
+
+
+@contextmanager
+def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
+    """Print the intervals of the runs that are done where Ctrl-C stops replications."""
+    from simulator.intervals import CONFIDENCE, spent
+    from simulator.scenario.model import draws_at_random
+    from simulator.study.replications import ReplicationsInterrupted, intervals
+
+    try:
+        yield
+    except ReplicationsInterrupted as stop:
+        runs = stop.runs
+        if len(runs) > 1 and not quiet:
+            error = spent(stop.looks) if stop.looks else 1 - CONFIDENCE
+            found = intervals(runs, exact=not draws_at_random(scenario), error=error)
+            _print_intervals({name: each._asdict() for name, each in found.items()}, len(runs))
+        seeds = f" (seeds {runs[0].seed} to {runs[-1].seed})" if runs else ""
+        print(
+            f"interrupted: {len(runs)} runs are done{seeds}; no folder is written", file=sys.stderr
+        )
+        raise
 
 
 def _most_time_ns(args: argparse.Namespace) -> int | None:
@@ -286,13 +310,17 @@ def _repeated_command(args: argparse.Namespace) -> list[str]:
 def _print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
     """Print the scenario, seed, fidelity and warm-up of the run before it begins."""
     from engine.files import format_duration
+    from simulator.study.run_size import expected_requests, size_warning
 
+    if (warning := size_warning(scenario)) is not None:
+        print(f"simulator: warning: {warning}", file=sys.stderr)
     clients = ", ".join(f"{group.count} {group.name}" for group in scenario.clients)
     if scenario.question:
         print(scenario.question)
     print(
         f"seed {seed}, fidelity {fidelity}, duration {format_duration(scenario.duration_ns)}, "
-        f"warm-up {format_duration(warm_up_ns)}, clients: {clients}"
+        f"warm-up {format_duration(warm_up_ns)}, about {expected_requests(scenario):,} requests, "
+        f"clients: {clients}"
     )
 
 

@@ -159,6 +159,15 @@ class Precision:
     needed: int | None = None
 
 
+class ReplicationsInterrupted(KeyboardInterrupt):
+    """Ctrl-C during replications. runs: those that are done. looks: at their precision so far."""
+
+    def __init__(self, runs: Sequence[Replication], looks: int = 0) -> None:
+        super().__init__("interrupted")
+        self.runs = list(runs)
+        self.looks = looks
+
+
 def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
     """Return the metrics of a run that are kept, named as in thresholds.
 
@@ -226,6 +235,8 @@ class Replicator:
         """Return one replication a seed, in order. `told` hears how many are done.
 
         only: lines hold what these conditions are about, and nothing else.
+
+        Raises `ReplicationsInterrupted` where Ctrl-C stops it.
         """
         if not seeds:
             raise InputError("replications = 0 must be at least 1")
@@ -236,22 +247,33 @@ class Replicator:
             if told is not None:
                 told(len(done))
 
-        if fidelity == "compiled":
-            self._compiled(scenario, seeds, warm_up_ns, check, take, only)
-            return done
-        text = dump(scenario, absolute=True)
-        jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
+        try:
+            if fidelity == "compiled":
+                self._compiled(scenario, seeds, warm_up_ns, check, take, only)
+            else:
+                text = dump(scenario, absolute=True)
+                jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
+                self._interpreted(jobs, take)
+        except KeyboardInterrupt:
+            raise ReplicationsInterrupted(done) from None
+        return done
+
+    def _interpreted(
+        self, jobs: Sequence[tuple[Any, ...]], take: Callable[[Replication], None]
+    ) -> None:
+        """Play runs in Python: the first here, the others in processes where that is faster."""
         began_s = time.perf_counter()
         take(_play_one(*jobs[0]))
+        done = 1
         work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
             # A worker that dies breaks its pool; the missing runs are then played here.
             with suppress(BrokenProcessPool):
                 for replication in self._processes().map(_play_one, *zip(*jobs[1:], strict=True)):
                     take(replication)
-        for job in jobs[len(done) :]:
+                    done += 1
+        for job in jobs[done:]:
             take(_play_one(*job))
-        return done
 
     def _compiled(
         self,
@@ -356,8 +378,13 @@ def replicate_to(  # noqa: PLR0913 # reason: what a run is told
     count = min(first or _FIRST, budget.most_replications)
     while True:
         seeds = range(seed + len(runs), seed + count)
-        runs += player.play(scenario, seeds, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
         looks += 1
+        try:
+            runs += player.play(
+                scenario, seeds, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check
+            )
+        except ReplicationsInterrupted as stop:
+            raise ReplicationsInterrupted([*runs, *stop.runs], looks) from None
         shares = {
             name: [run.line.get(name, 0.0) for run in runs]
             for name in runs[0].line

@@ -47,6 +47,7 @@ from simulator.study.replications import (
     Budget,
     Precision,
     Replication,
+    ReplicationsInterrupted,
     intervals,
     replicate_to,
     replication_of,
@@ -314,16 +315,19 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
             added["replications"] = _replications(scenario, runs, reached, exact=exact)
         return added
 
-    return run_once(
-        scenario,
-        seed=seed,
-        out=out,
-        columns=columns,
-        force=force,
-        progress=progress,
-        extra=extra,
-        **flags,
-    )
+    try:
+        return run_once(
+            scenario,
+            seed=seed,
+            out=out,
+            columns=columns,
+            force=force,
+            progress=progress,
+            extra=extra,
+            **flags,
+        )
+    except KeyboardInterrupt:
+        raise ReplicationsInterrupted(others, 0 if reached is None else reached.looks) from None
 
 
 def _replications(

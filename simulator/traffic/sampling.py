@@ -38,7 +38,7 @@ from simulator.traffic.draws import (
 )
 from simulator.traffic.streams import Stream
 
-__all__ = ["arrivals_of", "begins_on", "duration_of"]
+__all__ = ["arrivals_of", "begins_on", "duration_of", "pieces_of"]
 
 _HOURS: Final = 24
 _FOREVER_NS: Final = 1 << 60
@@ -99,7 +99,7 @@ def arrivals_of(
             start_ns=start_ns,
             is_on=begins_on(arrivals, stream),
         )
-    return varying(source, _pieces(arrivals, start_ns, start_time_ns), start_ns=start_ns)
+    return varying(source, pieces_of(arrivals, start_ns, start_time_ns), start_ns=start_ns)
 
 
 def begins_on(arrivals: OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
@@ -110,9 +110,10 @@ def begins_on(arrivals: OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
     return stream("phase").uniform() < share
 
 
-def _pieces(
+def pieces_of(
     arrivals: StepArrivals | RampArrivals | DailyArrivals, start_ns: int, start_time_ns: int
 ) -> Iterator[Piece]:
+    """Yield the straight pieces of a rate from the client's start on, without end."""
     if isinstance(arrivals, RampArrivals):
         low, high = _rate(arrivals.from_rate), _rate(arrivals.to_rate)
         yield Piece(arrivals.over_ns, low, high)

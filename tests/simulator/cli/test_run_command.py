@@ -17,6 +17,7 @@ import simulator
 from engine.errors import InputError
 from simulator.cli import main
 from simulator.scenario import builtin, schema
+from simulator.study.replications import _play_one
 
 SMALL = """
 duration = "20s"
@@ -225,8 +226,57 @@ def test_check_says_what_a_scenario_holds(here: Path, capsys: pytest.CaptureFixt
     assert main(["check", "small.toml"]) == 0
     assert capsys.readouterr().out == (
         "small.toml: fine; scenario 'small', 20s, 1 tenant, 1 key, 1 client in 1 group, "
-        "14 limit rules\n"
+        "14 limit rules, about 100 requests\n"
     )
+
+
+def test_check_and_run_warn_of_a_run_that_is_larger_than_meant(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rate is of each client: a busy one and many clients multiply."""
+    text = SMALL.replace("5/1s", "400/1s").replace('name = "c"', 'name = "c"\ncount = 30_000')
+    (here / "huge.toml").write_text(text)
+    assert main(["check", "huge.toml"]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("about 240,000,000 requests\n")
+    assert said.err == (
+        "simulator: warning: huge.toml: duration asks for about 240,000,000 requests, more than"
+        " 100,000,000; most are of clients.c, 30,000 clients, and a rate is of each client: lower"
+        " its rate or count, or shorten the duration\n"
+    )
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulator.study.runs.simulate", stop)
+    assert main(["run", "huge.toml", "--fidelity", "limits"]) == 130
+    said = capsys.readouterr()
+    assert "about 240,000,000 requests" in said.out
+    assert said.err.startswith("simulator: warning: duration asks for about 240,000,000 requests")
+
+
+def test_interrupted_replications_print_what_is_known(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[object] = []
+
+    def stop_at_the_fourth(*job: Any) -> Any:
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        played.append(job)
+        return _play_one(*job)
+
+    monkeypatch.setattr("simulator.study.replications._play_one", stop_at_the_fourth)
+    flags = ["--fidelity", "limits", "--seed", "20"]
+    assert main(["run", "small.toml", "--replications", "9", *flags]) == 130
+    said = capsys.readouterr()
+    assert "3 replications, 95 % intervals of the mean" in said.out
+    assert "refused_share" in said.out
+    assert "interrupted: 3 runs are done (seeds 21 to 23); no folder is written" in said.err
+    assert not (here / "runs").exists()
+    played.clear()
+    assert main(["run", "small.toml", "--precision", "1e-9", *flags]) == 130
+    assert "3 replications, 95 % intervals of the mean" in capsys.readouterr().out
 
 
 def test_the_module_runs(here: Path) -> None:

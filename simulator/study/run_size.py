@@ -1,0 +1,129 @@
+"""How many requests a scenario asks for, before it is played.
+
+The number is a mean, of requests without their retries. A closed loop asks again as soon as it is
+answered and has thought, so its number holds where nothing is refused: refusals are answered at
+once, and it asks more often.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from simulator.scenario import ClientGroup, Scenario, TokenBucketPacing
+from simulator.scenario.draws import (
+    Arrivals,
+    Constant,
+    ConstantArrivals,
+    Discrete,
+    Draw,
+    Exponential,
+    Lognormal,
+    OnOffArrivals,
+    PoissonArrivals,
+    ReplayArrivals,
+    Uniform,
+)
+from simulator.traffic.instants import ReplayedInstants
+from simulator.traffic.sampling import pieces_of
+
+__all__ = ["expected_requests", "size_warning"]
+
+LARGE_RUN: Final = 100_000_000
+"""Requests of a run that takes minutes compiled, and above 1 GB of disk."""
+
+
+def expected_requests(scenario: Scenario) -> int:
+    """Return about how many requests a run begins, retries left out.
+
+    Raises `InputError` for a file of arrivals that cannot be read.
+
+    >>> from simulator.scenario import load
+    >>> expected_requests(load("management-loop"))
+    8400
+    """
+    replayed = ReplayedInstants()
+    return round(sum(_of_group(scenario, group, replayed) for group in scenario.clients))
+
+
+def size_warning(scenario: Scenario) -> str | None:
+    """Return one line about a run that is larger than most people mean; None for other runs."""
+    asked = expected_requests(scenario)
+    if asked <= LARGE_RUN:
+        return None
+    replayed = ReplayedInstants()
+    groups = {group.name: _of_group(scenario, group, replayed) for group in scenario.clients}
+    name = max(groups, key=lambda each: groups[each])
+    count = next(group.count for group in scenario.clients if group.name == name)
+    return (
+        f"duration asks for about {asked:,} requests, more than {LARGE_RUN:,}; most are of"
+        f" clients.{name}, {count:,} clients, and a rate is of each client: lower its rate or"
+        " count, or shorten the duration"
+    )
+
+
+def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants) -> float:
+    """Return how many requests the clients of a group begin on average."""
+    stop_ns = scenario.duration_ns if group.stop_ns is None else group.stop_ns
+    span_ns = min(stop_ns, scenario.duration_ns) - group.start_ns
+    if span_ns <= 0 or not group.count:
+        return 0.0
+    if group.arrivals is not None:
+        begins_ns = group.start_ns
+        each = _of_arrivals(group.arrivals, span_ns, begins_ns, scenario.start_time_ns, replayed)
+        return each * group.count
+    turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))
+    each = (group.concurrency or 1) * span_ns / turn_ns if turn_ns else math.inf
+    if group.pacing is not None:
+        pace = group.pacing
+        rate = pace.rate if isinstance(pace, TokenBucketPacing) else pace.maximum
+        each = min(each, 1 + span_ns * rate.limit_requests / rate.window_ns)
+    return each * group.count
+
+
+def _of_arrivals(
+    arrivals: Arrivals,
+    span_ns: int,
+    start_ns: int,
+    start_time_ns: int,
+    replayed: ReplayedInstants,
+) -> float:
+    """Return how many requests one client begins on average in `span_ns` from its start."""
+    if isinstance(arrivals, ConstantArrivals | PoissonArrivals):
+        return span_ns * arrivals.rate.limit_requests / arrivals.rate.window_ns
+    if isinstance(arrivals, ReplayArrivals):
+        return sum(at_ns < span_ns for at_ns in replayed.of(arrivals))
+    if isinstance(arrivals, OnOffArrivals):
+        on = arrivals.on_rate.limit_requests / arrivals.on_rate.window_ns
+        off = arrivals.off_rate.limit_requests / arrivals.off_rate.window_ns
+        whole_ns = arrivals.on_ns + arrivals.off_ns
+        return span_ns * (on * arrivals.on_ns + off * arrivals.off_ns) / whole_ns
+    found, passed_ns = 0.0, 0
+    for piece in pieces_of(arrivals, start_ns, start_time_ns):
+        part_ns = min(piece.length_ns, span_ns - passed_ns)
+        if piece.length_ns:
+            end = piece.from_rate + (piece.to_rate - piece.from_rate) * part_ns / piece.length_ns
+            found += part_ns * (piece.from_rate + end) / 2
+        passed_ns += piece.length_ns
+        if passed_ns >= span_ns:
+            break
+    return found
+
+
+def _mean_ns(draw: Draw) -> float:
+    """Return the mean of a duration; the median of a Pareto that has no mean."""
+    if isinstance(draw, Constant):
+        return draw.value_ns
+    if isinstance(draw, Uniform):
+        return (draw.low_ns + draw.high_ns) / 2
+    if isinstance(draw, Exponential):
+        return draw.mean_ns
+    if isinstance(draw, Lognormal):
+        return draw.median_ns * math.exp(draw.sigma**2 / 2)
+    if isinstance(draw, Discrete):
+        weights = draw.weights or (1.0,) * len(draw.values_ns)
+        pairs = zip(draw.values_ns, weights, strict=True)
+        return sum(value_ns * weight for value_ns, weight in pairs) / sum(weights)
+    if draw.alpha > 1:
+        return draw.least_ns * draw.alpha / (draw.alpha - 1)
+    return draw.least_ns * 2 ** (1 / draw.alpha)

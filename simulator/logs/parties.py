@@ -24,7 +24,7 @@ from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, Log, LogBatch, LogStream
-from simulator.rows.record import Growing
+from simulator.rows.record import Growing, distinct
 
 __all__ = [
     "Owner",
@@ -34,41 +34,13 @@ __all__ = [
     "PartyTable",
     "RowNumbers",
     "Texts",
-    "distinct",
     "name_parties",
 ]
 
-_WIDEST: Final = 1 << 62
 _CODE_BITS: Final = 32
 
 Codes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int64]
-
-
-def distinct(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Numbers, Numbers]:
-    """Number the distinct rows in order of appearance; return each row's number, and first rows.
-
-    columns: codes from −1.
-    """
-    import pandas as pd  # noqa: PLC0415 # reason: loaded where a log is read
-
-    number, width = columns[0].astype(np.int64) + 1, int(columns[0].max(initial=-1)) + 2
-    for column in columns[1:]:
-        size = int(column.max(initial=-1)) + 2
-        if width * size > _WIDEST:
-            number, names = pd.factorize(number)
-            width = len(names)
-        number = number * size + (column + 1)
-        width *= size
-    number, names = pd.factorize(number)  # hashes in one pass, where np.unique sorts
-    return number, _first_of_each(number, len(names))
-
-
-def _first_of_each(number: Numbers, count: int) -> Numbers:
-    """Return the first row of each number."""
-    first = np.empty(count, dtype=np.int64)
-    first[number[::-1]] = np.arange(len(number))[::-1]  # of several writes the last one stays
-    return first
 
 
 class RowNumbers:

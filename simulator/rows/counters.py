@@ -20,7 +20,7 @@ from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
 from engine.limits.subject import Subject
 from engine.limits.table import FAMILIES, LimitTable
 from engine.profile import Algorithm, LimitsProfile
-from simulator.rows.record import Chunk, Counted, Counters, Numbers
+from simulator.rows.record import Chunk, Counted, Counters, Numbers, columns_by
 
 __all__ = [
     "CountedRule",
@@ -30,9 +30,6 @@ __all__ = [
     "latest_before",
     "order_by_counter",
 ]
-
-_COLUMNS: Final = {"key_id": "key", "ip": "ip"}
-"""Columns of a row that tell counters apart; rows name neither proxy keys nor hostnames."""
 
 
 class LimitsView:
@@ -82,7 +79,7 @@ class LimitsView:
                 burst_requests=burst or rule.limit_requests,
                 block_ns=rule.block_ns or 0,
                 shadow=rule.shadow,
-                by=tuple(_COLUMNS[part] for part in _COLUMNS if part in FAMILIES[leg.key_place]),
+                by=columns_by(FAMILIES[leg.key_place]),
             )
         )
         return place

@@ -18,7 +18,7 @@ not with the length of the run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -47,10 +47,13 @@ __all__ = [
     "TextTable",
     "Watcher",
     "Words",
+    "columns_by",
+    "distinct",
 ]
 
 Table: TypeAlias = npt.NDArray[Any]
 _FIRST_SIZE = 64
+_WIDEST: Final = 1 << 62
 
 
 class Growing:
@@ -102,6 +105,21 @@ Counters = tuple[tuple[int, int], ...]
 """What a kind of request is counted in: (place of the rule in the run's index, family) each."""
 
 
+_CLIENT: Final = ("key", "ip")
+
+
+def columns_by(parts: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a row that hold these parts of a request, in the rows' order.
+
+    Rows name neither proxy keys nor hostnames; what has no column is left out.
+
+    >>> columns_by(("ip", "key_id")), columns_by(("proxy_key_id", "ip"))
+    (('key', 'ip'), ('ip',))
+    """
+    names = {part.removesuffix("_id") for part in parts}
+    return tuple(name for name in SUBJECT_COLUMNS if name in names)
+
+
 class Counted(NamedTuple):
     """Every counter that a subject is counted in.
 
@@ -114,6 +132,32 @@ class Counted(NamedTuple):
 
 
 _NOTHING: Final = Counted()
+
+
+def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
+    """Number the distinct rows in order of appearance; return each row's number, and first rows.
+
+    columns: codes from −1.
+    """
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    number, width = columns[0].astype(np.int64) + 1, int(columns[0].max(initial=-1)) + 2
+    for column in columns[1:]:
+        size = int(column.max(initial=-1)) + 2
+        if width * size > _WIDEST:
+            number, names = pd.factorize(number)
+            width = len(names)
+        number = number * size + (column + 1)
+        width *= size
+    number, names = pd.factorize(number)  # hashes in one pass, where np.unique sorts
+    return number, _first_of_each(number, len(names))
+
+
+def _first_of_each(number: Numbers, count: int) -> Numbers:
+    """Return the first row of each number."""
+    first = np.empty(count, dtype=np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]  # of several writes the last one stays
+    return first
 
 
 class _Numbers(dict[Any, int]):
@@ -233,24 +277,31 @@ class SubjectTable(Sequence[Subject]):
 
     def adopt(
         self,
-        clients: Table,
         texts: Mapping[str, TextTable],
         kinds: Sequence[Counters],
         kind: Table,
-        families: Sequence[Table],
     ) -> None:
         """Take in all subjects of a run at once, each another; only where there are none yet.
 
-        kind: each one's place in `kinds`. families: each one's counter in the first families.
+        A client is a key at an address. Families with a part that is no column have no counters.
+        kind: each one's place in `kinds`.
         """
         assert not self._count, "all subjects of a run, or one after another"
-        self._count = len(clients)
-        self._clients.extend(clients)
+        self._count = len(kind)
         for name, told in texts.items():
             self._words[name].texts = list(told.texts)
             self._texts[name].extend(told.of_entry)
-        for numbers, column in zip(self._families, families, strict=False):
-            numbers.extend(column)
+        clients, _ = distinct([texts[name].of_entry for name in _CLIENT])
+        self._clients.extend(clients)
+        for numbers, by in zip(self._families, FAMILIES, strict=True):
+            names = columns_by(by)
+            codes = [texts[name].of_entry for name in names]
+            if len(names) < len(by):
+                numbers.extend(np.full(self._count, -1, dtype=np.int32))
+            elif len(names) == 1:
+                numbers.extend(codes[0])
+            else:
+                numbers.extend(clients if names == _CLIENT else distinct(codes)[0])
         # Kinds may be as many as paths; those counted alike are one, and a chunk looks at them all.
         same = np.array([self._number_of_kind(each) for each in kinds], dtype=np.int32)
         self._kind.extend(same[kind])

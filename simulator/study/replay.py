@@ -49,12 +49,11 @@ from simulator.arguments import (
 )
 from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.logs.parties import distinct
 from simulator.play.decisions import FIDELITIES, Decisions, Fidelity, Progress, Told, limit_subject
 from simulator.play.replay import decide
 from simulator.rows import Result, RunBook, RunHeader, out_folder
 from simulator.rows.parquet import COLUMNS, columns_to_keep
-from simulator.rows.record import NO_STATUS, TextTable, Words
+from simulator.rows.record import NO_STATUS, TextTable, Words, distinct
 from simulator.study.table_comparison import Comparison
 
 __all__ = [
@@ -431,13 +430,11 @@ def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
     counted = [book.view.counted(limit_subject(who)).counters for who in one_of_each]
     # Nobody's key is of two owners; texts that were told apart may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
-    clients, _ = distinct([key.codes[first], ip.codes[first]])
     owner = parties.owner[first]
     tenants, applications = Words(), Words()
     tenant = np.array([tenants.number(each.tenant) for each in parties.owners])
     application = np.array([applications.number(each.application) for each in parties.owners])
     book.recorder.subjects.adopt(
-        clients,
         {
             "tenant": TextTable(tenant[owner], tenants.texts),
             "application": TextTable(application[owner], applications.texts),
@@ -448,7 +445,5 @@ def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
         },
         counted,
         kind[first],
-        # As `engine.limits.table.FAMILIES` begins: a client is a key at an address.
-        (clients, key.codes[first], ip.codes[first]),
     )
     return numbers

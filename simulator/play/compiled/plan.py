@@ -50,7 +50,7 @@ from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.pacing import Aimd
 from simulator.traffic.population import Client, Population
 from simulator.traffic.retries import attempts_of
-from simulator.traffic.sampling import _pieces, begins_on
+from simulator.traffic.sampling import begins_on, pieces_of
 from simulator.traffic.streams import stream_number
 
 __all__ = ["Numbers", "Plan", "cannot_play"]
@@ -281,7 +281,7 @@ class Plan:
             row[at.G_ARRIVALS] = at.VARYING
             row[at.G_ARRIVE_1] = len(self._pieces)
             gone_ns = group.start_ns
-            pieces = _pieces(arrivals, group.start_ns, self._scenario.start_time_ns)
+            pieces = pieces_of(arrivals, group.start_ns, self._scenario.start_time_ns)
             for number, piece in enumerate(pieces):
                 if gone_ns >= self._scenario.duration_ns or number == _MOST_PIECES:
                     break

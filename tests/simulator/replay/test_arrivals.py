@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.logs import Log, LogMap, parties, read_log
+from simulator.logs import Log, LogMap, read_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed
 from simulator.logs.parties import Party
+from simulator.rows import record
 from simulator.study.replay import replay
 
 SECOND_NS = 10**9
@@ -125,8 +126,8 @@ def test_distinct_rows_are_told_apart_however_many_values_they_may_have(
     codes: list[tuple[int, ...]], widest: int
 ) -> None:
     columns = [np.array(column, dtype=np.int32) for column in zip(*codes, strict=True)]
-    with mock.patch.object(parties, "_WIDEST", widest):
-        number, first = parties.distinct(columns)
+    with mock.patch.object(record, "_WIDEST", widest):
+        number, first = record.distinct(columns)
     distinct = list(dict.fromkeys(codes))
     assert number.tolist() == [distinct.index(row) for row in codes]
     assert first.tolist() == [codes.index(row) for row in distinct]

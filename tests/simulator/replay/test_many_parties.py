@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.files import parse_toml
+from engine.limits.table import FAMILIES
 from simulator.logs import LogMap, read_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
+from simulator.rows import record
 from simulator.rows.record import Counted, Subject, SubjectTable, TextTable
 from simulator.study.replay import replay
 
@@ -47,26 +50,37 @@ def test_rows_have_one_number_from_batch_to_batch(batches: list[list[tuple[int, 
 
 SUBJECTS = st.lists(
     st.tuples(
-        st.integers(0, 3), st.sampled_from([None, "a"]), st.sampled_from([None, "p", "q"]),
+        st.just(0), st.sampled_from([None, "a"]), st.sampled_from([None, "p", "q"]),
         st.sampled_from([None, "key-0001", "key-0002"]), st.sampled_from(["i", "j"]),
         st.sampled_from(["GET", "POST"]), st.sampled_from(["/", "/tokens"]),
     ),
     unique=True,
     max_size=12,
 )  # fmt: skip
-PAIR_RULE, KEY_RULE, NOBODYS_RULE = 0, 1, 2
+PAIR_RULE, KEY_RULE, NOBODYS_RULE, OTHER_RULE = 0, 1, 2, 3
+OTHER_PARTS = ("application_id", "ip")
+"""What a kind of counter that nobody has yet may be kept by."""
 
 
 def _counted(subject: Subject) -> Counted:
     """Count by key where there is one, and by the pair where it is a GET."""
     by_pair = ((PAIR_RULE, 0),) if subject.method == "GET" else ()
     by_key = ((KEY_RULE, 1),) if subject.key is not None else ()
-    return Counted((*by_pair, *by_key), ((subject.ip, subject.key), subject.key, subject.ip))
+    by_other = ((OTHER_RULE, len(FAMILIES)),) if subject.application is not None else ()
+    nothing = [None] * (len(FAMILIES) - 3)
+    keys = ((subject.ip, subject.key), subject.key, subject.ip, *nothing)
+    return Counted((*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip)))
 
 
 @given(SUBJECTS)
 def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any]) -> None:
-    subjects = [Subject(*row) for row in rows]
+    callers = list(dict.fromkeys((row[3], row[4]) for row in rows))
+    subjects = [Subject(callers.index((row[3], row[4])), *row[1:]) for row in rows]
+    with mock.patch.object(record, "FAMILIES", (*FAMILIES, OTHER_PARTS)):
+        _compare(subjects)
+
+
+def _compare(subjects: list[Subject]) -> None:
     single, whole = SubjectTable(), SubjectTable()
     assert [single.number(each, _counted(each)) for each in subjects] == list(range(len(subjects)))
     counted = [_counted(each) for each in subjects]
@@ -77,21 +91,17 @@ def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any
         known = sorted({value for value in values if value is not None}, reverse=True)
         codes = [-1 if value is None else known.index(value) for value in values]
         texts[name] = TextTable(np.array(codes, dtype=np.int32), known)
-    pairs = [hash(each.keys[0]) % 1_000 for each in counted]
-    keys = [-1 if each.key is None else int(each.key[-1]) for each in subjects]
     kinds = [each.counters for each in counted]
     whole.adopt(
-        np.array([each.client for each in subjects], dtype=np.int64),
         texts,
         kinds,
         np.arange(len(kinds)),
-        [np.array(pairs, dtype=np.int32), np.array(keys, dtype=np.int32)],
     )
     assert list(single) == list(whole) == subjects
     for one, other in zip(single.kinds(), whole.kinds(), strict=True):
         assert list(one) == list(other), "what is counted alike is one kind, however it came"
     every = np.arange(len(subjects))
-    for place in (PAIR_RULE, KEY_RULE, NOBODYS_RULE):
+    for place in (PAIR_RULE, KEY_RULE, NOBODYS_RULE, OTHER_RULE):
         one, other = single.counters(place, every).tolist(), whole.counters(place, every).tolist()
         assert [each < 0 for each in one] == [each < 0 for each in other]
         assert len(set(zip(one, other, strict=True))) == len(set(one))
@@ -110,11 +120,11 @@ def test_subjects_are_added_one_after_another_or_at_once() -> None:
     table, none = SubjectTable(), np.zeros(1, dtype=np.int64)
     names = ("tenant", "application", "key", "ip", "method", "path")
     texts = {name: TextTable(none, [name]) for name in names}
-    table.adopt(none, texts, [()], none, [])
+    table.adopt(texts, [()], none)
     with pytest.raises(AssertionError):
         table.number(table[0])
     with pytest.raises(AssertionError):
-        table.adopt(none, texts, [()], none, [])
+        table.adopt(texts, [()], none)
 
 
 def test_whose_a_key_is_makes_no_kind() -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "BlockTimes",
     "column_of",
     "metrics_of",
+    "round_bin_ns",
 ]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -312,6 +313,17 @@ def _dimensions(
     if "time" in (*names, *where):
         whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
     return names
+
+
+def round_bin_ns(bin_ns: int) -> int:
+    """Return the next width that people count in: 1, 2 or 5 of a unit, parts of hours, days."""
+    second = 10**9
+    steps: Sequence[int] = (
+        *(unit * 10**power for power in range(9) for unit in (1, 2, 5)),
+        *(n * second for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
+        *(n * 3600 * second for n in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
+    )
+    return next((step for step in steps if step >= bin_ns), bin_ns)
 
 
 def column_of(dimension: str) -> str:

@@ -37,7 +37,16 @@ from simulator.arguments import (
     takes,
 )
 from simulator.rows.invariants import Violation
-from simulator.rows.metrics import BY, COUNTS, EXACT_ROWS, NEEDS, WHERE, column_of, metrics_of
+from simulator.rows.metrics import (
+    BY,
+    COUNTS,
+    EXACT_ROWS,
+    NEEDS,
+    WHERE,
+    column_of,
+    metrics_of,
+    round_bin_ns,
+)
 from simulator.rows.parquet import (
     COLUMNS,
     REQUESTS_FILE,
@@ -310,8 +319,6 @@ class Result:
         (0, True)
         """
         assert not isinstance(bin, str), "a text was read already"
-        from simulator.views._findings import round_bin_ns  # noqa: PLC0415 # reason: charts load only where a page is written
-
         end_ns = self.summary["duration_ns"]
         bin_ns = round_bin_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
         if bin_ns < 1:

@@ -17,7 +17,7 @@ A log may keep fewer columns than a run has: parts that need a missing column (`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from simulator.rows.counters import latest_before
-from simulator.rows.metrics import BatchRows
+from simulator.rows.metrics import BatchRows, round_bin_ns
 from simulator.rows.parquet import missing
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "gather",
     "histogram",
     "quantile_ns",
-    "round_bin_ns",
     "together_ns",
 ]
 
@@ -398,14 +397,3 @@ def _steps(values_ns: npt.NDArray[Any]) -> Numbers:
     counts = _binned(np.minimum(place, _SIZE - 1), _SIZE)
     counts[0] = len(values_ns) - len(positive)
     return counts
-
-
-def round_bin_ns(bin_ns: int) -> int:
-    """Return the next width that people count in: 1, 2 or 5 of a unit, parts of hours, days."""
-    second = 10**9
-    steps: Sequence[int] = (
-        *(unit * 10**power for power in range(9) for unit in (1, 2, 5)),
-        *(n * second for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
-        *(n * 3600 * second for n in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
-    )
-    return next((step for step in steps if step >= bin_ns), bin_ns)

@@ -27,8 +27,8 @@ __all__ = [
     "CounterIndex",
     "LatestEnd",
     "LimitsView",
-    "latest_before",
     "order_by_counter",
+    "uncovered",
 ]
 
 
@@ -143,14 +143,29 @@ class CounterIndex:
 NEVER = -(1 << 62)
 
 
-def latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
+def uncovered(starts_ns: Numbers, ends_ns: Numbers, before_ns: Numbers) -> tuple[Numbers, Numbers]:
+    """Return from when each wait is new, and for how long: overlaps count once.
+
+    before_ns: the latest end of earlier waits of the same counter or party.
+
+    A wait of 5 s, and a second later one of 4 s, are 5 s of waiting, not 9.
+
+    >>> starts, ends, before = np.array([0, 1]), np.array([5, 5]), np.array([0, 5])
+    >>> [found.tolist() for found in uncovered(starts, ends, before)]
+    [[0, 5], [5, 0]]
+    """
+    from_ns = np.maximum(starts_ns, before_ns)
+    return from_ns, np.maximum(ends_ns - from_ns, 0)
+
+
+def _latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
     """Return the latest end before each row among its group's.
 
     groups: of each row; rows are sorted by it. firsts: the first row of each group. known_ns: of
     each group, the latest end before these rows.
 
     >>> ends, groups = np.array([5, 3, 9, 1]), np.array([0, 0, 0, 4])
-    >>> latest_before(ends, groups, np.array([0, 3]), np.array([2, 7])).tolist()
+    >>> _latest_before(ends, groups, np.array([0, 3]), np.array([2, 7])).tolist()
     [2, 5, 5, 7]
     """
     import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
@@ -179,7 +194,7 @@ class LatestEnd:
         order = order_by_counter(counter)
         groups = counter[order]
         firsts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-        running = latest_before(end_ns[order], groups, firsts, self._ends[groups[firsts]])
+        running = _latest_before(end_ns[order], groups, firsts, self._ends[groups[firsts]])
         answer = np.empty_like(end_ns)
         answer[order] = running
         np.maximum.at(self._ends, counter, end_ns)

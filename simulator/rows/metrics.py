@@ -17,6 +17,7 @@ add up.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -28,7 +29,9 @@ from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
 from simulator.arguments import Rule, shown, whole
+from simulator.rows.counters import LatestEnd, uncovered
 from simulator.rows.parquet import missing, refuse_missing
+from simulator.rows.record import distinct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,6 +137,31 @@ class BatchRows:
                     tuple(_value(codes[part[0]], values) for codes, values in columns),
                     (self.take(part)),
                 )
+
+    def numbered(self, names: Sequence[str], numbers: dict[Any, int]) -> Ints:
+        """Return each row's number of its values; null is NaN.
+
+        numbers: those of combinations met so far, by their values; new ones are added in order of
+        appearance.
+        """
+        columns = [self.coded(name) for name in names]
+        code, first = distinct([codes for codes, _ in columns])
+        own = [
+            numbers.setdefault(
+                tuple(_value(codes[row], values) for codes, values in columns), len(numbers)
+            )
+            for row in first.tolist()
+        ]
+        return np.array(own, dtype=np.int64)[code]
+
+    def turned(self) -> npt.NDArray[np.bool_]:
+        """Return, row by row, whether it was refused, by a throttle or by a block."""
+        codes, names = self.coded("outcome")
+        return ~np.array([name in {"admitted", "delayed"} for name in names], dtype=bool)[codes]
+
+    def good(self) -> npt.NDArray[np.bool_]:
+        """Return, row by row, whether it was let in and not answered with an error."""
+        return ~self.turned() & (self.ints("status") < _BAD_STATUS)  # null, −1, is good
 
     def _number(self, name: str) -> Ints:
         if name == "client":
@@ -372,7 +400,7 @@ def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
     outcome, names = rows.coded("outcome")
     for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
         group.counts[name] = group.counts.get(name, 0) + int(count)
-    passed = np.array([name in {"admitted", "delayed"} for name in names])[outcome]
+    passed = ~rows.turned()
     client = rows.ints("client")
     for number in np.unique(client).tolist():
         group.admitted_of.setdefault(number, 0)
@@ -380,7 +408,7 @@ def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
         group.admitted_of[int(number)] += int(count)
     if passed.any():
         served = rows.take(np.flatnonzero(passed))
-        group.good += int((served.ints("status") < _BAD_STATUS).sum())  # null, −1, is good
+        group.good += int(served.good().sum())
         _take_times(group, served, exact=exact)
     if not passed.all():
         turned = rows.take(np.flatnonzero(~passed))
@@ -474,30 +502,26 @@ class BlockTimes:
     counters: rule → the columns that tell its counters apart; both key and address unless given.
     """
 
-    __slots__ = ("_counters", "_from_ns", "_known", "_spans", "_until_ns")
+    __slots__ = ("_counters", "_from_ns", "_latest", "_numbers", "_spans", "_until_ns")
 
     def __init__(self, from_ns: int, until_ns: int, counters: Mapping[str, Sequence[str]]) -> None:
         self._from_ns = from_ns
         self._until_ns = until_ns
         self._counters = counters
-        self._known: dict[Any, int] = {}
+        self._numbers: defaultdict[str, dict[Any, int]] = defaultdict(dict)
+        self._latest: defaultdict[str, LatestEnd] = defaultdict(LatestEnd)
         self._spans: list[tuple[Ints, Ints]] = []
 
     def take(self, blocked: BatchRows) -> None:
         """Take the next blocked rows."""
         for (rule,), rows in blocked.split(("rule",), nulls=False):
-            for counter, part in rows.split(self._counters.get(rule, _PAIR), nulls=True):
-                self._take_counter((rule, *counter), part)
-
-    def _take_counter(self, counter: Any, rows: BatchRows) -> None:  # noqa: ANN401 # reason: texts, or NaN for none
-        start_ns = rows.ints("t_ns")
-        end_ns = np.minimum(start_ns + rows.ints("wait_ns"), self._until_ns)
-        known_ns = self._known.get(counter, self._from_ns)
-        before_ns = np.maximum.accumulate(np.r_[known_ns, end_ns])
-        start_ns = np.maximum(start_ns, before_ns[:-1])
-        fresh = end_ns > start_ns
-        self._spans.append((start_ns[fresh], end_ns[fresh]))
-        self._known[counter] = int(before_ns[-1])
+            counter = rows.numbered(self._counters.get(rule, _PAIR), self._numbers[rule])
+            start_ns = rows.ints("t_ns")
+            end_ns = np.minimum(start_ns + rows.ints("wait_ns"), self._until_ns)
+            before_ns = self._latest[rule].before(counter, end_ns)
+            start_ns, lasted_ns = uncovered(np.maximum(start_ns, self._from_ns), end_ns, before_ns)
+            fresh = lasted_ns > 0
+            self._spans.append((start_ns[fresh], end_ns[fresh]))
 
     def in_all_ns(self) -> int:
         """Return the time in all."""

@@ -41,7 +41,7 @@ import numpy as np
 from fastdigest import TDigest
 
 from engine.messages import Outcome
-from simulator.rows.counters import CounterIndex, LatestEnd
+from simulator.rows.counters import CounterIndex, LatestEnd, uncovered
 from simulator.rows.record import NO_STATUS, Chunk, Counters, Numbers, SubjectTable, Table
 
 __all__ = ["GroupTally", "Headroom", "Tally", "clauses_of"]
@@ -265,12 +265,11 @@ class Tally:
             # A rule of this name may be in another table too, with numbers of its own.
             counter = self._index.numbers(place, chunk)[chosen]
             chosen, counter = chosen[counter >= 0], counter[counter >= 0]
-            start_ns = chunk.t_ns[chosen]
-            end_ns = start_ns + chunk.wait_ns[chosen]
-            open_ns = self._blocks[place].before(counter, end_ns)
-            start_ns = np.maximum(np.maximum(start_ns, open_ns), self._warm_up_ns)
-            lasted_ns = np.minimum(end_ns, self._end_ns) - start_ns
-            self._clauses[rule.clause].blocked_ns += int(np.maximum(lasted_ns, 0).sum())
+            start_ns = np.maximum(chunk.t_ns[chosen], self._warm_up_ns)
+            end_ns = np.minimum(chunk.t_ns[chosen] + chunk.wait_ns[chosen], self._end_ns)
+            before_ns = self._blocks[place].before(counter, end_ns)
+            _, lasted_ns = uncovered(start_ns, end_ns, before_ns)
+            self._clauses[rule.clause].blocked_ns += int(lasted_ns.sum())
 
     def _first_refusals(self, chunk: Chunk, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         turned = chosen & chunk.outcome_is("refused", "blocked")

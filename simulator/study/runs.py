@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -279,11 +279,8 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
     """
     several = precision is not None or (replications or 1) > 1
     flags: Any = {"fidelity": fidelity, "warm_up_ns": warm_up_ns, "check": check}
-    if several and columns is not None:
-        raise InputError(
-            f"columns = {','.join(columns)} must be left out with replications; intervals are of"
-            " metrics that need every column"
-        )
+    if several:
+        _refuse_columns(columns)
     if out is not None:
         check_out(out, force=force)
     seed = seed_in_force(scenario, seed)
@@ -315,7 +312,7 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
             added["replications"] = _replications(scenario, runs, reached, exact=exact)
         return added
 
-    try:
+    with _interrupted_with(others, reached):
         return run_once(
             scenario,
             seed=seed,
@@ -326,8 +323,24 @@ def run_replicated(  # noqa: PLR0913 # reason: what a command has as flags
             extra=extra,
             **flags,
         )
+
+
+def _refuse_columns(columns: Sequence[str] | None) -> None:
+    """Raise `InputError` where replications are to keep some columns alone."""
+    if columns is not None:
+        raise InputError(
+            f"columns = {','.join(columns)} must be left out with replications; intervals are of"
+            " metrics that need every column"
+        )
+
+
+@contextmanager
+def _interrupted_with(runs: Sequence[Replication], reached: Precision | None) -> Iterator[None]:
+    """Let Ctrl-C come with the runs that are done."""
+    try:
+        yield
     except KeyboardInterrupt:
-        raise ReplicationsInterrupted(others, 0 if reached is None else reached.looks) from None
+        raise ReplicationsInterrupted(runs, 0 if reached is None else reached.looks) from None
 
 
 def _replications(

@@ -6,8 +6,8 @@ a folder. Counts are exact; instants are cut into bins before anything is drawn.
 - refused: by a throttle or a block (`refused` and `blocked` in the column `outcome`).
 - shut out: the time in which a key and address, under one clause, were told to wait: from a refused
   request to the instant at which it would have been let in, overlaps counted once, cut at the
-  run's end. All parties of a batch are computed together (`stretches`), since a batch has thousands
-  of them with a few rows each.
+  run's end. All parties of a batch are computed together, since a batch has thousands of them with
+  a few rows each.
 
 Bins hold every row; everything else excludes the warm-up. A party that was refused in the warm-up
 with a wait beyond its end is shut out from that end on, whether or not a refusal follows.
@@ -17,6 +17,7 @@ A log may keep fewer columns than a run has: parts that need a missing column (`
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.counters import latest_before
+from simulator.rows.counters import LatestEnd, order_by_counter, uncovered
 from simulator.rows.metrics import BatchRows, round_bin_ns
 from simulator.rows.parquet import missing
 
@@ -43,60 +44,6 @@ __all__ = [
 Numbers = npt.NDArray[np.int64]
 
 
-class Stretches(NamedTuple):
-    """What some rows add to each party, by its place; and the runs of rows that overlap.
-
-    runs: where each party's runs begin; of each run from_ns, to_ns, and whether it is fresh: begins
-    after all that the party was told before.
-    """
-
-    refused: list[int]
-    blocked: list[int]
-    first_ns: list[int]
-    last_ns: list[int]
-    shut_ns: list[int]
-    until_ns: list[int]
-    runs: list[int]
-    from_ns: list[int]
-    to_ns: list[int]
-    is_fresh: list[bool]
-
-
-def stretches(
-    starts: Numbers,
-    ends: Numbers,
-    blocked: npt.NDArray[np.bool_],
-    firsts: npt.NDArray[np.intp],
-    known_ns: Numbers,
-) -> Stretches:
-    """Return what refused rows, sorted by party, add to the parties.
-
-    starts, ends: when a row was refused, and until when it was told to wait. firsts: the first row
-    of each party. known_ns: until when each party was told to wait before these rows.
-    """
-    bounds = np.r_[firsts, len(starts)]
-    groups = np.repeat(np.arange(len(firsts)), np.diff(bounds))
-    before = latest_before(ends, groups, firsts, known_ns)
-    # A wait of 5 s, and a second later one of 4 s, shut a party out for 5 s, not for 9.
-    shut_ns = np.maximum(ends - np.maximum(starts, before), 0)
-    is_fresh = starts > before
-    begins = is_fresh.copy()
-    begins[firsts] = True
-    runs = np.flatnonzero(begins)
-    return Stretches(
-        np.diff(bounds).tolist(),
-        np.add.reduceat(blocked.astype(np.int64), firsts).tolist(),
-        starts[firsts].tolist(),
-        starts[bounds[1:] - 1].tolist(),
-        np.add.reduceat(shut_ns, firsts).tolist(),
-        np.maximum.reduceat(ends, firsts).tolist(),
-        np.asarray(np.searchsorted(runs, bounds)).tolist(),
-        starts[runs].tolist(),
-        np.maximum.reduceat(ends, runs).tolist(),
-        is_fresh[runs].tolist(),
-    )
-
-
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "timeline": ("t_ns", "outcome", "rule"),
     "attempts": ("t_ns", "attempt", "outcome", "status"),
@@ -110,7 +57,6 @@ _COLUMNS: Final = (
     *("t_ns", "attempt", "key", "ip", "outcome", "rule"),
     *("wait_ns", "latency_ns", "status"),
 )
-_BAD_STATUS: Final = 400
 _INTERVALS_LIMIT: Final = 200_000
 _DECADES: Final = 12
 _STEPS: Final = 4
@@ -139,7 +85,6 @@ class Refusals:
     first_ns: int = 0
     last_ns: int = 0
     shut_ns: int = 0
-    until_ns: int = -1
     intervals: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -170,6 +115,9 @@ class Findings:
     waits: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     latencies: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     _kept: int = 0
+    _numbers: dict[Any, int] = field(default_factory=dict)
+    _who: list[Party] = field(default_factory=list)
+    _latest: LatestEnd = field(default_factory=LatestEnd)
 
     @property
     def rows(self) -> int:
@@ -188,11 +136,16 @@ class Findings:
         if not self.parts.difference({"timeline", "attempts"}):
             return
         if self.start_ns:
-            self._carry(rows)
-            rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= self.start_ns))
+            t_ns = rows.ints("t_ns")
+            if "parties" in self.parts:
+                late = (t_ns < self.start_ns) & (t_ns + rows.ints("wait_ns") > self.start_ns)
+                early = rows.take(np.flatnonzero(late & rows.turned()))
+                if len(early):
+                    self._take_waits(early, counted=False)
+            rows = rows.take(np.flatnonzero(t_ns >= self.start_ns))
         if not len(rows):
             return
-        turned = _turned(rows)
+        turned = rows.turned()
         if "latencies" in self.parts:
             self.latencies += _steps(rows.ints("latency_ns")[~turned])
         refused = rows.take(np.flatnonzero(turned))
@@ -201,7 +154,7 @@ class Findings:
         if "parties" in self.parts:
             self._take_offered(rows)
             if len(refused):
-                self._take_refused(refused)
+                self._take_waits(refused, counted=True)
 
     def _take_offered(self, rows: BatchRows) -> None:
         for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
@@ -222,7 +175,7 @@ class Findings:
         size = len(self.offered)
         place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
         self.offered += _binned(place, size)
-        turned = np.flatnonzero(_turned(rows))
+        turned = np.flatnonzero(rows.turned())
         codes, clauses = _clauses(rows.take(turned))
         for code in _in_order_met(codes):
             bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
@@ -234,73 +187,81 @@ class Findings:
             self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
         place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
         self.firsts += _binned(place[rows.ints("attempt") == 1], size)
-        good = ~_turned(rows) & (rows.ints("status") < _BAD_STATUS)  # null, −1, is good
-        self.good += _binned(place[good], size)
+        self.good += _binned(place[rows.good()], size)
 
-    def _carry(self, rows: BatchRows) -> None:
-        """Take in refusals of the warm-up with waits beyond its end."""
-        if "parties" not in self.parts:
-            return
+    def _take_waits(self, rows: BatchRows, *, counted: bool) -> None:
+        """Take in refused rows: who was shut out, from when and until when.
+
+        counted: whether they came after the warm-up. Of the others, only the waits beyond its end
+        count.
+        """
         t_ns = rows.ints("t_ns")
-        late = (t_ns < self.start_ns) & (t_ns + rows.ints("wait_ns") > self.start_ns)
-        rows = rows.take(np.flatnonzero(late & _turned(rows)))
-        if not len(rows):
-            return
-        (clause, clauses), (key, keys), (ip, ips) = (
-            _clauses(rows),
-            rows.coded("key"),
-            rows.coded("ip"),
-        )
-        until_ns = np.minimum(rows.ints("t_ns") + rows.ints("wait_ns"), self.end_ns)
-        columns = (clause.tolist(), key.tolist(), ip.tolist(), until_ns.tolist())
-        for of_clause, of_key, of_ip, end_ns in zip(*columns, strict=True):
-            who = Party(clauses[of_clause], keys[of_key] if of_key >= 0 else None, ips[of_ip])
-            found = self.carried.setdefault(who, Refusals())
-            if end_ns > found.until_ns:
-                found.until_ns, found.shut_ns = end_ns, end_ns - self.start_ns
-                found.intervals = [(self.start_ns, end_ns)]
-
-    def _take_refused(self, rows: BatchRows) -> None:
-        (clause, clauses), (key, keys) = _clauses(rows), rows.coded("key")
-        ip, ips = rows.coded("ip")
-        party = (clause * (len(keys) + 1) + key + 1) * (len(ips) + 1) + ip + 1
-        order = np.argsort(party, kind="stable")
+        until_ns = np.minimum(t_ns + rows.ints("wait_ns"), self.end_ns)
+        party = rows.numbered(("clause", "key", "ip"), self._numbers)
+        before_ns = self._latest.before(party, until_ns)
+        from_ns, shut_ns = uncovered(np.maximum(t_ns, self.start_ns), until_ns, before_ns)
+        order = order_by_counter(party)
         firsts = np.flatnonzero(np.r_[True, np.diff(party[order]) > 0])
-        leads = order[firsts]
+        bounds = np.r_[firsts, len(order)]
+        found = self._met(party, order[firsts], counted=counted)
+        if counted:
+            blocked = rows.holds("outcome", "blocked")[order]
+            for each, refused, by_block, first_ns, last_ns in zip(
+                found,
+                np.diff(bounds).tolist(),
+                np.add.reduceat(blocked.astype(np.int64), firsts).tolist(),
+                t_ns[order[firsts]].tolist(),
+                t_ns[order[bounds[1:] - 1]].tolist(),
+                strict=True,
+            ):
+                each.first_ns = each.first_ns if each.refused else first_ns
+                each.refused += refused
+                each.blocked += by_block
+                each.last_ns = last_ns
+        for each, lasted_ns in zip(
+            found, np.add.reduceat(shut_ns[order], firsts).tolist(), strict=True
+        ):
+            each.shut_ns += lasted_ns
+        is_fresh = from_ns[order] > before_ns[order]
+        begins = is_fresh.copy()
+        begins[firsts] = True
+        runs = np.flatnonzero(begins)
+        for each, begin_ns, end_ns, fresh in zip(
+            np.searchsorted(firsts, runs, side="right").tolist(),
+            from_ns[order[runs]].tolist(),
+            np.maximum.reduceat(until_ns[order], runs).tolist(),
+            is_fresh[runs].tolist(),
+            strict=True,
+        ):
+            self._extend(found[each - 1], begin_ns, end_ns, is_fresh=fresh)
+
+    def _met(self, party: Numbers, leads: Numbers, *, counted: bool) -> list[Refusals]:
+        """Return the refusals of each party, new ones in order of their first rows."""
+        new = itertools.islice(reversed(self._numbers), len(self._numbers) - len(self._who))
+        self._who += [
+            Party(clause, key if isinstance(key, str) else None, ip)
+            for clause, key, ip in reversed(list(new))
+        ]
         found = [Refusals()] * len(leads)
-        appeared = np.argsort(leads).tolist()
-        for place in appeared:
-            row = leads[place]
-            who = Party(
-                clauses[clause[row]], keys[key[row]] if key[row] >= 0 else None, ips[ip[row]]
-            )
+        for place in np.argsort(leads).tolist():
+            who = self._who[party[leads[place]]]
+            if not counted:
+                found[place] = self.carried.setdefault(who, Refusals())
+                continue
             if who not in self.parties:
                 self.parties[who] = self.carried.pop(who, Refusals())
             found[place] = self.parties[who]
-        t_ns = rows.ints("t_ns")
-        until_ns = np.minimum(t_ns + rows.ints("wait_ns"), self.end_ns)
-        blocked = rows.holds("outcome", "blocked")
-        known_ns = np.array([each.until_ns for each in found])
-        news = stretches(t_ns[order], until_ns[order], blocked[order], firsts, known_ns)
-        for place in appeared:
-            self._extend(found[place], news, place)
+        return found
 
-    def _extend(self, found: Refusals, news: Stretches, place: int) -> None:
-        if not found.refused:
-            found.first_ns = news.first_ns[place]
-        found.refused += news.refused[place]
-        found.blocked += news.blocked[place]
-        found.last_ns = news.last_ns[place]
-        found.shut_ns += news.shut_ns[place]
-        found.until_ns = max(found.until_ns, news.until_ns[place])
-        for run in range(news.runs[place], news.runs[place + 1]):
-            if news.is_fresh[run]:
-                if self._kept < _INTERVALS_LIMIT:
-                    self._kept += 1
-                    found.intervals.append((news.from_ns[run], news.to_ns[run]))
-            elif found.intervals:
-                start, end = found.intervals[-1]
-                found.intervals[-1] = (start, max(end, news.to_ns[run]))
+    def _extend(self, found: Refusals, from_ns: int, to_ns: int, *, is_fresh: bool) -> None:
+        """Add an interval, or make the last one longer."""
+        if is_fresh:
+            if self._kept < _INTERVALS_LIMIT:
+                self._kept += 1
+                found.intervals.append((from_ns, to_ns))
+        elif found.intervals:
+            start_ns, end_ns = found.intervals[-1]
+            found.intervals[-1] = (start_ns, max(end_ns, to_ns))
 
 
 def gather(
@@ -333,11 +294,12 @@ def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
 
 def together_ns(refusals: Iterable[Refusals]) -> int:
     """Return how long at least one of several was shut out."""
-    total_ns = until_ns = 0
-    for from_ns, to_ns in sorted(each for found in refusals for each in found.intervals):
-        total_ns += max(0, to_ns - max(from_ns, until_ns))
-        until_ns = max(until_ns, to_ns)
-    return total_ns
+    spans = sorted(each for found in refusals for each in found.intervals)
+    if not spans:
+        return 0
+    from_ns, to_ns = np.array(spans, dtype=np.int64).T
+    before_ns = LatestEnd().before(np.zeros(len(spans), dtype=np.int64), to_ns)
+    return int(uncovered(from_ns, to_ns, before_ns)[1].sum())
 
 
 def histogram(counts: Numbers) -> list[tuple[int, int, int]]:
@@ -361,12 +323,6 @@ def quantile_ns(counts: Numbers, share: float) -> int:
         return 0
     place = int(np.searchsorted(np.cumsum(counts), share * total))
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
-
-
-def _turned(rows: BatchRows) -> npt.NDArray[np.bool_]:
-    """Return, row by row, whether it was refused."""
-    codes, names = rows.coded("outcome")
-    return ~np.array([name in {"admitted", "delayed"} for name in names], dtype=bool)[codes]
 
 
 def _clauses(rows: BatchRows) -> tuple[Numbers, list[str]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from simulator.study.comparison import Comparison, compare
     from simulator.study.coverage import CoverageLine, coverage
     from simulator.study.explorer import explore
+    from simulator.study.policies import Policies, policies
     from simulator.study.replay import replay
     from simulator.study.runs import run
     from simulator.study.sweep import load_sweep, sweep
@@ -36,6 +37,7 @@ __all__ = [
     "Comparison",
     "CoverageLine",
     "Interval",
+    "Policies",
     "Result",
     "Scenario",
     "advise",
@@ -48,6 +50,7 @@ __all__ = [
     "interval_of",
     "load",
     "load_sweep",
+    "policies",
     "refused",
     "replay",
     "run",
@@ -64,6 +67,7 @@ _HOMES: Final = {
     "Comparison": "simulator.study.comparison",
     "CoverageLine": "simulator.study.coverage",
     "Interval": "simulator.intervals",
+    "Policies": "simulator.study.policies",
     "Result": "simulator.rows",
     "Scenario": "simulator.scenario",
     "advise": "simulator.study.advise",
@@ -76,6 +80,7 @@ _HOMES: Final = {
     "interval_of": "simulator.intervals",
     "load": "simulator.scenario",
     "load_sweep": "simulator.study.sweep",
+    "policies": "simulator.study.policies",
     "refused": "simulator.traces",
     "replay": "simulator.study.replay",
     "run": "simulator.study.runs",

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from engine.errors import InputError
 from simulator.commands.flags import add_budget, count_of, precision_of, seed_of
 from simulator.commands.words import (
     console,
@@ -39,6 +40,8 @@ __all__ = [
     "run_coverage",
     "run_sweep",
 ]
+
+_TWO: Final = 2
 
 
 def add_capacity(parser: argparse.ArgumentParser) -> None:
@@ -348,9 +351,35 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `compare`."""
-    parser.description = "Say what differs between two runs, and how surely."
-    parser.add_argument("a", metavar="DIR_A", help="a run's folder")
-    parser.add_argument("b", metavar="DIR_B", help="another run's folder")
+    parser.description = (
+        "Say what differs between two runs, or what several limit tables and profiles do to"
+        " scenarios, and how surely."
+    )
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="RUN_OR_SCENARIO",
+        help="two runs' folders; or with --limits or --profile, scenarios",
+    )
+    parser.add_argument(
+        "--limits",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="limit tables to play scenarios under",
+    )
+    parser.add_argument(
+        "--profile", nargs="+", default=[], metavar="FILE", help="profiles to play scenarios under"
+    )
+    parser.add_argument(
+        "--replications",
+        type=count_of,
+        metavar="N",
+        help="runs of each scenario under each table and profile (20)",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the table of policies there, as a page and as CSV"
+    )
     parser.add_argument(
         "--precision",
         type=precision_of,
@@ -365,7 +394,58 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Run the command: 0 where nothing differs, 1 where something does."""
+    """Run the command: 0 where nothing differs, 1 where something does; 0 for policies."""
+    if args.limits or args.profile:
+        return _compare_policies(args)
+    for flag in ("replications", "out"):
+        if (value := getattr(args, flag)) is not None:
+            raise InputError(f"--{flag} = {value} must go with --limits or --profile")
+    if len(args.what) != _TWO:
+        raise InputError(
+            f"compare takes two runs' folders, or scenarios with --limits or --profile;"
+            f" {len(args.what)} are given"
+        )
+    return _compare_runs(args)
+
+
+def _compare_policies(args: argparse.Namespace) -> int:
+    from simulator.rows import check_out, out_folder
+    from simulator.study.policies import REPLICATIONS, PoliciesInterrupted, policies
+
+    for flag in ("precision", "most_replications", "most_time"):
+        if (value := getattr(args, flag)) is not None:
+            name = flag.replace("_", "-")
+            raise InputError(f"--{name} = {value} must go with two runs' folders; leave it out")
+    if args.out is not None:
+        check_out(Path(args.out), force=False)
+    interrupted = None
+    try:
+        found = policies(
+            args.what,
+            limits=args.limits,
+            profiles=args.profile,
+            replications=args.replications or REPLICATIONS,
+            told=lambda text: print(f"playing: {text}", file=sys.stderr, flush=True),
+        )
+    except PoliciesInterrupted as caught:
+        interrupted, found = caught, caught.found
+    if args.json:
+        print(json.dumps(json.loads(found.frame.to_json(orient="records")), indent=2))
+    elif len(found.frame):
+        table = found.table.drop(columns="scenario") if len(args.what) == 1 else found.table
+        print(found.says)
+        print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
+        print(found.best.to_string(index=False, float_format="{:.4g}".format))
+    if interrupted is not None:
+        raise interrupted
+    if args.out is not None:
+        with out_folder(Path(args.out)) as folder:
+            found.write_to(folder)
+        print(f"written to {args.out}")
+    return 0
+
+
+def _compare_runs(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from simulator.study.comparison import compare
@@ -375,8 +455,7 @@ def run_compare(args: argparse.Namespace) -> int:
             print(f"{pairs} pairs{needed_text(reached.needed)}", file=sys.stderr, flush=True)
 
     found = compare(
-        args.a,
-        args.b,
+        *args.what,
         precision=args.precision,
         most_replications=args.most_replications,
         most_time=args.most_time,

@@ -12,8 +12,7 @@ import difflib
 import html
 import ipaddress
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -29,10 +28,9 @@ from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, takes, whole
 from simulator.intervals import Interval, interval_of, judged
-from simulator.play import SEED, seed_in_force, simulate, template_for
+from simulator.play import SEED, seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
-from simulator.progress import Stop, tell_line
-from simulator.rows import Result
+from simulator.progress import tell_line
 from simulator.scenario import (
     AimdPacing,
     ClientGroup,
@@ -47,7 +45,8 @@ from simulator.scenario import (
 )
 from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, Trial, Values, search
-from simulator.study.replications import Budget, Replicator, cores, replicator
+from simulator.study.observations import Effect, Observed, mean_of, observe, paired
+from simulator.study.replications import Budget, Replicator, replicator
 from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 
 if TYPE_CHECKING:
@@ -71,26 +70,7 @@ _LEAST_A_UNIT: Final = Fraction(1, 10)
 _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
 """What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
-_PASSED: Final = ("admitted", "delayed")
 _SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
-
-Observed: TypeAlias = dict[str, float]
-"""Metric, named as in thresholds → its value in one run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """A metric as it is and after a change, and the interval of the difference, paired by seed."""
-
-    metric: str
-    before: float
-    after: float
-    change: Interval
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval leaves no change out."""
-        return self.change.low > 0 or self.change.high < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,15 +306,14 @@ class _Work:
         if key not in self._known:
             self.told(_words_of(edits))
             scenario = Suggestion("", "limit", "", tuple(edits)).applied_to(self.scenario)
-            self._known[key] = _play(scenario, self.seeds)
+            self._known[key] = observe(scenario, self.seeds)
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
         return [run.get(metric, 0.0) for run in self._observed(edits)]
 
     def _mean(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> float:
-        known = [value for value in self._values(metric, edits) if not math.isnan(value)]
-        return math.fsum(known) / len(known) if known else math.nan
+        return mean_of(self._values(metric, edits))
 
     def _interval(self, metric: str) -> Interval:
         return interval_of(self._values(metric), metric, exact=self._is_exact)
@@ -345,16 +324,15 @@ class _Work:
 
     def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Effect, ...]:
         """Return what a change does to a group: what is refused, and what succeeds."""
-        found = []
-        for metric in ("refused_share", "goodput_per_s"):
-            name = f"{metric}{{client='{group}'}}"
-            steps = [
-                after - before
-                for before, after in zip(self._values(name), self._values(name, edits), strict=True)
-            ]
-            change = interval_of(steps, name, exact=self._is_exact, difference=True)
-            found.append(Effect(metric, self._mean(name), self._mean(name, edits), change))
-        return tuple(found)
+        return tuple(
+            paired(
+                f"{metric}{{client='{group}'}}",
+                self._observed(),
+                self._observed(edits),
+                exact=self._is_exact,
+            )
+            for metric in ("refused_share", "goodput_per_s")
+        )
 
     def _suggest(self, group: str, about: About, says: str, *edits: tuple[str, Any]) -> None:
         effects = self._effects(group, edits) if edits else ()
@@ -693,7 +671,7 @@ class _Work:
             if not each.edits:
                 continue
             self.told(f"verify: {each.group}, {each.about}")
-            runs = _play(each.applied_to(self.scenario), seeds)
+            runs = observe(each.applied_to(self.scenario), seeds)
             name = f"refused_share{{client='{each.group}'}}"
             share = interval_of([run.get(name, 0.0) for run in runs], name, exact=self._is_exact)
             verdict = judged(self._condition(each.group), share)
@@ -753,88 +731,6 @@ class _Lowered:
         middle = round(math.sqrt(limits[0] * limits[1]))
         middle = min(max(middle, limits[1] + 1), limits[0] - 1)
         return Fraction(self._highest - middle)
-
-
-def _play(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
-    template = template_for(scenario)
-    stop = Stop()
-
-    def play(seed: int) -> Observed:
-        return _observe(
-            simulate(
-                scenario,
-                seed=seed,
-                fidelity="compiled",
-                check=False,
-                template=template,
-                progress=stop,
-            ),
-            scenario,
-        )
-
-    pool = ThreadPoolExecutor(cores(), thread_name_prefix="advise")
-    try:
-        return list(pool.map(play, seeds))
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def _observe(result: Result, scenario: Scenario) -> Observed:
-    """Return what a run shows of each group, and of each clause in it."""
-    found: Observed = {}
-    whole = result.metrics("group")
-    for group, line in whole.iterrows():
-        label = f"{{client='{group}'}}"
-        for metric in ("offered", "refused", "refused_share", "goodput_per_s"):
-            found[metric + label] = float(line[metric])
-        found["attempts_per_success" + label] = float(line["attempts_per_success"])
-    if found and any(found[name] for name in found if name.startswith("refused{")):
-        refused = result.metrics(("group", "clause"))["refused"].reset_index()
-        for group, clause, count in refused.itertuples(index=False):
-            name = f"refused_share{{client='{group}',clause='{clause}'}}"
-            found[name] = count / found[f"offered{{client='{group}'}}"]
-    frame = result.table.select(["t_ns", "client", "attempt"]).to_pandas()
-    frame = frame[(frame["attempt"] == 1) & (frame["t_ns"] >= result.summary["warm_up_ns"])]
-    per_client = frame["client"].value_counts()
-    for group in scenario.clients:
-        from_ns = max(group.start_ns, result.summary["warm_up_ns"])
-        end_ns = min(group.stop_ns or scenario.duration_ns, scenario.duration_ns)
-        span_s = (end_ns - from_ns) / _SECOND_NS
-        clients = result.groups.get(group.name, range(0))
-        firsts = int(per_client.reindex(clients, fill_value=0).sum())
-        if len(clients) and span_s > 0:
-            found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
-    found.update(_echoes(result))
-    return found
-
-
-def _echoes(result: Result) -> Iterator[tuple[str, float]]:
-    """Yield each group's refused share within a block's length after a block's end."""
-    names = ["t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns"]
-    frame = result.table.select(names).to_pandas()
-    blocked = frame[frame["outcome"] == "blocked"]
-    if not len(blocked):
-        return
-    ends = blocked.assign(end_ns=blocked["t_ns"] + blocked["wait_ns"])
-    length_ns = ends.groupby("rule", observed=True)["wait_ns"].transform("max")
-    ends = ends.assign(until_ns=ends["end_ns"] + length_ns)
-    ends = ends.drop_duplicates(["ip", "end_ns"]).sort_values("end_ns")
-    rows = frame.sort_values("t_ns")
-    after = pd.merge_asof(
-        rows,
-        ends[["ip", "end_ns", "until_ns"]]
-        .rename(columns={"end_ns": "t_ns"})
-        .assign(began_ns=lambda each: each["t_ns"]),
-        on="t_ns",
-        by="ip",
-    )
-    after = after[after["t_ns"] < after["until_ns"]]
-    refused = ~after["outcome"].isin(_PASSED)
-    for group, clients in result.groups.items():
-        of_group = after["client"].isin(clients)
-        if of_group.any():
-            yield f"echo{{client='{group}'}}", float(refused[of_group].mean())
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

@@ -1,0 +1,179 @@
+"""What runs of a scenario show of each client group, and what a change does to it, seed by seed.
+
+Advice and the table of policies rest on it: the same seeds play a scenario as it is and changed, so
+that their difference is due to the change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pandas as pd
+
+from simulator.intervals import Interval, interval_of
+from simulator.play import simulate, template_for
+from simulator.progress import Stop
+from simulator.rows import Result
+from simulator.scenario import Scenario
+from simulator.study.replications import cores
+from simulator.views._findings import gather
+
+__all__ = ["Effect", "Observed", "mean_of", "observe", "paired"]
+
+_SECOND_NS: Final = 1_000_000_000
+_PASSED: Final = ("admitted", "delayed")
+
+Observed: TypeAlias = dict[str, float]
+"""Metric → its value in one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A metric as it is and after a change, and the interval of the difference, paired by seed."""
+
+    metric: str
+    before: float
+    after: float
+    change: Interval
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves no change out."""
+        return self.change.low > 0 or self.change.high < 0
+
+
+def paired(
+    metric: str, before: Sequence[Observed], after: Sequence[Observed], *, exact: bool = False
+) -> Effect:
+    """Return what a change does to a metric, from runs under the same seeds; NaN is left out.
+
+    exact: the scenario draws nothing at random.
+    """
+    values = [[run.get(metric, 0.0) for run in runs] for runs in (before, after)]
+    steps = [b - a for a, b in zip(*values, strict=True)]
+    same = before is after
+    change = interval_of(steps, metric, exact=exact or same, difference=True)
+    return Effect(metric, mean_of(values[0]), mean_of(values[1]), change)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of the values that are known, NaN where none is."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
+    """Play a scenario compiled, under each seed, and return what each run shows of each group.
+
+    Named as in thresholds: offered, refused, refused_share, goodput_per_s, attempts_per_success of
+    `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`; `pace` (first attempts
+    a second of one client), `echo` (the share that is refused within a block's length after a
+    block's end) and `shut_out_s` (the longest time that one of its parties was told to wait); and
+    `peak_admitted_per_s`, the most attempts let in within a second.
+    """
+    template = template_for(scenario)
+    stop = Stop()
+
+    def play(seed: int) -> Observed:
+        return _observe(
+            simulate(
+                scenario,
+                seed=seed,
+                fidelity="compiled",
+                check=False,
+                template=template,
+                progress=stop,
+            ),
+            scenario,
+        )
+
+    pool = ThreadPoolExecutor(cores(), thread_name_prefix="observe")
+    try:
+        return list(pool.map(play, seeds))
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _observe(result: Result, scenario: Scenario) -> Observed:
+    """Return what a run shows of each group, and of each clause in it."""
+    found: Observed = {}
+    whole = result.metrics("group")
+    for group, line in whole.iterrows():
+        label = f"{{client='{group}'}}"
+        for metric in ("offered", "refused", "refused_share", "goodput_per_s"):
+            found[metric + label] = float(line[metric])
+        found["attempts_per_success" + label] = float(line["attempts_per_success"])
+    if found and any(found[name] for name in found if name.startswith("refused{")):
+        refused = result.metrics(("group", "clause"))["refused"].reset_index()
+        for group, clause, count in refused.itertuples(index=False):
+            name = f"refused_share{{client='{group}',clause='{clause}'}}"
+            found[name] = count / found[f"offered{{client='{group}'}}"]
+    frame = result.table.select(["t_ns", "client", "attempt"]).to_pandas()
+    frame = frame[(frame["attempt"] == 1) & (frame["t_ns"] >= result.summary["warm_up_ns"])]
+    per_client = frame["client"].value_counts()
+    for group in scenario.clients:
+        from_ns = max(group.start_ns, result.summary["warm_up_ns"])
+        end_ns = min(group.stop_ns or scenario.duration_ns, scenario.duration_ns)
+        span_s = (end_ns - from_ns) / _SECOND_NS
+        clients = result.groups.get(group.name, range(0))
+        firsts = int(per_client.reindex(clients, fill_value=0).sum())
+        if len(clients) and span_s > 0:
+            found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
+    found.update(_echoes(result))
+    found.update(_shut_out(result))
+    times = result.table.select(["t_ns", "outcome"]).to_pandas()
+    passed = times.loc[times["outcome"].isin(_PASSED), "t_ns"] // _SECOND_NS
+    found["peak_admitted_per_s"] = float(passed.value_counts().max()) if len(passed) else 0.0
+    return found
+
+
+def _shut_out(result: Result) -> Iterator[tuple[str, float]]:
+    """Yield the longest time for which a party of each group was told to wait, in seconds."""
+    clients = result.table.column("client").to_numpy()
+    for group, numbers in result.groups.items():
+        rows = result.table.filter((clients >= numbers.start) & (clients < numbers.stop))
+        found = gather(
+            rows.to_batches(),
+            end_ns=result.summary["duration_ns"],
+            bins=1,
+            start_ns=result.summary["warm_up_ns"],
+        )
+        stretches = (
+            until_ns - from_ns
+            for party in found.shut_out.values()
+            for from_ns, until_ns in party.intervals
+        )
+        yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / _SECOND_NS
+
+
+def _echoes(result: Result) -> Iterator[tuple[str, float]]:
+    """Yield each group's refused share within a block's length after a block's end."""
+    names = ["t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns"]
+    frame = result.table.select(names).to_pandas()
+    blocked = frame[frame["outcome"] == "blocked"]
+    if not len(blocked):
+        return
+    ends = blocked.assign(end_ns=blocked["t_ns"] + blocked["wait_ns"])
+    length_ns = ends.groupby("rule", observed=True)["wait_ns"].transform("max")
+    ends = ends.assign(until_ns=ends["end_ns"] + length_ns)
+    ends = ends.drop_duplicates(["ip", "end_ns"]).sort_values("end_ns")
+    rows = frame.sort_values("t_ns")
+    after = pd.merge_asof(
+        rows,
+        ends[["ip", "end_ns", "until_ns"]]
+        .rename(columns={"end_ns": "t_ns"})
+        .assign(began_ns=lambda each: each["t_ns"]),
+        on="t_ns",
+        by="ip",
+    )
+    after = after[after["t_ns"] < after["until_ns"]]
+    refused = ~after["outcome"].isin(_PASSED)
+    for group, clients in result.groups.items():
+        of_group = after["client"].isin(clients)
+        if of_group.any():
+            yield f"echo{{client='{group}'}}", float(refused[of_group].mean())

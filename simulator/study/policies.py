@@ -1,0 +1,261 @@
+"""A table of policies: several limit tables and profiles, each played under every scenario.
+
+A policy is a scenario's own limits and profile with a file in place of one of them, or of both. The
+same seeds play every policy, so that each difference from the scenario as it stands is paired.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from engine.errors import InputError
+from simulator.arguments import FUNCTION, Rule, optional, takes, whole
+from simulator.play import SEED, seed_in_force
+from simulator.play.compiled import cannot_play, warm_up
+from simulator.progress import tell_line
+from simulator.scenario import Scenario, with_value
+from simulator.scenario.model import draws_at_random
+from simulator.study.observations import Observed, mean_of, observe, paired
+from simulator.study.runs import SCENARIO, ScenarioLike, resolve
+
+__all__ = ["AS_IT_STANDS", "Policies", "PoliciesInterrupted", "policies"]
+
+AS_IT_STANDS: Final = "as it stands"
+"""The policy that changes nothing."""
+REPLICATIONS: Final = 20
+_BETTER: Final[Mapping[str, int]] = {
+    "refused_share": -1,
+    "goodput_per_s": 1,
+    "attempts_per_success": -1,
+    "shut_out_s": -1,
+}
+"""What is told of each group, and whether more of it is better."""
+_PEAK: Final = "peak_admitted_per_s"
+"""What the operator pays: the most attempts let in within a second, over all groups."""
+_FILES: Final = Rule(
+    "a list of files' paths",
+    lambda value: (
+        isinstance(value, list | tuple) and all(isinstance(each, str | Path) for each in value)
+    ),
+    tuple,
+)
+_SCENARIOS: Final = Rule(
+    f"{SCENARIO.words}, or a list of these",
+    lambda value: (
+        all(map(SCENARIO.holds, value))
+        if isinstance(value, list | tuple)
+        else SCENARIO.holds(value)
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What `policies` found.
+
+    frame: a line a scenario, policy, group and metric: its mean, its mean as the scenario stands,
+    and the interval of the difference, paired by seed. best: a line a scenario and policy: whether
+    no other policy is at least as good in everything and better in something (non-dominated), the
+    operator's price included. unfinished: why it ended early; empty where it did not.
+    """
+
+    frame: pd.DataFrame
+    best: pd.DataFrame
+    runs: int
+    unfinished: str = ""
+
+    @property
+    def says(self) -> str:
+        """How the table was made, in a line."""
+        return (
+            f"{self.runs} runs of each policy, paired by seed (one where nothing is drawn at"
+            " random); * is not dominated"
+        )
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A line a scenario, policy and group, a column a metric; `*` marks non-dominated ones."""
+        wide = self.frame.pivot_table(
+            index=["scenario", "policy", "group"], columns="metric", values="mean", sort=False
+        )
+        is_best = self.best.set_index(["scenario", "policy"])["non_dominated"]
+        marks = ["*" if is_best[key[:2]] else "" for key in wide.index]
+        wide.insert(0, "", marks)
+        return wide.reset_index().rename_axis(columns=None)
+
+    def _repr_html_(self) -> str:
+        text = f"<p>{self.says}</p>"
+        if self.unfinished:
+            text += f"<p>Unfinished: {html.escape(self.unfinished)}.</p>"
+        return text + self.table.to_html(index=False, border=0, float_format="{:.4g}".format)
+
+    def write_to(self, folder: Path) -> None:
+        """Write `policies.html` and the frames as CSV into a folder."""
+        self.frame.to_csv(folder / "policies.csv", index=False)
+        self.best.to_csv(folder / "non_dominated.csv", index=False)
+        differences = self.frame.to_html(index=False, border=0, float_format="{:.4g}".format)
+        (folder / "policies.html").write_text(
+            "<!doctype html><meta charset='utf-8'><title>Policies</title>"
+            f"<h1>Policies</h1>{self._repr_html_()}<h2>Differences</h2>{differences}\n",
+            "utf-8",
+        )
+
+
+class PoliciesInterrupted(KeyboardInterrupt):
+    """Ctrl-C during `policies`. found: the policies that were played to the end."""
+
+    def __init__(self, found: Policies) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
+@takes(
+    scenarios=_SCENARIOS,
+    limits=_FILES,
+    profiles=_FILES,
+    replications=whole(1),
+    seed=SEED,
+    told=optional(FUNCTION),
+)
+def policies(
+    scenarios: ScenarioLike | Sequence[ScenarioLike],
+    *,
+    limits: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    replications: int = REPLICATIONS,
+    seed: int | None = None,
+    told: Callable[[str], None] | None = None,
+) -> Policies:
+    """Play each scenario under each policy; return what they differ in.
+
+    limits, profiles: files as `engine limits --toml` and `engine profile` print them. Each limit
+        table makes a policy, each profile another; where both are given, each pair does. The
+        scenario as it stands is the first policy.
+    replications: runs of each. seed: the scenario's unless given. told: hears what is being played.
+
+    Raises `InputError` for a scenario, a limit table or a profile that cannot be, and for a
+    scenario that compiled code cannot play. Ctrl-C raises `PoliciesInterrupted`, which has the
+    policies that were played to the end.
+    """
+    given = [scenarios] if isinstance(scenarios, Scenario | str | Path) else scenarios
+    bases = [resolve(each) for each in given]
+    changes = _changes([str(each) for each in limits], [str(each) for each in profiles])
+    plans = [
+        (base, name, _applied(base, edits)) for base in bases for name, edits in changes.items()
+    ]
+    for _, name, scenario in plans:
+        if reason := cannot_play(scenario):
+            raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
+    warm_up(tell_line)
+    lines: list[dict[str, object]] = []
+    prices: dict[tuple[str, str], float] = {}
+    before: list[Observed] = []
+    try:
+        for base, name, scenario in plans:
+            if told is not None:
+                told(f"{base.name}, {name}")
+            exact = not draws_at_random(base)
+            first = seed_in_force(base, seed)
+            after = observe(scenario, range(first, first + (1 if exact else replications)))
+            before = after if name == AS_IT_STANDS else before
+            lines += _lines(base, name, before, after, exact=exact)
+            prices[base.name, name] = mean_of([run[_PEAK] for run in after])
+    except KeyboardInterrupt:
+        found = _found(lines, prices, replications, "it was interrupted")
+        raise PoliciesInterrupted(found) from None
+    return _found(lines, prices, replications, "")
+
+
+def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return policy → the changes that it makes."""
+    if not limits and not profiles:
+        raise InputError("limits = [] must name a file, unless profiles does; give one of them")
+    pairs = itertools.product(limits or [""], profiles or [""])
+    found: dict[str, dict[str, str]] = {AS_IT_STANDS: {}}
+    for table, profile in pairs:
+        edits = {"limits": table, "profile": profile}
+        edits = {name: str(Path(file).resolve()) for name, file in edits.items() if file}
+        found[", ".join(file for file in (table, profile) if file)] = edits
+    return found
+
+
+def _applied(scenario: Scenario, edits: Mapping[str, str]) -> Scenario:
+    for name, file in edits.items():
+        scenario = with_value(scenario, name, file)
+    return scenario
+
+
+def _lines(
+    scenario: Scenario,
+    policy: str,
+    before: Sequence[Observed],
+    after: Sequence[Observed],
+    *,
+    exact: bool,
+) -> list[dict[str, object]]:
+    found = []
+    for group in scenario.clients:
+        for metric in _BETTER:
+            name = f"{metric}{{client='{group.name}'}}"
+            effect = paired(name, before, after, exact=exact)
+            found.append(
+                {
+                    "scenario": scenario.name,
+                    "policy": policy,
+                    "group": group.name,
+                    "metric": metric,
+                    "mean": effect.after,
+                    "as_it_stands": effect.before,
+                    "low": effect.change.low,
+                    "high": effect.change.high,
+                    "sure": effect.is_sure,
+                }
+            )
+    return found
+
+
+def _found(
+    lines: Sequence[Mapping[str, object]],
+    prices: Mapping[tuple[str, str], float],
+    runs: int,
+    unfinished: str,
+) -> Policies:
+    frame = pd.DataFrame(list(lines))
+    best = []
+    for (scenario, policy), price in prices.items():
+        rivals = [name for where, name in prices if where == scenario and name != policy]
+        mine = _goods(frame, scenario, policy, price)
+        dominated = [
+            name
+            for name in rivals
+            if _dominates(_goods(frame, scenario, name, prices[scenario, name]), mine)
+        ]
+        best.append(
+            {
+                "scenario": scenario,
+                "policy": policy,
+                _PEAK: price,
+                "non_dominated": not dominated,
+                "dominated_by": ", ".join(dominated),
+            }
+        )
+    return Policies(frame, pd.DataFrame(best), runs, unfinished)
+
+
+def _goods(frame: pd.DataFrame, scenario: str, policy: str, price: float) -> list[float]:
+    """Return what a policy does, the better the larger each number is; unknown ones are worst."""
+    rows = frame[(frame["scenario"] == scenario) & (frame["policy"] == policy)]
+    worth = rows["mean"] * rows["metric"].map(_BETTER)
+    return [*worth.fillna(float("-inf")).tolist(), -price]
+
+
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

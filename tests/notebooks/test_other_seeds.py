@@ -37,6 +37,7 @@ OTHERS = (
     ("17_finding_capacity", {"SEED": 5_000}),
     ("18_sweep_on_dask", {"SEED": 5_000}),
     ("23_limit_explorer", {"SEED": 5_000}),
+    ("24_advice", {"SEED": 5_000}),
 )
 
 

@@ -20,13 +20,10 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from conformance.runner.verdicts import Finding
 from engine.clauses import clause
-
-if TYPE_CHECKING:
-    from conformance.runner.bench import Bench
 
 __all__ = [
     "CHECKS",
@@ -43,7 +40,8 @@ __all__ = [
     "in_time",
 ]
 
-Judge: TypeAlias = "Callable[[Bench], Iterable[Finding] | Awaitable[list[Finding]]]"
+Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
+"""Judges over a `Bench`; a bench holds its check, so the bench's module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
 CLEANING_ID: Final = "cleaning"
 """What deletes the things that a run has created."""

@@ -216,7 +216,7 @@ def _baseline(args: argparse.Namespace) -> Baseline | None:
 
 def _run(args: argparse.Namespace) -> int:
     """Run the suite; returns the exit code."""
-    from conformance.report.annotations import commands_for
+    from conformance.report.code_hosts import commands_for
     from conformance.report.terminal import Terminal, show_report
     from conformance.runner.preflight import Unreachable
     from conformance.runner.runner import Options, Run, Silence
@@ -398,9 +398,9 @@ def _init(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     """Say what a target allows to be judged; sends nothing."""
+    from conformance.runner.plan import outlook
     from conformance.runner.runner import Options, Run
     from conformance.target import Target
-    from conformance.target.outlook import outlook
 
     target = Target.from_toml(args.target)
     options = Options(

@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conformance.report import Report
-    from conformance.runner.results import ClauseResult
+    from conformance.runner.verdicts import ClauseResult
 
 __all__ = ["pytest_addoption", "pytest_collect_file", "pytest_configure"]
 

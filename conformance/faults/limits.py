@@ -1,9 +1,9 @@
-"""Faults of the limits (seed 8.1–8.7): one a row, off by one, and the subtle ones beside."""
+"""Faults of limits, quotas, proxies, reactors and the account updater (seed 8)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from conformance.faults.access import change_subjects
@@ -14,11 +14,15 @@ from conformance.faults.registry import (
     fault_of_engines,
     fault_of_limits,
     fault_of_profile,
+    fault_of_quotas,
+    json_of,
 )
 from engine import LimitTable, Profile, Request, Response
 from engine.files import Rate
 from engine.limits import Rule, Subject
 from engine.limits.table import Counter
+from engine.messages import Problem
+from engine.model import DEFAULT_QUOTAS
 
 __all__: list[str] = []
 
@@ -126,7 +130,7 @@ for _percent in (600, 1200):
     fault_of_limits(f"block-{_percent}-LIM-PUBLIC", "LIM-PUBLIC")(_block("LIM-PUBLIC", _percent))
 
 
-# --- counters -----------------------------------------------------------------------------------
+# --- counters -------------------------------------------------------------------------------------
 
 
 @fault_of_profile("by-key-only", "LIM-TEST-TENANT")
@@ -266,7 +270,7 @@ def _patch_not_counted(engine: FaultyEngine) -> None:
     change_subjects(engine, fields)
 
 
-# --- composition, throttle, block ---------------------------------------------------------------
+# --- composition, throttle, block -----------------------------------------------------------------
 
 
 @fault_of_profile("lowest-row-alone", "LIM-LOWEST")
@@ -324,7 +328,7 @@ def _block_tenth_short(table: LimitTable) -> LimitTable:
     return table.replace_rule("LIM-PUBLIC", block_ns=9 * 1_000_000_000)
 
 
-# --- every method and path of a row for any -----------------------------------------------------
+# --- every method and path of a row for any -------------------------------------------------------
 
 
 def _only(rule_id: str, methods: tuple[str, ...]) -> Callable[[LimitTable], LimitTable]:
@@ -352,7 +356,7 @@ for _row, _name, _methods in (
     fault_of_limits(f"any-without-{_name}-{_row}", _row)(_only(_row, _methods))
 
 
-# --- whom a block shuts out ---------------------------------------------------------------------
+# --- whom a block shuts out -----------------------------------------------------------------------
 
 _Around = Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]
 
@@ -388,3 +392,201 @@ for _row, _kind, _block_s, _shared in (
     fault(f"block-of-{'-and-'.join(_shared)}-{_row}", _row)(
         _wider(_row, _kind, _block_s * 1_000_000_000, _shared)
     )
+
+
+# --- proxies, reactors, the account updater -------------------------------------------------------
+
+_SECOND_NS = 1_000_000_000
+
+
+@fault_of_profile("destination-timeout-longer", "PRX-TIMEOUT")
+def _destination_timeout_longer(profile: Profile) -> Profile:
+    """A destination may take 27 s."""
+    return profile.replace(outside={"destination_timeout_ns": 27 * _SECOND_NS})
+
+
+@fault_of_profile("destination-timeout-shorter", "PRX-TIMEOUT")
+def _destination_timeout_shorter(profile: Profile) -> Profile:
+    """A destination may take 20 s."""
+    return profile.replace(outside={"destination_timeout_ns": 20 * _SECOND_NS})
+
+
+@fault("timeout-as-bad-gateway", "ERR-408")
+async def _timeout_as_bad_gateway(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A destination that takes too long looks like one that cannot be reached."""
+    del engine
+    response = await submit(request)
+    return dataclasses.replace(response, status=502) if response.status == 408 else response
+
+
+@fault_of_profile("code-a-tenth-longer", "RCT-CODE")
+def _code_longer(profile: Profile) -> Profile:
+    """Reactor code may have 55 000 characters."""
+    return profile.replace(outside={"reactor_code_limit": 55_000})
+
+
+@fault("code-counted-in-bytes", "RCT-CODE")
+async def _code_in_bytes(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Reactor code may have 50 000 bytes."""
+    body = json_of(request) if request.path.startswith("/reactors") else None
+    code = body.get("code") if isinstance(body, dict) else None
+    limit = engine.profile.outside.reactor_code_limit
+    if isinstance(code, str) and len(code.encode()) > limit:
+        return Problem(400, "The code is too long.").response()
+    return await submit(request)
+
+
+@fault_of_profile("payload-twice-as-long", "RCT-PAYLOAD")
+def _payload_twice(profile: Profile) -> Profile:
+    """An invocation may carry 2 MB."""
+    return profile.replace(outside={"reactor_payload_limit_bytes": 2_000_000})
+
+
+@fault_of_profile("payload-a-tenth-less", "RCT-PAYLOAD")
+def _payload_less(profile: Profile) -> Profile:
+    """An invocation may carry 0.9 MB only."""
+    return profile.replace(outside={"reactor_payload_limit_bytes": 900_000})
+
+
+@fault("one-invocation-at-a-time", "RCT-HOT")
+async def _one_at_a_time(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A reactor that is busy refuses further invocations."""
+    path = request.path
+    if not path.endswith("/react"):
+        return await submit(request)
+    if path in engine.notes:
+        return Problem(409, "The reactor is busy.").response()
+    engine.notes[path] = "busy"
+    try:
+        return await submit(request)
+    finally:
+        del engine.notes[path]
+
+
+@fault_of_profile("reactor-timeout-longer", "RCT-TIMEOUT")
+def _reactor_timeout_longer(profile: Profile) -> Profile:
+    """A reactor may take 60 s."""
+    return profile.replace(outside={"reactor_timeout_ns": 60 * _SECOND_NS})
+
+
+@fault_of_profile("reactor-timeout-shorter", "RCT-TIMEOUT")
+def _reactor_timeout_shorter(profile: Profile) -> Profile:
+    """A reactor may take 20 s only."""
+    return profile.replace(outside={"reactor_timeout_ns": 20 * _SECOND_NS})
+
+
+@fault_of_profile("file-a-tenth-less", "ACC-FILE")
+def _file_less(profile: Profile) -> Profile:
+    """A batch file may have 27 MB only."""
+    return profile.replace(account_updater={"file_limit_bytes": 27_000_000})
+
+
+@fault("file-of-any-size", "ACC-FILE")
+async def _file_of_any_size(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A batch file over the limit is taken, and nothing comes of it."""
+    limit_bytes = engine.profile.account_updater.file_limit_bytes
+    is_long = isinstance(request.body, bytes) and len(request.body) > limit_bytes
+    if request.method == "PUT" and is_long:
+        return Response(204)
+    return await submit(request)
+
+
+@fault("one-job-at-a-time", "ACC-SPLIT")
+async def _one_job_at_a_time(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A second job is refused while the first one waits for its file."""
+    if request.method != "POST" or request.path != "/account-updater/jobs":
+        return await submit(request)
+    caller = engine.identify(request)
+    if caller is not None and caller.tenant.id in engine.notes:
+        return Problem(409, "A job is under way.").response()
+    response = await submit(request)
+    if response.ok and caller is not None:
+        engine.notes[caller.tenant.id] = "job"
+    return response
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+@fault_of_quotas("quota-of-ten", "QUO-TENANT")
+def _quota_of_ten(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tenant's quotas do not start at the defaults: both token limits are 10."""
+    del quotas
+    return {"Tokenize Limit": 10, "Detokenize Limit": 10}
+
+
+@fault_of_quotas("own-quota-ignored", "QUO-LOG")
+def _own_quota_ignored(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the operator has set for one tenant is not in force: all have the defaults."""
+    return {name: value for name, value in DEFAULT_QUOTAS.items() if quotas[name] != value}
+
+
+@fault_of_quotas("tokenize-one-more", "QUO-TOKENIZE")
+def _tokenize_one_more(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One token more than the Tokenize Limit may be created."""
+    return {"Tokenize Limit": quotas["Tokenize Limit"] + 1}
+
+
+@fault_of_quotas("tokenize-one-less", "QUO-TOKENIZE")
+def _tokenize_one_less(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A request with as many tokens as the Tokenize Limit says is refused."""
+    return {"Tokenize Limit": quotas["Tokenize Limit"] - 1}
+
+
+@fault_of_quotas("detokenize-one-more", "QUO-DETOKENIZE")
+def _detokenize_one_more(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One token more than the Detokenize Limit may be read."""
+    return {"Detokenize Limit": quotas["Detokenize Limit"] + 1}
+
+
+@fault_of_quotas("detokenize-unlimited", "QUO-DETOKENIZE")
+def _detokenize_unlimited(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Any number of tokens may be read in one request."""
+    del quotas
+    return {"Detokenize Limit": 1_000_000}
+
+
+def _doubled(quotas: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {name: 2 * quotas[name]}
+
+
+def _halved(quotas: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {name: quotas[name] // 2}
+
+
+@fault_of_quotas("cvc-kept-too-long", "QUO-CVC")
+def _cvc_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A cvc is readable for twice its retention."""
+    return _doubled(quotas, "CVC Retention")
+
+
+@fault_of_quotas("cvc-lost-early", "QUO-CVC")
+def _cvc_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A cvc is gone after half its retention."""
+    return _halved(quotas, "CVC Retention")
+
+
+@fault_of_quotas("intent-kept-too-long", "QUO-INTENT")
+def _intent_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A token intent is readable for twice its retention."""
+    return _doubled(quotas, "Token Intent Retention")
+
+
+@fault_of_quotas("intent-lost-early", "QUO-INTENT")
+def _intent_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A token intent is gone after half its retention."""
+    return _halved(quotas, "Token Intent Retention")
+
+
+@fault_of_quotas("log-kept-too-long", "QUO-LOG")
+def _log_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A log entry is readable for twice its retention."""
+    return _doubled(quotas, "Log Retention")
+
+
+@fault_of_quotas("log-lost-early", "QUO-LOG")
+def _log_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A log entry is gone after half its retention."""
+    return _halved(quotas, "Log Retention")

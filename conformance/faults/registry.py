@@ -2,7 +2,7 @@
 
 A fault changes as little as it can, so that only a check that looks at its clause can notice: the
 suite is believed because it is seen to fail. Each is one decorated function here or beside
-(`bodies`, `records`, `limits` and others); its docstring says what is wrong.
+(`bodies`, `records`, `access`, `limits`, `further`); its docstring says what is wrong.
 
 The one idea: whatever a fault does, it is one of four changes of an engine. It is made with another
 profile or limit table, it is prepared once it stands, or it has something around `submit`.
@@ -51,12 +51,9 @@ _Changed = TypeVar("_Changed", bound=Callable[..., Any])
 _LONGEST_BODY_BYTES: Final = 40_000_000
 _MODULES: Final = (
     "bodies",
-    "creation",
     "records",
     "access",
     "limits",
-    "quotas",
-    "outside",
     "further",
 )
 

@@ -22,8 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from conformance.faults.registry import Fault, all_faults, fault_of
-from conformance.faults.served import try_over_http
-from conformance.faults.trial import Trial, try_fault, try_good
+from conformance.faults.trial import Trial, try_fault, try_good, try_over_http
 from engine.clauses import clause, select
 
 __all__ = ["SAMPLE", "add_arguments", "run"]

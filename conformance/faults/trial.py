@@ -6,30 +6,43 @@ neither does an inconclusive verdict.
 The suite is told no more than QA knows: which keys there are. So what one run cannot tell, a second
 one must, with the profile that the first has discovered; a fault that the first run passes is not
 caught. A trial is plain data, so that it comes back from a process of its own.
+
+Over real HTTP the engine stands behind the real server, on loopback, in a thread of this process,
+with the system's clock and the demo's tenants and keys.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import uvicorn
 
 from conformance.faults.registry import Fault, fault_of
 from conformance.report import Report
 from conformance.report.sections import causes
 from conformance.runner.choices import known_to_toml
 from conformance.runner.registry import all_checks, checks_of
-from conformance.runner.results import ClauseResult
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict, worst
+from conformance.runner.verdicts import ClauseResult, Finding, Verdict, worst
+from conformance.target import Target
 from conformance.wire.in_process import Deployment, deploy
+from engine import Engine
 from engine.clauses import CLAUSES
 from engine.files import Include
+from engine.http.demo import demo_lines, write_target
+from engine.http.protocol import Connections, HttpProtocol
+from engine.http.server import bind, make_application
+from engine.http.system import SystemWorld
 
-__all__ = ["SEED", "Trial", "judged", "try_fault", "try_good"]
+__all__ = ["SEED", "Trial", "judged", "served", "try_fault", "try_good", "try_over_http"]
 
 SEED = 7
 _SCOUTS = ("LIM-SEARCH", "LIM-PROXY-KEY")
@@ -114,7 +127,7 @@ def _run(deployment: Deployment, checks: Iterable[str], told: str) -> tuple[Run,
     chosen = tuple(checks)
     known = all_checks()
     clauses = tuple({clause for name in chosen for clause in known[name].clauses})
-    options = Options(checks=chosen, select=clauses, seed=SEED)
+    options = Options(checks=chosen, select=clauses, leaves=True, seed=SEED)
     with tempfile.TemporaryDirectory() as folder:
         target = deployment.target
         if told:
@@ -178,3 +191,66 @@ def try_good() -> Trial:
     second, _ = _run(deploy(), known, _discovered(first))
     trial = judged(None, [*first.findings, *second.findings], time.perf_counter() - began)
     return dataclasses.replace(trial, runs=2)
+
+
+_DESTINATION = "https://destination.example"
+_MOST_CONNECTIONS = 500
+_START_S = 20
+
+
+@contextmanager
+def served(make: Callable[..., Engine] = Engine, *, keys_a_role: int = 8) -> Iterator[Target]:
+    """Serve an engine while the block runs; gives the target that describes it."""
+    engine = make(world=SystemWorld())
+    lines = list(demo_lines(engine, b"over http" * 4, keys_a_role, _DESTINATION))
+    bound = bind("127.0.0.1", 0)
+    protocol = type(
+        "_Protocol", (HttpProtocol,), {"connections_of_server": Connections(_MOST_CONNECTIONS)}
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_application(engine),
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+        )
+    )
+    thread = threading.Thread(
+        target=lambda: asyncio.run(server.serve(sockets=[bound])), name="known-bad", daemon=True
+    )
+    thread.start()
+    try:
+        end_s = time.monotonic() + _START_S
+        while not server.started and thread.is_alive() and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert server.started, "the server must start"
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "target.toml"
+            write_target(file, url, engine.profile.http.key_header, lines)
+            target = Target.from_toml(file)
+        yield target
+    finally:
+        server.should_exit = True
+        thread.join(_START_S)
+        bound.close()
+        engine.close()
+
+
+def try_over_http(fault: Fault, *, generated: bool = True) -> Trial:
+    """Put one known-bad deployment before its clause's checks, over real HTTP and in real time.
+
+    generated: with the schema layer's checks, which run over HTTP only.
+    """
+    all_checks()
+    began = time.perf_counter()
+    ids = [check.id for check in checks_of([fault.clause])]
+    checks = tuple(one for one in ids if generated or not one.startswith("schema."))
+    with served(fault.engine) as target:
+        run = Run(target, Options(checks=checks, select=(fault.clause,), seed=SEED))
+        run.execute()
+    own = [one for one in run.findings if one.clause == fault.clause]
+    return judged(fault, own, time.perf_counter() - began)

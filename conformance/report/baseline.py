@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.runner.results import ClauseResult
+from conformance.runner.verdicts import ClauseResult
 from engine.errors import InputError
 
 __all__ = ["RESULTS_FILE", "Baseline", "Comparison", "read_results"]

@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 
 from conformance.report.report import Report
 from conformance.report.sections import in_order
-from conformance.runner.results import ClauseResult
-from conformance.runner.verdicts import Verdict
+from conformance.runner.verdicts import ClauseResult, Verdict
 
 __all__ = ["junit_xml"]
 

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
-from conformance.report.curl import curl
+from conformance.report.evidence import SHOWN_EVIDENCE, curl, timeline
 from conformance.report.sections import causes, in_order
-from conformance.report.timeline import SHOWN_EVIDENCE, timeline
 from conformance.runner.choices import known_to_toml
-from conformance.runner.results import ClauseResult, is_partial, last_line, sums
-from conformance.runner.verdicts import Finding, Moment
+from conformance.runner.verdicts import ClauseResult, Finding, Moment, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.wire.exchange import Exchange
 from conformance.wire.redaction import Redactor
@@ -50,8 +48,8 @@ _FILES: Final = {"junit": "junit.xml", "html": "report.html", "sarif": "results.
 _WRITERS: Final = {
     "junit": ("junit", "junit_xml"),
     "html": ("page", "page"),
-    "sarif": ("sarif", "sarif_json"),
-    "annotations": ("annotations", "annotation_files"),
+    "sarif": ("code_hosts", "sarif_json"),
+    "annotations": ("code_hosts", "annotation_files"),
 }
 """Module and function of each format but JSON; they import the report."""
 _SHOWN_BODY: Final = 2_000

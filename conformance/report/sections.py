@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.runner.results import ClauseResult
-from conformance.runner.verdicts import Verdict
+from conformance.runner.verdicts import ClauseResult, Verdict
 
 __all__ = ["Cause", "Fold", "causes", "crashes", "folds", "in_order", "passes"]
 

@@ -20,14 +20,12 @@ from rich.progress import Progress as Bar
 
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
-from conformance.runner.plan import Plan
+from conformance.runner.plan import Plan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
 from conformance.runner.registry import Check
-from conformance.runner.results import ClauseResult
 from conformance.runner.session import Session, Wait
-from conformance.runner.verdicts import Finding, Moment, Verdict, worst
+from conformance.runner.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.target import Target
-from conformance.target.outlook import blocked_addresses, unshown
 from engine.files import format_duration
 
 __all__ = ["Terminal", "show_report"]

@@ -20,10 +20,9 @@ from conformance.runner.bench import Bench
 from conformance.runner.history import exchange_of, finding_of, kept_body, read_history
 from conformance.runner.outcome import judge_one, judge_side_by_side, settled
 from conformance.runner.registry import Check, Inconclusive, all_checks
-from conformance.runner.results import assemble, unrun_notes
 from conformance.runner.runner import learn
 from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding
+from conformance.runner.verdicts import Finding, assemble, unrun_notes
 from conformance.target import Source, Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from conformance.wire.pace import Pacer

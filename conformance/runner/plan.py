@@ -1,22 +1,29 @@
-"""The plan: what will run, on which keys and addresses, how long, and what cannot be shown and why.
+"""The plan: what will run, on which keys and addresses, when, for how long; what cannot be shown.
 
 Everything that waits runs side by side. Probes of limits get keys and addresses that nobody else
-uses; the rest is shared by all other checks. Where a target has too few for all probes at once,
-further *rounds* follow, each after the longest window or block has passed; a probe that needs more
-than the target has at all is left out, and the plan says what to add.
+uses; all other checks share the rest. Where a target has too few for all probes at once, further
+*rounds* follow, each after the longest window or block has passed. A probe that needs more than the
+target has at all is left out, and the plan says what to add.
+
+Where time is real, checks begin one after another. The longest probes begin at once, because they
+decide how long a run takes. Shorter ones begin later: at one instant all would hold up one another,
+bursts would be blurred, and the long probes late. Heavy computing waits until the first bursts are
+over; what may stall the deployment waits until only blocks and windows are left, unless answers are
+so slow that it would not be done in time. The schedule changes no verdict. On virtual time all
+begin at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.probes.procedures import sizes_of
 from conformance.probes.rows import ROWS
-from conformance.runner.registry import CLEANING_ID, PREFLIGHT_ID, Check
+from conformance.runner.registry import CLEANING_ID, PREFLIGHT_ID, Check, Load
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import ROLES, Source, Target
 from conformance.wire.exchange import KeyLabel
@@ -24,7 +31,17 @@ from engine import LimitTable
 from engine.clauses import Clause
 from engine.files import Rate, format_duration
 
-__all__ = ["CROWD_REQUESTS", "Dealt", "Plan", "make_plan"]
+__all__ = [
+    "CROWD_REQUESTS",
+    "Dealt",
+    "Plan",
+    "blocked_addresses",
+    "loads_after_ns",
+    "make_plan",
+    "outlook",
+    "starts_ns",
+    "unshown",
+]
 
 _SECOND_NS: Final = 1_000_000_000
 CROWD_REQUESTS: Final = 1_000
@@ -330,3 +347,174 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
                 why = "too few keys and addresses to fit budget.minutes; add some or raise it"
                 leave_out(plan, check, Verdict.SKIPPED, why)
             return
+
+
+# --- the schedule ---------------------------------------------------------------------------------
+
+_NONE_NS: Final = 5 * _SECOND_NS
+"""A slack below it is none."""
+_FIRST_NS: Final = _SECOND_NS
+"""What the most urgent have to themselves."""
+_BULK_REQUESTS: Final = 1_000
+
+
+def starts_ns(together: Sequence[Dealt]) -> list[int]:
+    """Return when each check of a round begins, nanoseconds after the round does.
+
+    What has slack is spread over the first quarter of it, the lightest first; a probe of very many
+    requests begins when two thirds of its slack have gone, and beside probes what may stall the
+    deployment when three quarters of the time have.
+    """
+    longest_ns = max((one.check.takes_ns for one in together), default=0)
+    found = [0] * len(together)
+    light = []
+    has_probes = any(one.check.is_probe for one in together)
+    for place, one in enumerate(together):
+        slack_ns = longest_ns - one.check.takes_ns
+        if one.check.load == "stalling" and has_probes:
+            found[place] = longest_ns * 3 // 4
+        if not one.check.is_probe or slack_ns < _NONE_NS:
+            continue
+        if one.check.requests >= _BULK_REQUESTS:
+            found[place] = slack_ns * 2 // 3
+        else:
+            light.append((one.check.requests, place, slack_ns))
+    for turn, (_, place, slack_ns) in enumerate(sorted(light)):
+        found[place] = _FIRST_NS + slack_ns // 4 * turn // len(light)
+    return found
+
+
+def loads_after_ns(
+    together: Sequence[Dealt], beside: Iterable[Dealt], latency_ns: int
+) -> dict[Load, int]:
+    """Return by load how long after the round's beginning what runs beside it may begin.
+
+    latency_ns: of one request. What runs beside needs at least that for each of its own, and
+    begins sooner where it would not be done else.
+    """
+    if not any(one.check.is_probe for one in together):
+        return {"light": 0, "computing": 0, "stalling": 0, "closing": 0}
+    longest_ns = max(one.check.takes_ns for one in together)
+    needed_ns = 3 * latency_ns * sum(one.check.requests for one in beside)
+    latest_ns = max(0, longest_ns - needed_ns)
+    return {
+        "light": _FIRST_NS,
+        "computing": min(longest_ns // 4, latest_ns),
+        "stalling": min(longest_ns * 3 // 4, latest_ns),
+        "closing": min(longest_ns * 3 // 4, latest_ns),
+    }
+
+
+_WIDTH: Final = 96
+
+
+def unshown(plan: Plan) -> list[tuple[str, list[str]]]:
+    """Return (reason, clauses) of what a plan cannot show, the reason of most clauses first."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for finding in plan.left_out:
+        by_reason.setdefault(finding.says, {})[finding.clause] = None
+    for clause in plan.clauses:
+        if clause.unobservable is not None:
+            by_reason.setdefault(clause.unobservable, {})[clause.id] = None
+        if clause.masked is not None:
+            by_reason.setdefault(clause.masked, {})[f"{clause.id} in part"] = None
+    found = [(reason, list(clauses)) for reason, clauses in by_reason.items()]
+    return sorted(found, key=lambda one: -len(one[1]))
+
+
+def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = None) -> list[str]:
+    """Return what probes will shut out for a while, besides the keys that are theirs alone.
+
+    A rule whose counter is the address alone refuses everybody behind that address.
+    """
+    found = []
+    for rule in limits or LimitTable.default():
+        probe = next((one for one in plan.dealt if one.check.id == f"limits.{rule.id}"), None)
+        if probe is None or rule.counter != "ip" or rule.shadow:
+            continue
+        lasts_ns = rule.block_ns or rule.window_ns
+        lasts = format_duration(lasts_ns)
+        if target.forwarded is not None:
+            header = target.forwarded.partition(":")[0]
+            where = f"the addresses that {header} names"
+            who = "no real client may use one of these addresses then"
+        else:
+            named = [source for source in probe.sources if source is not None]
+            where = " and ".join(named) or "this machine's own address"
+            who = "so is everybody else behind the same address: one NAT, VPN or CI host"
+        found.append(
+            f"the probe of {rule.id} exceeds {rule.rate}: for {lasts} afterwards every request "
+            f"from {where} is refused; {who}; --no-limits leaves such probes out"
+        )
+    return found
+
+
+def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
+    """Yield the lines of `check`: what will be judged, what not, why, and how to change that."""
+    left: dict[str, None] = {}
+    for finding in plan.left_out:
+        left[finding.clause] = None
+    judged = {clause for one in plan.dealt for clause in one.check.clauses}
+    asked = [clause for clause in plan.clauses if clause.id in judged]
+    whole = [clause.id for clause in asked if clause.id not in left]
+    part = [clause.id for clause in asked if clause.id in left]
+    yield f"{target.base_url}: {len(asked)} of {len(plan.clauses)} clauses can be judged"
+    yield from _listed("judged", whole)
+    yield from _listed("judged in part", part)
+    yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most"
+    if plan.floor_ns:
+        floor = format_duration(plan.floor_ns)
+        yield f"  and takes {floor} or a little longer: windows, blocks and retentions cannot be"
+        yield "  made shorter"
+    if plan.short_says is not None:
+        yield f"warning: {plan.short_says}"
+    for line in blocked_addresses(plan, target, limits):
+        yield f"warning: {line}"
+    reasons = unshown(plan)
+    if reasons:
+        yield ""
+        yield "not judged, or in part only, and why:"
+    for reason, clauses in reasons:
+        yield f"- {', '.join(clauses)}"
+        yield f"    {reason}"
+    yield from _missing_roles(target)
+    yield from _renamed(target)
+    yield ""
+    yield "nothing was sent; whether the keys are accepted shows at the start of a run"
+
+
+def _listed(word: str, ids: Iterable[str]) -> Iterator[str]:
+    line = f"{word}:"
+    for name in ids:
+        if len(line) + len(name) + 2 > _WIDTH:
+            yield line
+            line = "   "
+        line += f" {name}"
+    if line.strip(": ") != word:
+        yield line
+
+
+def _missing_roles(target: Target) -> Iterator[str]:
+    """Yield what a key of each role that the target lacks would have to hold."""
+    missing = [role for name, role in ROLES.items() if not target.labels(name)]
+    few = [
+        (role, len(target.labels(name)))
+        for name, role in ROLES.items()
+        if role.many and 0 < len(target.labels(name)) < 8
+    ]
+    if missing:
+        yield ""
+        yield "keys that would show more ([[keys]] role = …):"
+        for role in missing:
+            yield f"- {role.name}: {role.holds}; shows {role.purpose}"
+    if few:
+        yield ""
+        yield "roles of which eight keys let limits be measured in one round:"
+        for role, number in few:
+            yield f"- {role.name}: {number}"
+
+
+def _renamed(target: Target) -> Iterator[str]:
+    if target.notes:
+        yield ""
+        yield from target.notes

@@ -14,7 +14,7 @@ import random
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from conformance.report.report import Report, chosen_baseline, chosen_formats
 from conformance.runner.bench import Bench
@@ -27,14 +27,11 @@ from conformance.runner.outcome import (
     judge_side_by_side,
     settled,
 )
-from conformance.runner.plan import Dealt, Plan, leave_out, make_plan
+from conformance.runner.plan import Dealt, Plan, leave_out, loads_after_ns, make_plan, starts_ns
 from conformance.runner.preflight import Preflight, Unreachable, fly
-from conformance.runner.progress import Progress, Silence
 from conformance.runner.registry import Check, all_checks
-from conformance.runner.results import assemble, unrun_notes
-from conformance.runner.schedule import loads_after_ns, starts_ns
 from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding, Verdict, assemble, unrun_notes
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.redaction import without_secrets
@@ -48,13 +45,58 @@ from engine.profile import Profile
 __all__ = ["Options", "Progress", "Run", "Silence", "run"]
 
 
+class Progress(Protocol):
+    """Callbacks while a run goes."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Hear what will run."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Hear what the preflight found."""
+
+    def watch(self, session: Session) -> None:
+        """Hear where to look what the checks of a run wait for."""
+
+    def began(self, check: Check) -> None:
+        """Hear that a check begins."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Hear what a check found."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Hear how many created things are gone, and left."""
+
+
+class Silence:
+    """Progress that tells nobody."""
+
+    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+        """Say nothing."""
+
+    def flown(self, preflight: Preflight) -> None:
+        """Say nothing."""
+
+    def watch(self, session: Session) -> None:
+        """Say nothing."""
+
+    def began(self, check: Check) -> None:
+        """Say nothing."""
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        """Say nothing."""
+
+    def cleaned(self, gone: int, left: int) -> None:
+        """Say nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What a run is asked for.
 
     select: clause ids or prefixes that end in `-`; none means all. checks: instead of every check
     that judges these clauses, those by id. schema_only, no_limits: leave the rest, or the probes
-    of limits, out. strict: *partial* counts as a finding.
+    of limits, out. strict: *partial* counts as a finding. leaves: nothing that the run has created
+    is deleted, as the deployment ends with the run.
     """
 
     select: tuple[str, ...] = ()
@@ -62,6 +104,7 @@ class Options:
     schema_only: bool = False
     no_limits: bool = False
     strict: bool = False
+    leaves: bool = False
     seed: int | None = None
 
 
@@ -159,7 +202,8 @@ class Run:
             self._say(plan.left_out)
             if self.preflight.fatal is None:
                 self._check(plan)
-            self._clean()
+            if not self.options.leaves:
+                self._clean()
             cleaned = self._gone, len(self.session.created)
             if any(cleaned):
                 self.progress.cleaned(*cleaned)

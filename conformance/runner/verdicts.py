@@ -1,18 +1,37 @@
-"""Verdicts: what a run says about a clause, and how several findings become one.
+"""Verdicts: of one finding, of a clause, and of the run.
 
 The order is the worst's: `pass < informational < not-applicable < not-observable < skipped <
 inconclusive < fail < error`. A pass with a remark beside it (*informational*) is a pass. An
-exception of the harness is an *error*: never a pass, and never a failure of the deployment. A run
-in which a specified clause was skipped or inconclusive is *partial*: it never says "conformant".
+exception of the harness is an *error*: never a pass, and never a failure of the deployment.
+
+Findings come from checks, from the plan (what this target cannot show) and from the preflight. The
+worst finding is a clause's verdict. A clause without any is *not-observable* where the clause table
+says why, else *skipped*. A run in which a specified clause was skipped or inconclusive is
+*partial*: it never says "conformant".
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-__all__ = ["Finding", "Moment", "Verdict", "worst"]
+from engine.clauses import Clause
+
+__all__ = [
+    "ClauseResult",
+    "Finding",
+    "Moment",
+    "Verdict",
+    "assemble",
+    "is_partial",
+    "last_line",
+    "sums",
+    "unrun_notes",
+    "worst",
+]
 
 
 class Verdict(enum.IntEnum):
@@ -90,3 +109,138 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     if Verdict.PASS in seen:
         seen.discard(Verdict.INFORMATIONAL)
     return max(seen, default=Verdict.SKIPPED)
+
+
+_UNSAID: Final = (Verdict.SKIPPED, Verdict.INCONCLUSIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseResult:
+    """The verdict on one clause. is_expected: the target names it in `expected_failures`."""
+
+    clause: Clause
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    is_expected: bool = False
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether a check saw the deployment break it, whatever became of the other checks."""
+        return any(one.verdict is Verdict.FAIL for one in self.findings)
+
+    @property
+    def is_crashed(self) -> bool:
+        """Whether the harness failed in a check of it: nothing that the deployment has done."""
+        return self.verdict is Verdict.ERROR
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether the deployment fails the run by it: not expected, or expected and not seen."""
+        if self.is_failed:
+            return not self.is_expected
+        return self.is_expected and self.verdict is Verdict.PASS
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether it was judged and came out as it should, or as the target says it will."""
+        return self.verdict is Verdict.PASS or (self.is_expected and self.is_failed)
+
+    @property
+    def follows(self) -> str | None:
+        """The clause whose break explains every failure of this one; None where one has its own."""
+        causes = {one.follows for one in self.findings if one.verdict is Verdict.FAIL}
+        return causes.pop() if len(causes) == 1 else None
+
+    @property
+    def word(self) -> str:
+        """The verdict as reports write it."""
+        if self.is_expected and self.verdict is Verdict.FAIL:
+            return "fail (expected)"
+        if self.is_expected and self.verdict is Verdict.PASS:
+            return "pass (a failure was expected)"
+        return self.verdict.word
+
+    @property
+    def says(self) -> str:
+        """The sentence of the finding that decides."""
+        found = [one for one in self.findings if one.verdict is self.verdict]
+        found.sort(key=lambda one: one.reading is not None)  # what was seen before what it means
+        more = len({one.says for one in found}) - 1
+        text = found[0].says if found else ""
+        return f"{text} (and {more} more)" if more > 0 else text
+
+
+def assemble(
+    clauses: Sequence[Clause],
+    findings: Iterable[Finding],
+    *,
+    expected: Collection[str] = (),
+    unseen: str = "no check has looked at it",
+) -> list[ClauseResult]:
+    """Return the results by clause, in the clauses' order.
+
+    unseen: why a clause without any finding is skipped.
+    """
+    by_clause: dict[str, list[Finding]] = {clause.id: [] for clause in clauses}
+    for finding in findings:
+        if finding.clause in by_clause:
+            by_clause[finding.clause].append(finding)
+    found = []
+    for clause in clauses:
+        said = by_clause[clause.id]
+        if not said:
+            verdict = Verdict.NOT_OBSERVABLE if clause.unobservable else Verdict.SKIPPED
+            said = [Finding(clause.id, "registry", verdict, clause.unobservable or unseen)]
+        found.append(ClauseResult(clause, worst(said), tuple(said), clause.id in expected))
+    return found
+
+
+def is_partial(results: Iterable[ClauseResult]) -> bool:
+    """Whether a specified clause was skipped or inconclusive (of a mixed one, its seed part)."""
+    return any(one.clause.status != "assumed" and one.verdict in _UNSAID for one in results)
+
+
+def sums(results: Iterable[ClauseResult]) -> dict[str, int]:
+    """Return how many clauses have which verdict, the worst first; none is left out."""
+    counted = Counter(one.verdict for one in results)
+    return {verdict.word: counted[verdict] for verdict in sorted(counted, reverse=True)}
+
+
+def unrun_notes(unrun: Sequence[str]) -> list[str]:
+    """Return what a report says of checks that its kind of run leaves out."""
+    return [f"{', '.join(unrun)}: generated requests are sent over HTTP only"] if unrun else []
+
+
+def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[str] = ()) -> str:
+    """Return what the run says in one line; `total` clauses exist.
+
+    unrun: checks of these clauses that this kind of run leaves out.
+    """
+    bad = [one for one in results if one.is_finding]
+    crashed = [one.clause.id for one in results if one.is_crashed]
+    of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
+    partial = is_partial(results) or bool(unrun)
+    missing = sum(one.verdict in _UNSAID for one in results)
+    said = f"{missing} skipped or inconclusive" if missing or not unrun else ""
+    lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
+    tail = f"; partial: {lacks}" if partial else ""
+    if crashed:
+        tail = f"; the harness failed in {len(crashed)}: {', '.join(crashed)}{tail}"
+    if bad:
+        own = [one.clause.id for one in bad if one.follows is None]
+        led = [one.clause.id for one in bad if one.follows is not None]
+        follow = (
+            f"; {', '.join(led)} follow{'s' if len(led) == 1 else ''} from these" if led else ""
+        )
+        return f"does not conform: {', '.join(own or led)}{follow if own else ''}{tail}"
+    passed = sum(one.verdict is Verdict.PASS for one in results)
+    if crashed:
+        return f"no verdict{tail}; {passed} passed{of}, no failure was seen"
+    if not any(one.is_as_asked for one in results):
+        said = ", ".join(f"{number} {word}" for word, number in sums(results).items())
+        return f"nothing was judged{of}: {said or 'no clause'}"
+    if partial:
+        return f"partial: {passed} passed{of}, {lacks}; no failure"
+    if len(results) < total:
+        return f"no failure{of}: {passed} passed; says nothing about the other clauses"
+    return f"conformant: {passed} passed, no failure"

@@ -1,5 +1,5 @@
 """The schema layer: generated requests against the floor and the ceiling documents.
 
-`layer` holds the checks, `answers` what is asked of one answer, `adapter` everything that touches
-schemathesis, and `bridge` the way of its requests into the session of a run.
+`layer` holds the checks, `adapter` all that touches schemathesis, `bridge` passes the generated
+requests into the session of a run.
 """

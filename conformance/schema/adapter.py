@@ -9,6 +9,7 @@ Failures are folded to one an operation and class, so each clause has a class wi
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -18,10 +19,18 @@ from schemathesis.checks import CHECKS
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.engine import events, from_schema
+from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._repeatable import repeating
-from conformance.schema.bridge import NUMBER_HEADER, Bridge, key_text
-from conformance.schema.generated import Asked, Explored, Fault, Search
+from conformance.schema.bridge import (
+    NUMBER_HEADER,
+    Asked,
+    Bridge,
+    Explored,
+    Fault,
+    Search,
+    key_text,
+)
 
 __all__ = ["explore"]
 
@@ -58,7 +67,7 @@ def explore(
     explored = Explored()
     CHECKS.register(tollgate_clauses)
     try:
-        with repeating():
+        with repeating(), _fresh_settings():
             for event in from_schema(schema).execute():
                 if bridge.stopped is not None:
                     break
@@ -66,6 +75,19 @@ def explore(
     finally:
         CHECKS.unregister(_CHECK)
     return explored
+
+
+@contextlib.contextmanager
+def _fresh_settings() -> Iterator[None]:
+    """Let single examples be drawn by the settings that hold now, and by none of ours afterwards.
+
+    The library keeps those that held when it drew the first one in this process.
+    """
+    default_settings.cache_clear()
+    try:
+        yield
+    finally:
+        default_settings.cache_clear()
 
 
 def _config(search: Search, seed: int) -> SchemathesisConfig:

@@ -1,21 +1,74 @@
-"""The bridge: what a generator sends goes out through the bench, as every other request does.
+"""The bridge: requests of a generator go out through the bench, as all other requests do.
 
 It looks like a WSGI application to the generator. So a generated request is paced, counted against
-the budget, kept in the history and cleaned up after, is sent with a key by label, and no key's
-text is ever near the generator.
+the budget, kept in the history and cleaned up after. It names its key by label, so the generator
+never sees the text of a key.
+
+What the generator is asked for and what it returns is plain data here. Only `adapter` imports the
+library, which is slow to import.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
 
-__all__ = ["NUMBER_HEADER", "Bridge", "key_text"]
+__all__ = ["NUMBER_HEADER", "Asked", "Bridge", "Explored", "Fault", "Search", "key_text"]
+
+Fault = tuple[str, str]
+"""A clause's id, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One generated request and its answer.
+
+    operation: its id in the document. is_negative: whether it was made to break the document.
+    body: JSON, None for none. number: of its exchange.
+    """
+
+    operation: str
+    is_negative: bool
+    body: Any
+    has_body: bool
+    status: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to generate: data of which mode, in which phases, at most how many an operation."""
+
+    mode: Literal["positive", "negative"]
+    phases: tuple[str, ...]
+    examples: int
+
+
+@dataclass(slots=True)
+class Explored:
+    """What came of it. failures: (clause, what is wrong, exchange) one an operation and clause.
+
+    errors: what the generator itself stumbled over; phases: those that ran.
+    """
+
+    failures: list[tuple[str, str, int]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    phases: set[str] = field(default_factory=set)
+
+    def __add__(self, other: Explored) -> Explored:
+        """Return what came of both."""
+        return Explored(
+            self.failures + other.failures,
+            self.errors + other.errors,
+            self.phases | other.phases,
+        )
+
 
 NUMBER_HEADER: Final = "X-Tollgate-Exchange"
 """The header that tells which exchange of the run an answer belongs to."""

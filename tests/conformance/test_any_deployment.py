@@ -16,9 +16,8 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Verdict
-from conformance.schema.answers import AnswerJudge
-from conformance.schema.bridge import Bridge
-from conformance.schema.generated import Asked
+from conformance.schema.bridge import Asked, Bridge
+from conformance.schema.layer import AnswerJudge
 from conformance.target import Grant, Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import Deployment, deploy

@@ -15,9 +15,8 @@ from conformance.runner.bench import Bench
 from conformance.runner.choices import playable, read_profile
 from conformance.runner.offline import judge
 from conformance.runner.outcome import judge_one
-from conformance.runner.progress import Silence
 from conformance.runner.registry import Check
-from conformance.runner.runner import Options, Run
+from conformance.runner.runner import Options, Run, Silence
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Target
 from conformance.wire.exchange import Exchange, parsed

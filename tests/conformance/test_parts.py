@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.report.curl import curl
+from conformance.report.evidence import curl
 from conformance.runner import runner
 from conformance.runner.bench import Bench
 from conformance.runner.choices import known_to_toml, read_profile
 from conformance.runner.created import Created
 from conformance.runner.registry import Check
-from conformance.runner.results import assemble, last_line
-from conformance.runner.verdicts import Finding, Verdict, worst
+from conformance.runner.verdicts import Finding, Verdict, assemble, last_line, worst
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy

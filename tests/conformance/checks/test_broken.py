@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conformance.checks._bodies import tokens_in
-from conformance.report.curl import curl
+from conformance.report.evidence import curl
 from conformance.runner.outcome import judge_one
 from conformance.runner.verdicts import Verdict
 from engine import Profile

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from conformance.faults.served import served
+from conformance.faults.trial import served
 from conformance.report.report import Report
 from conformance.runner.preflight import Unreachable
 from conformance.runner.runner import Options, Run

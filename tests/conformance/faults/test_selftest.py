@@ -9,8 +9,7 @@ import pytest
 from conformance.cli import main
 from conformance.faults import all_faults, selftest
 from conformance.faults.registry import Fault
-from conformance.faults.served import try_over_http
-from conformance.faults.trial import judged, try_fault
+from conformance.faults.trial import judged, try_fault, try_over_http
 from conformance.runner.verdicts import Finding, Verdict
 
 CHOSEN = "array-reversed,naive-timestamp"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.probes.bursts import Burst, clusters_of
-from conformance.probes.families import Family, Rate, families_that_fit, fits
+from conformance.probes.families import Family, Rate, _Burst, _Replay, families_that_fit, fits
 from conformance.probes.measurement import Measured, explain, measure
 from conformance.probes.sightings import Outcome, Sighting, mark_late
 from conformance.probes.signature import Signature
@@ -256,3 +256,23 @@ def test_a_signature_tells_only_what_no_pause_can_have_made() -> None:
     assert signature_of(4, 200).refused("twin") is False
     assert not signature_of(4, 1_000).tells
     assert not signature_of(4, 200, until_ms=200).tells
+
+
+@given(
+    limit=st.integers(1, 12),
+    bursts=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=5),
+    shift_ns=st.integers(0, 20),
+)
+def test_a_sliding_counter_counts_at_once_what_it_counts_one_by_one(
+    limit: int, bursts: list[list[int]], shift_ns: int
+) -> None:
+    quick, plain = (_Replay(Rate(limit, 20), Family("sliding-counter"), shift_ns) for _ in range(2))
+    plain._is_weighted = False
+    start_ns = 0
+    for steps in bursts:
+        at_ns = [start_ns + step for step in sorted(steps)]
+        assert quick.would_admit(at_ns, 3) == plain.would_admit(at_ns, 3)
+        for replay in (quick, plain):
+            replay.take(_Burst(at_ns, at_ns[::2], at_ns[1::2], 0, at_ns[0]))
+        assert quick._line == plain._line
+        start_ns = at_ns[-1] + 1

@@ -14,21 +14,18 @@ import pytest
 from rich.console import Console
 
 from conformance.report import Report
-from conformance.report.annotations import annotation_files, commands_for
 from conformance.report.baseline import Baseline
+from conformance.report.code_hosts import annotation_files, commands_for, sarif_json
 from conformance.report.junit import junit_xml
 from conformance.report.page import page
-from conformance.report.sarif import sarif_json
 from conformance.report.sections import causes, folds, in_order
 from conformance.report.terminal import Terminal, show_report
-from conformance.runner.plan import Plan
+from conformance.runner.plan import Plan, blocked_addresses
 from conformance.runner.preflight import Preflight
 from conformance.runner.registry import Check
-from conformance.runner.results import assemble
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.runner.verdicts import Finding, Moment, Verdict, assemble
 from conformance.target import Target, TargetKey
-from conformance.target.outlook import blocked_addresses
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from conformance.wire.redaction import Redactor

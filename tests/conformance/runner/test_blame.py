@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.faults.registry import fault_of
-from conformance.runner.blame import blamed
+from conformance.runner.outcome import blamed
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict

@@ -7,9 +7,8 @@ import sys
 
 from conformance.runner.bench import Bench
 from conformance.runner.cleanup import clean
-from conformance.runner.plan import Plan, make_plan
+from conformance.runner.plan import Plan, loads_after_ns, make_plan, starts_ns
 from conformance.runner.registry import Check, all_checks
-from conformance.runner.schedule import loads_after_ns, starts_ns
 from conformance.runner.session import Session
 from conformance.wire.in_process import deploy
 from engine.clauses import CLAUSES

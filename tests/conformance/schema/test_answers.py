@@ -10,9 +10,8 @@ import pytest
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Check
 from conformance.runner.session import Session
-from conformance.schema.answers import AnswerJudge, record_faults
-from conformance.schema.bridge import Bridge
-from conformance.schema.generated import Asked
+from conformance.schema.bridge import Asked, Bridge
+from conformance.schema.layer import AnswerJudge, record_faults
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from engine import Request

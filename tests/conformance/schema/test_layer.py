@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.faults import fault_of
-from conformance.faults.served import served
+from conformance.faults.trial import served
 from conformance.runner.offline import judge
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from conformance.faults import fault_of
-from conformance.report.curl import curl
+from conformance.report.evidence import curl
 from conformance.runner.plan import make_plan
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run

@@ -1,0 +1,203 @@
+"""Findings as code hosts and scanners read them: annotations of four hosts, and SARIF.
+
+- GitHub and Gitea read *workflow commands* from the log of a step: `::error file=…::…`.
+- Azure DevOps reads *logging commands* from the log: `##vso[task.logissue …]…`.
+- GitLab reads a *code quality report*, a file that the job names as an artifact.
+- Code scanning reads SARIF 2.1.0: one rule for each clause, one result for each clause that needs a
+  look. A failure is an `error`; one that the target expects is suppressed; what could not be judged
+  is a `note`. A fault of the harness is no result but a notification of the tool.
+
+Where the run is a step of GitHub, Gitea or Azure, its commands are printed as well. Locations are
+lines of the target file, since the deployment's code is not at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.report.report import Report
+from conformance.report.sections import causes, crashes, folds, in_order
+from conformance.runner.verdicts import ClauseResult, Verdict
+
+__all__ = ["FILES", "annotation_files", "commands_for", "place_of", "sarif_json"]
+
+FILES: Final = ("annotations.github.txt", "annotations.azure.txt", "gl-code-quality-report.json")
+"""What the files are called, in the order of `annotation_files`."""
+
+
+def annotation_files(report: Report) -> dict[str, str]:
+    """Return name → text of the files of every host."""
+    found = list(_findings(report))
+    github, azure, gitlab = FILES
+    return {
+        github: "\n".join(_github(report, one, says) for one, says in found),
+        azure: "\n".join(_azure(report, one, says) for one, says in found),
+        gitlab: json.dumps([_gitlab(report, one, says) for one, says in found], indent=2),
+    }
+
+
+def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
+    """Return what is to be printed where the run is a step of a host; None elsewhere."""
+    if environment.get("GITHUB_ACTIONS") == "true" or environment.get("GITEA_ACTIONS") == "true":
+        return annotation_files(report)[FILES[0]] or None
+    if environment.get("TF_BUILD", "").lower() == "true":
+        return annotation_files(report)[FILES[1]] or None
+    return None
+
+
+def _findings(report: Report) -> Iterator[tuple[ClauseResult, str]]:
+    """Yield each clause that fails the run, with its sentence; causes first."""
+    for cause in causes(report.results):
+        for one in (cause.result, *cause.followers):
+            if not one.is_finding or not report.counts(one):
+                continue
+            says = report.redactor.text(one.says or one.word)
+            if one is not cause.result:
+                says = f"follows from {cause.result.clause.id}: {says}"
+            yield one, says
+
+
+def _github(report: Report, result: ClauseResult, says: str) -> str:
+    path, line = place_of(report, result)
+    title = _escaped(result.clause.id, ":,")
+    return f"::error file={_escaped(path, ':,')},line={line},title={title}::{_escaped(says)}"
+
+
+def _azure(report: Report, result: ClauseResult, says: str) -> str:
+    path, line = place_of(report, result)
+    code = result.clause.id
+    says = _escaped(f"{code}: {says}", percent="%AZP25")
+    place = f"sourcepath={_escaped(path, ';]', '%AZP25')};linenumber={line};code={code}"
+    return f"##vso[task.logissue type=error;{place}]{says}"
+
+
+def _gitlab(report: Report, result: ClauseResult, says: str) -> dict[str, object]:
+    path, line = place_of(report, result)
+    named = f"{report.target.base_url} {result.clause.id}"
+    return {
+        "description": f"{result.clause.id}: {says}",
+        "check_name": result.clause.id,
+        "fingerprint": hashlib.sha256(named.encode()).hexdigest(),
+        "severity": "major",
+        "location": {"path": path, "lines": {"begin": line}},
+    }
+
+
+def _escaped(text: str, also: str = "", percent: str = "%25") -> str:
+    """Return a text as a command takes it: no line of a deployment's becomes a command."""
+    text = text.replace("%", percent)
+    for sign in ("\r", "\n", *also):
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text
+
+
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif_json(report: Report) -> str:
+    """Return the report as the text of a SARIF file."""
+    failed = [one for cause in causes(report.results) for one in (cause.result, *cause.followers)]
+    open_ = [
+        one
+        for fold in folds(report.results)
+        if fold.verdict is Verdict.INCONCLUSIVE
+        for one in fold.results
+    ]
+    notes = [
+        {"level": "error", "message": {"text": _text(report, one.says)}}
+        for one in crashes(report.results)
+    ] + [{"level": "error", "message": {"text": _text(report, one)}} for one in report.broken]
+    run = {
+        "tool": {
+            "driver": {
+                "name": "tollgate-conformance",
+                "rules": [_rule(one) for one in in_order(report.results)],
+            }
+        },
+        "invocations": [
+            {
+                "executionSuccessful": not notes and report.aborted is None,
+                "exitCode": report.exit_code,
+                "exitCodeDescription": _text(report, report.verdict_line),
+                "startTimeUtc": report.started_at.replace("+00:00", "Z"),
+                "toolExecutionNotifications": notes,
+            }
+        ],
+        "results": [_result(report, one) for one in (*failed, *open_)],
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _rule(result: ClauseResult) -> dict[str, Any]:
+    clause = result.clause
+    return {
+        "id": clause.id,
+        "shortDescription": {"text": clause.text},
+        "properties": {"seed_section": clause.seed_section, "status": clause.status},
+    }
+
+
+def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
+    is_failed = result.verdict is not Verdict.INCONCLUSIVE
+    path, line = place_of(report, result)
+    found: dict[str, Any] = {
+        "ruleId": result.clause.id,
+        "kind": "fail" if is_failed else "open",
+        "level": "error" if is_failed else "none",
+        "message": {"text": _text(report, f"{result.clause.id}: {result.says}")},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": path},
+                    "region": {"startLine": line},
+                }
+            }
+        ],
+        "partialFingerprints": {"clause/v1": f"{report.target.base_url} {result.clause.id}"},
+    }
+    if result.is_expected and is_failed and not result.is_finding:
+        found["suppressions"] = [{"kind": "external", "justification": "expected_failures"}]
+    if report.comparison is not None and is_failed:
+        is_new = result.clause.id in report.comparison.new
+        found["baselineState"] = "new" if is_new else "unchanged"
+    if result.follows is not None:
+        found["properties"] = {"follows": result.follows}
+    return found
+
+
+def _text(report: Report, text: str) -> str:
+    return report.redactor.text(text)
+
+
+def place_of(report: Report, result: ClauseResult | None = None) -> tuple[str, int]:
+    """Return a path, relative where it can be, and a line from 1.
+
+    It is the line that names the clause in `expected_failures`, else that of `base_url`.
+    """
+    words = report.command
+    path = Path(words[4]) if len(words) > 4 else Path("target.toml")
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        lines = []
+    wanted = [r"\s*base_url\b"]
+    if result is not None and result.is_expected:
+        wanted.insert(0, rf'.*"{re.escape(result.clause.id)}"')
+    for pattern in wanted:
+        for number, line in enumerate(lines, 1):
+            if re.match(pattern, line):
+                return _relative(path), number
+    return _relative(path), 1
+
+
+def _relative(path: Path) -> str:
+    try:
+        path = path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        path = Path(path.name)
+    return path.as_posix()

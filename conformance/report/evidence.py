@@ -1,0 +1,186 @@
+"""Evidence of a finding: curl commands that send a request again, and the timeline of a limit.
+
+In a curl command keys are shell variables: those that the target file names, else one named after
+the key's label. What the deployment says in words of its own is shown as it was sent.
+
+In a timeline these stand alone: the requests that the finding names, and each party's first
+refusal. All other requests are bursts: when the first and the last were sent, and how many got
+which status. A timeline that the check itself puts into the finding is shown as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.target import Target
+from conformance.wire.exchange import Ask, Exchange, KeyLabel
+from engine.messages import Json
+
+__all__ = ["SHOWN_EVIDENCE", "curl", "timeline", "variable"]
+
+_LONGEST_SHOWN: Final = 4_000
+_SHOWN: Final = 200
+_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
+
+
+def curl(target: Target, ask: Ask) -> str:
+    """Return a command that asks a deployment the same.
+
+    >>> from conformance.target import Target, TargetKey
+    >>> target = Target(base_url="http://localhost", keys=(TargetKey(role="public", value="x"),))
+    >>> curl(target, Ask(method="GET", path="/tokens", key="public.1"))
+    'curl -sS -X GET http://localhost/tokens -H "SVC-API-KEY: $KEY_PUBLIC_1"'
+    """
+    ask = target.dialect.asked(ask)
+    proxy = None if ask.proxy_key is None else f"${{{variable(target, ask.proxy_key)}}}"
+    host = None if ask.host is None else f"${variable(target, ask.host)}"
+    if proxy is not None and target.proxy_host is not None:
+        host = target.proxy_host.replace("{proxy_key}", proxy)
+    parts = ["curl -sS -X", shlex.quote(ask.method), _url(target, ask, proxy)]
+    if ask.source is not None:
+        parts.append(_from(target, ask.source))
+    if ask.key is not None:
+        own = target.key_labels.get(ask.key)
+        name = own.header if own is not None and own.header else target.key_header
+        text = target.key_format.replace("{key}", f"${variable(target, ask.key)}")
+        parts.append(f'-H "{name}: {text}"')
+    if proxy is not None and not target.proxy_host and "{proxy_key}" not in ask.path:
+        parts.append(f'-H "{target.proxy_key_header}: ${variable(target, ask.proxy_key or "")}"')
+    if host is not None:
+        parts.append(f'-H "Host: {host}"')
+    headers = dict(ask.headers)
+    if ask.body is not None and not isinstance(ask.body, bytes):
+        headers.setdefault("Content-Type", "application/json")
+    parts += [_header(target, name, value) for name, value in headers.items()]
+    if ask.body is not None:
+        parts.append(_data(ask.body))
+    return " ".join(parts)
+
+
+def variable(target: Target, label: KeyLabel) -> str:
+    """Return the shell variable that stands for a key's text."""
+    key = target.key_labels.get(label)
+    if key is not None and key.variable is not None:
+        return key.variable
+    return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
+
+
+def _url(target: Target, ask: Ask, proxy: str | None) -> str:
+    url = target.base_url + ask.path
+    if "{proxy_key}" not in ask.path:
+        return shlex.quote(url)
+    front, _, rest = url.partition("{proxy_key}")
+    return f'{shlex.quote(front)}"{proxy or "none"}"{shlex.quote(rest)}'
+
+
+def _header(target: Target, name: str, value: str) -> str:
+    if _KEY.search(value) is None:
+        return f"-H {shlex.quote(f'{name}: {value}')}"
+    text = _KEY.sub(lambda match: f"${{{variable(target, match[1])}}}", value)
+    is_bare = name.lower() == target.key_header.lower() and " " not in text
+    return f'-H "{name}: {target.key_format.replace("{key}", text) if is_bare else text}"'
+
+
+def _from(target: Target, source: str) -> str:
+    if target.forwarded is None:
+        return f"--interface {shlex.quote(source)}"
+    name, _, template = target.forwarded.partition(":")
+    value = (template.strip() or "{source}").replace("{source}", source)
+    return f"-H {shlex.quote(f'{name}: {value}')}"
+
+
+def _data(body: Json | bytes) -> str:
+    """Return the option that sends a body; a long one only begins to be shown."""
+    option, text = "-d", ""
+    if isinstance(body, bytes):
+        option, size = "--data-binary", len(body)
+        text = body[: _LONGEST_SHOWN + 1].decode(errors="backslashreplace")
+    else:
+        text = json.dumps(body, ensure_ascii=False)
+        size = len(text.encode())
+    if len(text) <= _LONGEST_SHOWN:
+        return f"{option} {shlex.quote(text)}"
+    return f"{option} @BODY  # {size} bytes that begin with {shlex.quote(text[:_SHOWN])}"
+
+
+SHOWN_EVIDENCE: Final = 5
+"""So many exchanges of a finding are shown in full."""
+_GAP_NS: Final = 400_000_000
+"""A pause that ends a burst; longer where a check has very many."""
+_MOST: Final = 60
+_TOLD: Final = frozenset({Verdict.FAIL, Verdict.INCONCLUSIVE})
+
+
+def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Moment, ...]:
+    """Return the moments of a limit's finding, in order of time; none for other findings."""
+    if finding.timeline or finding.verdict not in _TOLD:
+        return finding.timeline
+    if not finding.check.startswith("limits."):
+        return ()
+    own = sorted(
+        (one for one in tuple(exchanges.values()) if one.check == finding.check),
+        key=lambda one: one.sent_ns,
+    )
+    named = {
+        number: "shown below" if place < SHOWN_EVIDENCE else "also decides"
+        for place, number in enumerate(finding.evidence)
+    }
+    gap_ns = _GAP_NS
+    found = _moments(own, named, gap_ns)
+    while len(found) > _MOST and gap_ns < 1 << 40:
+        gap_ns *= 2
+        found = _moments(own, named, gap_ns)
+    return tuple(found)
+
+
+def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> list[Moment]:
+    parties: dict[tuple[str | None, str | None], list[Exchange]] = defaultdict(list)
+    for one in own:
+        ask = one.ask
+        parties[ask.key or ask.proxy_key or ask.host, ask.source].append(one)
+    found = []
+    for (key, source), sent in parties.items():
+        first = next((one.number for one in sent if one.refused), None)
+        alone = [one for one in sent if one.number in named or one.number == first]
+        for one in alone:
+            is_first = one.number == first
+            asked = f"{one.ask.method} {one.ask.path.partition('?')[0]}"
+            says = f"{asked}, {'the first refused' if is_first else named[one.number]}"
+            found.append(
+                Moment(at_ns=one.sent_ns, status=one.status, key=key, source=source, says=says)
+            )
+        singled = {one.number for one in alone}
+        rest = [one for one in sent if one.number not in singled]
+        for burst in _bursts(rest, gap_ns):
+            by_status: dict[int | None, list[Exchange]] = defaultdict(list)
+            for one in burst:
+                by_status[one.status].append(one)
+            for status, each in by_status.items():
+                until_ns = each[-1].sent_ns if len(each) > 1 else None
+                found.append(
+                    Moment(
+                        at_ns=each[0].sent_ns,
+                        until_ns=until_ns,
+                        count=len(each),
+                        status=status,
+                        key=key,
+                        source=source,
+                    )
+                )
+    return sorted(found, key=lambda one: one.at_ns)
+
+
+def _bursts(sent: Iterable[Exchange], gap_ns: int) -> list[list[Exchange]]:
+    found: list[list[Exchange]] = []
+    for one in sent:
+        if found and one.sent_ns - found[-1][-1].sent_ns <= gap_ns:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found

@@ -1,0 +1,49 @@
+"""What the generator draws does not depend on what else its process has drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemathesis.generation.hypothesis.examples import default_settings
+
+from conformance.checks._repeatable import BACKEND
+from conformance.schema.adapter import explore
+from conformance.schema.bridge import Search
+
+
+class _Asks:
+    """A bridge that answers everything, and remembers by which settings examples are drawn."""
+
+    stopped = None
+
+    def __init__(self) -> None:
+        self.backends: set[str] = set()
+
+    def __call__(self, environ: Any, start_response: Any) -> list[bytes]:
+        self.backends.add(default_settings().backend)
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [b"{}"]
+
+
+def test_settings_of_an_earlier_user_of_the_library_are_not_kept() -> None:
+    """The library keeps the settings that held when it drew its first single example."""
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": {"/a": {"get": {"operationId": "a", "responses": {"200": {"description": "a"}}}}},
+    }
+    default_settings.cache_clear()
+    own = default_settings().backend
+    assert own != BACKEND
+    asks = _Asks()
+    found = explore(
+        document,
+        asks,  # type: ignore[arg-type] # reason: all that it needs of a bridge
+        lambda asked: [],
+        keys=lambda operation: [],
+        key_header="SVC-API-KEY",
+        search=Search("positive", ("fuzzing",), 1),
+        seed=1,
+    )
+    assert (asks.backends, found.errors) == ({BACKEND}, [])
+    assert default_settings().backend == own

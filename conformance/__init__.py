@@ -12,48 +12,22 @@ package for its plugin, and that must cost nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from conformance.faults import Fault, all_faults, fault_of
-    from conformance.report import Report
-    from conformance.runner.preflight import Unreachable
-    from conformance.runner.replay import replay
-    from conformance.runner.runner import run
-    from conformance.runner.verdicts import Finding, Verdict
-    from conformance.target import Target
-    from conformance.wire.in_process import Deployment, deploy
+    from conformance.faults import Fault as Fault
+    from conformance.faults import all_faults as all_faults
+    from conformance.faults import fault_of as fault_of
+    from conformance.report import Report as Report
+    from conformance.runner.preflight import Unreachable as Unreachable
+    from conformance.runner.replay import replay as replay
+    from conformance.runner.runner import run as run
+    from conformance.runner.verdicts import Finding as Finding
+    from conformance.runner.verdicts import Verdict as Verdict
+    from conformance.target import Target as Target
+    from conformance.wire.in_process import Deployment as Deployment
+    from conformance.wire.in_process import deploy as deploy
 
-__all__ = [
-    "Deployment",
-    "Fault",
-    "Finding",
-    "Report",
-    "Target",
-    "Unreachable",
-    "Verdict",
-    "all_faults",
-    "deploy",
-    "fault_of",
-    "replay",
-    "run",
-]
-
-_HOMES: Final = {
-    "Deployment": "conformance.wire.in_process",
-    "Fault": "conformance.faults",
-    "Finding": "conformance.runner.verdicts",
-    "Report": "conformance.report",
-    "Target": "conformance.target",
-    "Unreachable": "conformance.runner.preflight",
-    "Verdict": "conformance.runner.verdicts",
-    "all_faults": "conformance.faults",
-    "deploy": "conformance.wire.in_process",
-    "fault_of": "conformance.faults",
-    "replay": "conformance.runner.replay",
-    "run": "conformance.runner.runner",
-}
-
-__getattr__, __dir__ = on_demand(__name__, _HOMES)
+__getattr__, __dir__, __all__ = on_demand(__name__)

@@ -9,87 +9,40 @@ open choice of the specification in `engine.profile`, the limits in `engine.limi
 Names are imported lazily, on first use, so that a program that needs only the limits starts fast.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from engine.clauses import CLAUSES, DECISIONS, Clause, OpenDecision
-    from engine.errors import InputError, TollgateError
-    from engine.http.app import asgi_app
-    from engine.limits import Limiter, LimitTable, Rule, Subject
-    from engine.messages import Decision, Problem, Request, Response
-    from engine.profile import Choice, Profile, choices
-    from engine.resources.account_updater import split_batch
-    from engine.service import Engine
-    from engine.store import MemoryStore, SqliteStore, Store
-    from engine.vault.jwe import encrypt
-    from engine.world import Call, CallAnswer, ManualClock, ModelWorld, VirtualLoop, World
+    from engine.clauses import CLAUSES as CLAUSES
+    from engine.clauses import DECISIONS as DECISIONS
+    from engine.clauses import Clause as Clause
+    from engine.clauses import OpenDecision as OpenDecision
+    from engine.errors import InputError as InputError
+    from engine.errors import TollgateError as TollgateError
+    from engine.http.app import asgi_app as asgi_app
+    from engine.limits import Limiter as Limiter
+    from engine.limits import LimitTable as LimitTable
+    from engine.limits import Rule as Rule
+    from engine.limits import Subject as Subject
+    from engine.messages import Decision as Decision
+    from engine.messages import Problem as Problem
+    from engine.messages import Request as Request
+    from engine.messages import Response as Response
+    from engine.profile import Choice as Choice
+    from engine.profile import Profile as Profile
+    from engine.profile import choices as choices
+    from engine.resources.account_updater import split_batch as split_batch
+    from engine.service import Engine as Engine
+    from engine.store import MemoryStore as MemoryStore
+    from engine.store import SqliteStore as SqliteStore
+    from engine.store import Store as Store
+    from engine.vault.jwe import encrypt as encrypt
+    from engine.world import Call as Call
+    from engine.world import CallAnswer as CallAnswer
+    from engine.world import ManualClock as ManualClock
+    from engine.world import ModelWorld as ModelWorld
+    from engine.world import VirtualLoop as VirtualLoop
+    from engine.world import World as World
 
-__all__ = [
-    "CLAUSES",
-    "DECISIONS",
-    "Call",
-    "CallAnswer",
-    "Choice",
-    "Clause",
-    "Decision",
-    "Engine",
-    "InputError",
-    "LimitTable",
-    "Limiter",
-    "ManualClock",
-    "MemoryStore",
-    "ModelWorld",
-    "OpenDecision",
-    "Problem",
-    "Profile",
-    "Request",
-    "Response",
-    "Rule",
-    "SqliteStore",
-    "Store",
-    "Subject",
-    "TollgateError",
-    "VirtualLoop",
-    "World",
-    "asgi_app",
-    "choices",
-    "encrypt",
-    "split_batch",
-]
-
-_HOMES: Final = {
-    "CLAUSES": "engine.clauses",
-    "Call": "engine.world",
-    "CallAnswer": "engine.world",
-    "Choice": "engine.profile",
-    "Clause": "engine.clauses",
-    "DECISIONS": "engine.clauses",
-    "Decision": "engine.messages",
-    "Engine": "engine.service",
-    "InputError": "engine.errors",
-    "LimitTable": "engine.limits",
-    "Limiter": "engine.limits",
-    "ManualClock": "engine.world",
-    "MemoryStore": "engine.store",
-    "ModelWorld": "engine.world",
-    "OpenDecision": "engine.clauses",
-    "Problem": "engine.messages",
-    "Profile": "engine.profile",
-    "Request": "engine.messages",
-    "Response": "engine.messages",
-    "Rule": "engine.limits",
-    "SqliteStore": "engine.store",
-    "Store": "engine.store",
-    "Subject": "engine.limits",
-    "TollgateError": "engine.errors",
-    "VirtualLoop": "engine.world",
-    "World": "engine.world",
-    "asgi_app": "engine.http.app",
-    "choices": "engine.profile",
-    "encrypt": "engine.vault.jwe",
-    "split_batch": "engine.resources.account_updater",
-}
-
-__getattr__, __dir__ = on_demand(__name__, _HOMES)
+__getattr__, __dir__, __all__ = on_demand(__name__)

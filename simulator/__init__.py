@@ -12,83 +12,37 @@ puts single requests through the limits alone, and `strip` draws it.
 Names are imported lazily, on first use, so that a command loads only what it needs.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from simulator.intervals import Interval, interval_of
-    from simulator.rows import Result
-    from simulator.scenario import Scenario, load, with_value
-    from simulator.study.advise import Advice, advise
-    from simulator.study.capacity import Capacity, capacity
-    from simulator.study.comparison import Comparison, compare
-    from simulator.study.coverage import CoverageLine, coverage
-    from simulator.study.explorer import explore
-    from simulator.study.policies import Policies, policies
-    from simulator.study.replay import replay
-    from simulator.study.runs import run
-    from simulator.study.sweep import load_sweep, sweep
-    from simulator.traces import caller, decide, refused, spans, strip, trace
+    from simulator.intervals import Interval as Interval
+    from simulator.intervals import interval_of as interval_of
+    from simulator.rows import Result as Result
+    from simulator.scenario import Scenario as Scenario
+    from simulator.scenario import load as load
+    from simulator.scenario import with_value as with_value
+    from simulator.study.advise import Advice as Advice
+    from simulator.study.advise import advise as advise
+    from simulator.study.capacity import Capacity as Capacity
+    from simulator.study.capacity import capacity as capacity
+    from simulator.study.comparison import Comparison as Comparison
+    from simulator.study.comparison import compare as compare
+    from simulator.study.coverage import CoverageLine as CoverageLine
+    from simulator.study.coverage import coverage as coverage
+    from simulator.study.explorer import explore as explore
+    from simulator.study.policies import Policies as Policies
+    from simulator.study.policies import policies as policies
+    from simulator.study.replay import replay as replay
+    from simulator.study.runs import run as run
+    from simulator.study.sweep import load_sweep as load_sweep
+    from simulator.study.sweep import sweep as sweep
+    from simulator.traces import caller as caller
+    from simulator.traces import decide as decide
+    from simulator.traces import refused as refused
+    from simulator.traces import spans as spans
+    from simulator.traces import strip as strip
+    from simulator.traces import trace as trace
 
-__all__ = [
-    "Advice",
-    "Capacity",
-    "Comparison",
-    "CoverageLine",
-    "Interval",
-    "Policies",
-    "Result",
-    "Scenario",
-    "advise",
-    "caller",
-    "capacity",
-    "compare",
-    "coverage",
-    "decide",
-    "explore",
-    "interval_of",
-    "load",
-    "load_sweep",
-    "policies",
-    "refused",
-    "replay",
-    "run",
-    "spans",
-    "strip",
-    "sweep",
-    "trace",
-    "with_value",
-]
-
-_HOMES: Final = {
-    "Advice": "simulator.study.advise",
-    "Capacity": "simulator.study.capacity",
-    "Comparison": "simulator.study.comparison",
-    "CoverageLine": "simulator.study.coverage",
-    "Interval": "simulator.intervals",
-    "Policies": "simulator.study.policies",
-    "Result": "simulator.rows",
-    "Scenario": "simulator.scenario",
-    "advise": "simulator.study.advise",
-    "caller": "simulator.traces",
-    "capacity": "simulator.study.capacity",
-    "compare": "simulator.study.comparison",
-    "coverage": "simulator.study.coverage",
-    "decide": "simulator.traces",
-    "explore": "simulator.study.explorer",
-    "interval_of": "simulator.intervals",
-    "load": "simulator.scenario",
-    "load_sweep": "simulator.study.sweep",
-    "policies": "simulator.study.policies",
-    "refused": "simulator.traces",
-    "replay": "simulator.study.replay",
-    "run": "simulator.study.runs",
-    "spans": "simulator.traces",
-    "strip": "simulator.traces",
-    "sweep": "simulator.study.sweep",
-    "trace": "simulator.traces",
-    "with_value": "simulator.scenario",
-}
-
-__getattr__, __dir__ = on_demand(__name__, _HOMES)
+__getattr__, __dir__, __all__ = on_demand(__name__)

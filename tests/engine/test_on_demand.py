@@ -8,9 +8,10 @@ import pytest
 
 import conformance
 import engine
+import simulator
 
 
-@pytest.mark.parametrize("package", [engine, conformance])
+@pytest.mark.parametrize("package", [engine, simulator, conformance])
 def test_a_package_has_its_public_names_and_says_so_of_no_other(package: ModuleType) -> None:
     assert dir(package) == sorted(package.__all__)
     assert all(getattr(package, name) is getattr(package, name) for name in package.__all__)

@@ -18,7 +18,7 @@ import random
 import struct
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
@@ -29,12 +29,11 @@ from engine.identity import check_region
 from engine.limits import CountersFull, Headroom, Limiter, LimitTable, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
 from engine.model import Application
-from engine.profile import Profile
+from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
 from engine.resources.bodies import PARSED, header_value, read_body, receive
 from engine.resources.context import Context, Services
-from engine.resources.fields import rate_fields
-from engine.resources.idempotency import asks_once, first_answer, once
+from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
 from engine.resources.identification import (
     Identification,
     Identifier,
@@ -164,6 +163,8 @@ class Engine(Operator):
         # Reads go on when the store cannot be written; reads of plaintext cannot: they are logged.
         logged = self.profile.tokens.plaintext_reads
         self._reading = frozenset(each.name for each in OPERATIONS if each.reads and not logged)
+        keeps = self.profile.http.idempotency != "ignore"  # the first answer (D-IDEMPOTENCY)
+        self._kept = frozenset(each.name for each in OPERATIONS if each.creates and keeps)
         self.router = Router(OPERATIONS)
         self._lock = threading.Lock()
         self._clock = world.clock
@@ -247,7 +248,7 @@ class Engine(Operator):
             decision, headroom, now_ns, wall_ns = self._decide(subject)
         except CountersFull:
             return _FULL.response()
-        headers = rate_fields(headroom, self.profile.http, decision)
+        headers = _rate_fields(headroom, self.profile.http, decision)
         if decision.refusing:
             return _refusal(decision, headers)
 
@@ -334,7 +335,8 @@ class Engine(Operator):
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
         store = self.services.store
-        if context.request.headers is not None and asks_once(operation, context):
+        name = operation.name
+        if name in self._kept and header_value(context.request, IDEMPOTENCY_KEY) is not None:
             with store.transaction(write=False):
                 kept = first_answer(context)
             if kept is not None:
@@ -343,7 +345,7 @@ class Engine(Operator):
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
         # By hand: a `with` block would cost every request four more calls.
-        store.begin(write=operation.name not in self._reading, wait=wait)
+        store.begin(write=name not in self._reading, wait=wait)
         try:
             response = run(context)
         except BaseException:
@@ -523,3 +525,32 @@ def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
     ).response()
     response.decision = decision
     return response
+
+
+def _rate_fields(
+    headroom: Headroom | None, profile: HttpProfile, decision: Decision
+) -> dict[str, str]:
+    """Return `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit` (D-429-HEADERS)."""
+    if headroom is None:
+        return {}
+    headers = {}
+    if decision.refusing and profile.retry_after:
+        headers["Retry-After"] = str(headroom.retry_after_s)
+    if profile.rate_limit_fields:
+        headers["RateLimit-Policy"], headers["RateLimit"] = _texts(headroom)
+    return headers
+
+
+@lru_cache(maxsize=4096)  # most headrooms repeat
+def _texts(headroom: Headroom) -> tuple[str, str]:
+    """Return the values of `RateLimit-Policy` and `RateLimit`."""
+    rule = headroom.rule
+    return (
+        _policy(rule, headroom.limit_requests, headroom.window_ns),
+        f'"{rule}";r={headroom.remaining_requests};t={headroom.reset_s}',
+    )
+
+
+@lru_cache(maxsize=256)
+def _policy(rule: str, limit_requests: int, window_ns: int) -> str:
+    return f'"{rule}";q={limit_requests};w={-(-window_ns // 1_000_000_000)}'

@@ -173,8 +173,8 @@ def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, 
 
 
 async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
-    from engine.http.addresses import parse_networks
     from engine.http.configuration import ServeConfig, load, provision
+    from engine.http.requests import parse_networks
     from engine.http.server import serve as serve_engine
     from engine.http.slow_destination import SlowDestination
     from engine.identity import make_origins
@@ -378,7 +378,7 @@ def _demo(
 
 def _last_line(engine: Engine) -> dict[str, Any]:
     """Return the last line: the server's bounds of memory and time, whatever callers send."""
-    from engine.http.request_body import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
+    from engine.http.requests import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
     from engine.http.server import ERASED_WITHIN_S
 
     counters_limit = engine.profile.limits.counters_limit

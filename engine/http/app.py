@@ -6,7 +6,7 @@ framework is the goal; the service's own pages (`engine.http.pages`), which coun
 
 - header names have no case; a key header that comes twice names nobody (AUTH-HEADER);
 - the client's address (D-IP);
-- the body is handed over unread (`engine.http.request_body`), and a connection with too much unread
+- the body is handed over unread (`engine.http.requests`), and a connection with too much unread
   body ends with the answer;
 - `X-Request-Id` comes back as it was sent, or is made;
 - what fails unexpectedly is 500, a problem without any value and a log line without any value.
@@ -33,14 +33,15 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from engine.errors import StoreError, VaultError
-from engine.http.addresses import Clients, Network
 from engine.http.pages import Metrics
 from engine.http.protocol import EXCHANGE, Exchange
-from engine.http.request_body import (
+from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     Body,
+    Clients,
     Disconnected,
     Fields,
+    Network,
     Receive,
     Watch,
 )

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from engine.errors import DestinationUnreachable, InputError
 from engine.hosts import Address, unmapped
-from engine.http.addresses import Network, in_networks, parse_networks
+from engine.http.requests import Network, in_networks, parse_networks
 
 __all__ = ["Destinations", "Target"]
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 import uvicorn
 
 from engine.errors import InputError, TollgateError
-from engine.http.addresses import Network
 from engine.http.app import HttpApplication
 from engine.http.pages import METRICS_PATHS, PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
+from engine.http.requests import Network
 from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
 from engine.resources import OPERATIONS

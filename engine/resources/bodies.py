@@ -120,7 +120,7 @@ def _values_limit(context: Context) -> int:
     limit = context.services.profile.tokens.values_limit
     if context.known_caller is None:
         return limit
-    quota = context.tenant.quotas["Tokenize Limit"]
+    quota = context.known_caller.tenant.quotas["Tokenize Limit"]
     assert isinstance(quota, int)
     return max(limit, _VALUES_AN_ELEMENT * quota)
 

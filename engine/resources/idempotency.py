@@ -24,7 +24,7 @@ from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens import dumps
 
-__all__ = ["IDEMPOTENCY_FORM", "IDEMPOTENCY_KEY", "asks_once", "first_answer", "once"]
+__all__ = ["IDEMPOTENCY_FORM", "IDEMPOTENCY_KEY", "first_answer", "once"]
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The request header's name."""
@@ -34,13 +34,6 @@ IDEMPOTENCY_FORM: Final = r"[!-~]{1,255}"
 
 _CLAUSE: Final = "D-IDEMPOTENCY"
 _CONTAINER: Final = "/idempotency/"
-
-
-def asks_once(operation: Operation, context: Context) -> bool:
-    """Return whether the request is one of those whose answer is kept."""
-    if not operation.creates or context.services.profile.http.idempotency == "ignore":
-        return False
-    return header_value(context.request, IDEMPOTENCY_KEY) is not None
 
 
 def once(operation: Operation, context: Context) -> Response:

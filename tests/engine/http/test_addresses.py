@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import InputError
-from engine.http.addresses import Clients, parse_networks
+from engine.http.requests import Clients, parse_networks
 
 
 def _clients(*trusted: str, prefix_bits: int = 128) -> Clients:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.http.pages import PAGE_PATHS
-from engine.http.request_body import Fields
+from engine.http.requests import Fields
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, served
 

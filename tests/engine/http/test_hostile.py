@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from engine.http.request_body import BODIES_LIMIT_BYTES
+from engine.http.requests import BODIES_LIMIT_BYTES
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, wait_until
 

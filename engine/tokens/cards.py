@@ -16,14 +16,43 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.errors import did_you_mean
-from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules, escaped
+from engine.profile import TokensProfile
+from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules, SchemaKind, escaped
 
-__all__ = ["CARD_FIELDS", "card_mask", "is_card_number", "is_luhn_valid", "read_card"]
+__all__ = [
+    "CARD_EXAMPLE",
+    "CARD_FIELDS",
+    "CARD_MASK_SCHEMA",
+    "card_mask",
+    "card_schema",
+    "is_card_number",
+    "is_luhn_valid",
+    "read_card",
+]
 
 CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
 _KNOWN: Final = frozenset(CARD_FIELDS)
 _INTEGERS: Final = (("expiration_month", 1, 12), ("expiration_year", 1000, 9999))
 _ABSENT: Final = object()
+_MONTH: Final = {"type": "integer", "minimum": 1, "maximum": 12}
+_FLOOR_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005")
+
+CARD_EXAMPLE: Final = {
+    "number": "4242424242424242",
+    "expiration_month": 12,
+    "expiration_year": 2030,
+    "cvc": "123",
+}
+CARD_MASK_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "number": {"type": "string", "pattern": "^X{8,15}[0-9]{4}$"},
+        "expiration_month": _MONTH,
+        "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
+    },
+    "additionalProperties": False,
+    "required": ["number"],
+}
 _DOUBLED: Final = bytes(
     sum(divmod(2 * (byte - 48), 10)) if 48 <= byte <= 57 else 0 for byte in range(256)
 )
@@ -144,3 +173,29 @@ def card_mask(data: Mapping[str, Any]) -> dict[str, Any]:
     if "expiration_year" in data:
         mask["expiration_year"] = data["expiration_year"]
     return mask
+
+
+def card_schema(kind: SchemaKind, tokens: TokensProfile) -> dict[str, Any]:
+    """Return the JSON Schema of a card's `data` (TOK-CARD-DATA, D-CARD)."""
+    number: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{12,19}$"}
+    year: dict[str, Any] = {"type": "integer", "minimum": 1000, "maximum": 9999}
+    cvc = {"type": "string", "pattern": "^[0-9]{3,4}$"}
+    required = list(CARD_FIELDS) if tokens.card_all_required else ["number"]
+    if kind == "floor":
+        number = {"enum": list(_FLOOR_NUMBERS)}
+        year = {"type": "integer", "minimum": 2030, "maximum": 2060}
+        cvc = {"type": "string", "pattern": "^[0-9]{3}$"}
+        required = list(CARD_FIELDS)
+    elif kind == "ceiling":
+        number = cvc = {"type": "string", "pattern": "^[0-9]+$"}
+        year, required = {"type": "integer"}, ["number"]
+    elif tokens.card_luhn:
+        number = {"type": "string", "format": "card-number", "minLength": 12, "maxLength": 19}
+    fields = {
+        "number": number,
+        "expiration_month": {**_MONTH},
+        "expiration_year": year,
+        "cvc": cvc,
+    }
+    closed = {} if kind == "ceiling" else {"additionalProperties": False}
+    return {"type": "object", "properties": fields, **closed, "required": required}

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from engine.containers import container_rule, normal_container
 from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = ["CARD", "FAULTS_LIMIT", "STRUCTURED", "TOKEN", "Faults", "Located", "Rules", "escaped"]
+__all__ = [
+    "CARD",
+    "FAULTS_LIMIT",
+    "STRUCTURED",
+    "TOKEN",
+    "Faults",
+    "Located",
+    "Rules",
+    "SchemaKind",
+    "escaped",
+]
 
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
+SchemaKind: TypeAlias = Literal["full", "floor", "ceiling"]
+"""What this engine does, what any conforming service must accept, what one may accept at most."""
+
 CARD: Final = "card"
 STRUCTURED: Final = (CARD,)
 """The types whose data is an object of known fields: `engine.tokens.structures`."""

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from engine.tokens.cards import card_mask, read_card
+from engine.profile import TokensProfile
+from engine.tokens.cards import (
+    CARD_EXAMPLE,
+    CARD_MASK_SCHEMA,
+    card_mask,
+    card_schema,
+    read_card,
+)
 from engine.tokens.expressions import NUMBER
-from engine.tokens.rules import CARD, STRUCTURED, Faults, Located, Rules
+from engine.tokens.rules import CARD, STRUCTURED, Faults, Located, Rules, SchemaKind
 
 __all__ = ["STRUCTURES", "Structure"]
 
@@ -25,19 +32,30 @@ class Structure(NamedTuple):
 
     read: as `engine.tokens.cards.read_card`. mask: makes what callers see of the data. identity:
     the field that fingerprint and deduplication compare, by this expression, unless another is
-    supplied (D-CARD-FPEXPR). has_cvc: its cvc is kept apart and expires (D-CVC).
+    supplied (D-CARD-FPEXPR). schema, mask_schema: of the data and of its mask.
+    example: some data. has_cvc: its cvc is kept apart and expires (D-CVC).
     """
 
     read: Read
     mask: Callable[[Mapping[str, Any]], dict[str, Any]]
     identity: str
     expression: str
+    schema: Callable[[SchemaKind, TokensProfile], dict[str, Any]]
+    mask_schema: Mapping[str, Any]
+    example: Mapping[str, Any]
     has_cvc: bool = False
 
 
 STRUCTURES: Final[dict[str, Structure]] = {
     CARD: Structure(
-        read=read_card, mask=card_mask, identity="number", expression=NUMBER, has_cvc=True
+        read=read_card,
+        mask=card_mask,
+        identity="number",
+        expression=NUMBER,
+        schema=card_schema,
+        mask_schema=CARD_MASK_SCHEMA,
+        example=CARD_EXAMPLE,
+        has_cvc=True,
     )
 }
 assert STRUCTURES.keys() == set(STRUCTURED)

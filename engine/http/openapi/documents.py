@@ -34,6 +34,7 @@ from engine.resources import OPERATIONS, Operation
 from engine.resources.bodies import MEDIA_TYPES
 from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.pages import LIMIT_SIZE
+from engine.tokens.structures import STRUCTURES
 
 __all__ = ["KINDS", "answers", "document", "token_record"]
 
@@ -61,18 +62,17 @@ def answers(profile: Profile) -> dict[str, Schema]:
         },
         "MirroredObject": {"type": "object", "additionalProperties": back("TokenizeAnswer")},
         "TokenRecord": token_record(profile),
-        "CardMask": closed(
-            {
-                "number": {"type": "string", "pattern": "^X{8,15}[0-9]{4}$"},
-                "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
-                "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
-            },
-            ("number",),
-        ),
+        **{f"{name.title()}Mask": {**each.mask_schema} for name, each in STRUCTURES.items()},
         **_records(),
         **_things(),
         **_pages(),
     }
+
+
+def _mask() -> Schema:
+    """Return the schema of the mask of any structured type."""
+    masks = [ref(f"{name.title()}Mask") for name in STRUCTURES]
+    return masks[0] if len(masks) == 1 else {"anyOf": masks}
 
 
 def _passes(profile: Profile) -> bool:
@@ -105,7 +105,7 @@ def _problem() -> Schema:
 def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
     """Return the schema of a token record (seed 2.1); open where a deployment may add fields."""
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
-    data: Schema = ref("CardMask")
+    data = _mask()
     if profile.tokens.plaintext_reads or is_open:
         data = {}
     record = closed(
@@ -114,7 +114,7 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
             "tenant_id": _UUID,
             "type": {"type": "string"},
             "data": data,
-            "mask": {"type": "object"} if is_open else ref("CardMask"),
+            "mask": {"type": "object"} if is_open else _mask(),
             "metadata": strings,
             "search_indexes": {"type": "array", "items": {"type": "string"}},
             "fingerprint": {"type": "string", "minLength": 1},
@@ -187,7 +187,7 @@ def _records() -> dict[str, Schema]:
 def _things() -> dict[str, Schema]:
     """Return the records of intents, reactors, proxies and jobs."""
     transform = {"anyOf": [closed({"code": _TEXT}, ("code",)), {"type": "null"}]}
-    intent = {**_OWNED, "type": _TEXT, "mask": ref("CardMask"), **_MADE, "expires_at": _INSTANT}
+    intent = {**_OWNED, "type": _TEXT, "mask": _mask(), **_MADE, "expires_at": _INSTANT}
     names = {"type": "array", "items": _TEXT}
     reactor = {**_OWNED, "name": _TEXT, "code": _TEXT, "configuration_names": names, **_MADE}
     proxy = {

@@ -18,18 +18,20 @@ it (paths, rights by kind, addresses, queries) is added here, so that a document
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from engine.identity import ASKABLE
 from engine.model import DEFAULT_QUOTAS, ApplicationKind
 from engine.profile import Profile, TokensProfile
 from engine.resources import Operation
 from engine.resources.proxies import ADDRESS_PATTERN
+from engine.tokens.expressions import DATA
+from engine.tokens.rules import SchemaKind
+from engine.tokens.structures import STRUCTURES
 
 __all__ = [
-    "CARD",
     "SHAPES",
     "Kind",
     "Link",
@@ -44,13 +46,12 @@ __all__ = [
 ]
 
 
-Kind: TypeAlias = Literal["full", "floor", "ceiling"]
+Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]
 
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
 _EXPRESSION: Final = r"^\{\{ data(?:\.[A-Za-z0-9_-]+)* \}\}$"
-_CARD_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005")
 
 
 def ref(name: str) -> Schema:
@@ -85,9 +86,9 @@ def closed(
 def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
     """Return the schemas of the request bodies that tokens are made of."""
     if kind == "floor":
-        return _floor()
+        return _floor(profile)
     if kind == "ceiling":
-        return _ceiling()
+        return _ceiling(profile)
     return _full(profile)
 
 
@@ -118,7 +119,7 @@ def _full(profile: Profile) -> dict[str, Schema]:
         },
         "Array": {"type": "array", "items": back("Node")},
         **_token_requests(profile),
-        "CardData": _card_data(profile),
+        **_structured_data("full", profile),
         "Metadata": {
             "type": "object",
             "maxProperties": tokens.metadata_entries_limit,
@@ -156,9 +157,8 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
     whole: Schema = {"const": "{{ data }}"}
     sealed = {"encrypted": {"type": "string", "format": "jwe-compact"}}
     intent = {"token_intent_id": _UUID}
-    card_paths: Schema = {"enum": ["{{ data }}", "{{ data.number }}"]}
     any_path: Schema = {"type": "string", "pattern": _EXPRESSION}
-    types: Schema = {"enum": ["token", "card", *tokens.extra_types]}
+    types: Schema = {"enum": ["token", *STRUCTURES, *tokens.extra_types]}
     forms: dict[str, Schema] = {
         "GenericTokenRequest": _form(
             {
@@ -179,10 +179,17 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
             },
             "data",
         ),
-        "CardTokenRequest": _form(
-            {"type": {"const": "card"}, "data": ref("CardData"), **common, **derived(card_paths)},
-            "data",
-        ),
+        **{
+            f"{name.title()}TokenRequest": _form(
+                {
+                    **structured_request(name),
+                    **common,
+                    **derived({"enum": [DATA, structure.expression]}),
+                },
+                "data",
+            )
+            for name, structure in STRUCTURES.items()
+        },
         "EncryptedTokenRequest": _form(
             {"type": types, **sealed, **common, **derived(any_path)}, "encrypted"
         ),
@@ -203,22 +210,25 @@ def _form(properties: dict[str, Schema], source: str) -> Schema:
     return closed(properties, ("type", source))
 
 
-def _card_data(profile: Profile) -> Schema:
-    tokens = profile.tokens
-    number: Schema = {"type": "string", "pattern": "^[0-9]{12,19}$"}
-    if tokens.card_luhn:
-        number = {"type": "string", "format": "card-number", "minLength": 12, "maxLength": 19}
-    fields: dict[str, Schema] = {
-        "number": number,
-        "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
-        "expiration_year": {"type": "integer", "minimum": 1000, "maximum": 9999},
-        "cvc": {"type": "string", "pattern": "^[0-9]{3,4}$"},
+def structured_request(name: str) -> dict[str, Schema]:
+    """Return type and data of a token request object of a structured type."""
+    return {"type": {"const": name}, "data": ref(f"{name.title()}Data")}
+
+
+def _structured_data(kind: Kind, profile: Profile) -> dict[str, Schema]:
+    """Return the data of each structured type, by the name of its schema."""
+    return {
+        f"{name.title()}Data": structure.schema(kind, profile.tokens)
+        for name, structure in STRUCTURES.items()
     }
-    required = tuple(fields) if tokens.card_all_required else ("number",)
-    return closed(fields, required)
 
 
-def _floor() -> dict[str, Schema]:
+def _one_of(names: Collection[str]) -> Schema:
+    """Return the schema of one of some texts."""
+    return {"const": next(iter(names))} if len(names) == 1 else {"enum": list(names)}
+
+
+def _floor(profile: Profile) -> dict[str, Schema]:
     """A closed schema: four tokens at most, plain values, nothing that a choice may refuse."""
     text: Schema = {"type": "string", "minLength": 1, "maxLength": 40}
     metadata: Schema = {
@@ -228,15 +238,6 @@ def _floor() -> dict[str, Schema]:
         "propertyNames": {"pattern": "^[a-z]{1,10}$"},
         "additionalProperties": text,
     }
-    card = closed(
-        {
-            "number": {"enum": list(_CARD_NUMBERS)},
-            "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
-            "expiration_year": {"type": "integer", "minimum": 2030, "maximum": 2060},
-            "cvc": {"type": "string", "pattern": "^[0-9]{3}$"},
-        },
-        ("number", "expiration_month", "expiration_year", "cvc"),
-    )
     token = closed(
         {
             "type": {"const": "token"},
@@ -247,9 +248,10 @@ def _floor() -> dict[str, Schema]:
         },
         ("type", "data"),
     )
-    card_request = closed(
-        {"type": {"const": "card"}, "data": ref("CardData"), "metadata": metadata}, ("type", "data")
-    )
+    structured = [
+        closed({**structured_request(name), "metadata": metadata}, ("type", "data"))
+        for name in STRUCTURES
+    ]
     names = {"pattern": "^[a-su-z][a-z0-9_]{0,11}$"}
 
     def pair(inner: Schema) -> list[Schema]:
@@ -271,8 +273,8 @@ def _floor() -> dict[str, Schema]:
             "description": f"At most four tokens; the default quota is {_tokenize_limit()}.",
         },
         "Pair": {"anyOf": pair(leaf)},
-        "TokenRequest": {"anyOf": [token, card_request]},
-        "CardData": card,
+        "TokenRequest": {"anyOf": [token, *structured]},
+        **_structured_data("floor", profile),
     }
 
 
@@ -282,7 +284,7 @@ def _tokenize_limit() -> int:
     return limit
 
 
-def _ceiling() -> dict[str, Schema]:
+def _ceiling(profile: Profile) -> dict[str, Schema]:
     """An open schema: whatever breaks it is refused by every conforming service.
 
     It holds the rules of TOK-ONE-OF, TOK-METADATA, TOK-INDEXES, TOK-FPEXPR, TOK-CARD-DATA and
@@ -295,16 +297,6 @@ def _ceiling() -> dict[str, Schema]:
         "metadata": strings,
         "search_indexes": {"type": "array", "items": {"type": "string", "minLength": 1}},
         "fingerprint_expression": {"type": "string", "minLength": 1},
-    }
-    card = {
-        "type": "object",
-        "properties": {
-            "number": {"type": "string", "pattern": "^[0-9]+$"},
-            "expiration_month": {"type": "integer", "minimum": 1, "maximum": 12},
-            "expiration_year": {"type": "integer"},
-            "cvc": {"type": "string", "pattern": "^[0-9]+$"},
-        },
-        "required": ["number"],
     }
     sources: Schema = {"anyOf": [{"required": [name]} for name in ("data", "encrypted")]}
     intent: Schema = {"required": ["token_intent_id"]}
@@ -324,36 +316,34 @@ def _ceiling() -> dict[str, Schema]:
         },
         "TokenRequest": {
             "anyOf": [
-                {
-                    "type": "object",
-                    "properties": {**known, "type": {"const": "card"}, "data": ref("CardData")},
-                    "required": ["type"],
-                    "anyOf": [*sources["anyOf"], intent],
-                },
+                *(
+                    {
+                        "type": "object",
+                        "properties": {**known, **structured_request(name)},
+                        "required": ["type"],
+                        "anyOf": [*sources["anyOf"], intent],
+                    }
+                    for name in STRUCTURES
+                ),
                 {
                     "type": "object",
                     "properties": {
                         **known,
-                        "type": {"type": "string", "minLength": 1, "not": {"const": "card"}},
+                        "type": {"type": "string", "minLength": 1, "not": _one_of(STRUCTURES)},
                     },
                     "required": ["type"],
                     "anyOf": [*sources["anyOf"], intent],
                 },
             ]
         },
-        "CardData": card,
+        **_structured_data("ceiling", profile),
     }
 
 
-CARD: Final = {
-    "type": "card",
-    "data": {
-        "number": "4242424242424242",
-        "expiration_month": 12,
-        "expiration_year": 2030,
-        "cvc": "123",
-    },
+_EXAMPLES: Final = {
+    name: {"type": name, "data": {**each.example}} for name, each in STRUCTURES.items()
 }
+"""A token request object of each structured type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,16 +381,19 @@ SHAPES: Final[dict[str, Shape]] = {
         examples={
             "plain": {"name": "Ada", "email": "ada@example.com"},
             "record": {"type": "token", "data": "Ada", "search_indexes": ["{{ data }}"]},
-            "card": CARD,
+            **_EXAMPLES,
             "array": ["Ada", {"type": "token", "data": "Grace", "metadata": {"order": "7"}}],
-            "composite": {"customer": {"names": ["Ada", "Grace"]}, "payment": [CARD]},
+            "composite": {
+                "customer": {"names": ["Ada", "Grace"]},
+                "payment": [*_EXAMPLES.values()],
+            },
         },
         links=(Link(to="tokenize", body="$request.body"),),
     ),
     "create_token": Shape(
         answer="TokenRecord",
         located=True,
-        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
+        examples={"token": {"type": "token", "data": "Ada"}, **_EXAMPLES},
         links=_links("get_token", "patch_token", "delete_token"),
     ),
     "list_tokens": Shape(answer="TokenRecordPage"),
@@ -424,7 +417,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "create_token_intent": Shape(
         answer="TokenIntent",
         located=True,
-        examples={"token": {"type": "token", "data": "Ada"}, "card": CARD},
+        examples={"token": {"type": "token", "data": "Ada"}, **_EXAMPLES},
         links=_links("get_token_intent", "delete_token_intent"),
     ),
     "get_token_intent": Shape(answer="TokenIntent"),
@@ -562,10 +555,10 @@ def _intent(kind: Kind, profile: Profile) -> Schema:
         token["minLength"] = 1
     forms = [
         closed({"type": {"const": "token"}, "data": token}, ("type", "data")),
-        closed({"type": {"const": "card"}, "data": ref("CardData")}, ("type", "data")),
+        *(closed(structured_request(name), ("type", "data")) for name in STRUCTURES),
     ]
     if kind == "full":
-        types = {"enum": ["token", "card", *profile.tokens.extra_types]}
+        types = {"enum": ["token", *STRUCTURES, *profile.tokens.extra_types]}
         sealed = {"type": "string", "format": "jwe-compact"}
         forms.append(closed({"type": types, "encrypted": sealed}, ("type", "encrypted")))
     return {"anyOf": forms}

@@ -34,6 +34,9 @@ R = TypeVar("R")
 
 
 _SortKeys: TypeAlias = "SortedList[SortKey]"
+_Filed: TypeAlias = "dict[Term, SortKey | SortedList[SortKey]]"
+"""The records filed under each term. Of one record, its key alone: most values are held once, and a
+sorted list each would weigh more than the records."""
 
 
 class Catalogue(Generic[R]):
@@ -57,9 +60,7 @@ class Catalogue(Generic[R]):
         self._key_of = key_of
         self._terms_of = terms_of
         self._ordered: _SortKeys = SortedList()
-        # A term of one record is that record's key alone: most values are held once, and a
-        # sorted list each would weigh more than the records.
-        self._filed: dict[Term, SortKey | _SortKeys] = {}
+        self._filed: _Filed = {}
 
     def add(self, record_id: str, record: R) -> None:
         """Add a new record."""
@@ -76,7 +77,7 @@ class Catalogue(Generic[R]):
         key = self._key_of(record)
         self._ordered.remove(key)
         for term in self._terms_of(record):
-            self._unfile(term, key)
+            _unfile(self._filed, term, key)
         return record
 
     def page(
@@ -130,31 +131,33 @@ class Catalogue(Generic[R]):
         self.fresh.clear()
         self._ordered.update(ordered)
         for term, keys in by_term.items():
-            self._file(term, keys)
+            _file(self._filed, term, keys)
 
-    def _file(self, term: Term, keys: list[SortKey]) -> None:
-        held = self._filed.get(term)
-        if held is None and len(keys) == 1:
-            self._filed[term] = keys[0]
-            return
-        if held is None or isinstance(held, tuple):
-            many: _SortKeys = SortedList()
-            self._filed[term] = many
-            if held is not None:
-                many.add(held)
-        else:
-            many = held
-        many.update(keys)
 
-    def _unfile(self, term: Term, key: SortKey) -> None:
-        held = self._filed[term]
-        if isinstance(held, tuple):
-            assert held == key, "a record was filed under a term of another"
-            del self._filed[term]
-            return
-        held.remove(key)
-        if not held:
-            del self._filed[term]
+def _file(filed: _Filed, term: Term, keys: list[SortKey]) -> None:
+    held = filed.get(term)
+    if held is None and len(keys) == 1:
+        filed[term] = keys[0]
+        return
+    if held is None or isinstance(held, tuple):
+        many: _SortKeys = SortedList()
+        filed[term] = many
+        if held is not None:
+            many.add(held)
+    else:
+        many = held
+    many.update(keys)
+
+
+def _unfile(filed: _Filed, term: Term, key: SortKey) -> None:
+    held = filed[term]
+    if isinstance(held, tuple):
+        assert held == key, "a record was filed under a term of another"
+        del filed[term]
+        return
+    held.remove(key)
+    if not held:
+        del filed[term]
 
 
 def _width(held: SortKey | _SortKeys) -> int:
@@ -315,20 +318,6 @@ class LogShelf(Catalogue[Numbered]):
         return gone
 
 
-class _Equals:
-    """Tokens of one hash, oldest first; deleted ones are skipped when they are first.
-
-    Added tokens stay in `fresh` until the oldest is asked for.
-    """
-
-    __slots__ = ("fresh", "heap", "live")
-
-    def __init__(self, first_id: str) -> None:
-        self.fresh = [first_id]
-        self.heap: list[tuple[int, str]] = []
-        self.live = 1
-
-
 def _token_key(token: Token) -> SortKey:
     return (token.created_at_ns, token.id)
 
@@ -336,15 +325,15 @@ def _token_key(token: Token) -> SortKey:
 class TokenShelf(Catalogue[Token]):
     """Tokens by id, order and term, and by deduplication hash (D-DEDUP-KEY).
 
-    A hash of one token maps to its id, that of several to `_Equals`. Like order and terms, hashes
-    are indexed at the first look-up: a tenant without deduplication never pays for them.
+    Like order and terms, hashes are indexed at the first look-up: a tenant without deduplication
+    never pays for them.
     """
 
     __slots__ = ("_equals", "_noted", "_types")
 
     def __init__(self) -> None:
         super().__init__(_token_key, token_terms)
-        self._equals: dict[bytes, str | _Equals] = {}
+        self._equals: _Filed = {}
         self._types: set[str] = set()
         self._noted = 0  # so many of `fresh` stand in the two above, and all that is not fresh
 
@@ -359,9 +348,8 @@ class TokenShelf(Catalogue[Token]):
         held = self._equals.get(dedup_hash)
         if held is None:
             return None
-        if isinstance(held, str):
-            return self.records[held]
-        return self.records[self._top(held, dedup_hash)]
+        key = held if isinstance(held, tuple) else held[0]
+        return self.records[key[-1]]
 
     def put(self, token: Token) -> None:
         """Add a token, or bring one back."""
@@ -372,7 +360,7 @@ class TokenShelf(Catalogue[Token]):
         self._note()
         token = self.remove(token_id)
         self._noted = len(self.fresh)
-        self._drop_equal(token)
+        _unfile(self._equals, token.dedup_hash, _token_key(token))
         return token
 
     def swap(self, new: Token) -> Token:
@@ -393,42 +381,8 @@ class TokenShelf(Catalogue[Token]):
 
     def _note(self) -> None:
         """Note hash and type of what was added since the last time."""
-        if self._noted == len(self.fresh):
-            return
         for token_id in self.fresh[self._noted :]:
             token = self.records[token_id]
             self._types.add(token.type)
-            held = self._equals.setdefault(token.dedup_hash, token_id)
-            if held is not token_id:
-                if isinstance(held, str):
-                    held = self._equals[token.dedup_hash] = _Equals(held)
-                held.fresh.append(token_id)
-                held.live += 1
+            _file(self._equals, token.dedup_hash, [_token_key(token)])
         self._noted = len(self.fresh)
-
-    def _drop_equal(self, token: Token) -> None:
-        dedup_hash = token.dedup_hash
-        held = self._equals[dedup_hash]
-        if isinstance(held, str):
-            del self._equals[dedup_hash]
-            return
-        held.live -= 1
-        if held.live == 0:
-            del self._equals[dedup_hash]
-        elif len(held.heap) + len(held.fresh) > 2 * held.live + 16:  # mostly gone: forget those
-            ids = {*held.fresh, *(token_id for _, token_id in held.heap)}
-            held.heap = []
-            held.fresh = [each for each in ids if self._is_live(each, dedup_hash)]
-
-    def _top(self, held: _Equals, dedup_hash: bytes) -> str:
-        for token_id in held.fresh:
-            if self._is_live(token_id, dedup_hash):
-                heapq.heappush(held.heap, (self.records[token_id].created_at_ns, token_id))
-        held.fresh.clear()
-        while not self._is_live(held.heap[0][1], dedup_hash):
-            heapq.heappop(held.heap)
-        return held.heap[0][1]
-
-    def _is_live(self, token_id: str, dedup_hash: bytes) -> bool:
-        token = self.records.get(token_id)
-        return token is not None and token.dedup_hash == dedup_hash

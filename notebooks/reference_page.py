@@ -16,11 +16,11 @@ import httpx
 from engine import Engine, ManualClock, ModelWorld, Profile
 from engine.http.app import HttpApplication
 from engine.http.openapi import document
-from engine.http.openapi.schemas import CARD
 from engine.limits import LimitTable
 from engine.limits.table import render
 from engine.model import DEFAULT_QUOTAS
 from engine.resources import OPERATIONS, Operation
+from engine.tokens.cards import CARD_EXAMPLE
 
 __all__ = ["BODIES", "reference_page"]
 
@@ -31,7 +31,7 @@ BODIES: Final[tuple[tuple[str, Any, int], ...]] = (
     ("An object that holds `type` becomes a record (TOK-OBJECT).",
      {"type": "token", "data": "Ada", "metadata": {"order": "7"}}, 200),
     ("A card: its record shows the mask and the fingerprint (REC-CARD-MASK, REC-FPEXPR).",
-     CARD, 200),
+     {"type": "card", "data": CARD_EXAMPLE}, 200),
     ("An array keeps length and order (TOK-ARRAY).", ["Ada", {"type": "token", "data": "Grace"}],
      200),
     ("Nested as the caller likes (TOK-COMPOSITE).",

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from engine.errors import InputError
 from engine.identity import ADMINISTRATIVE, ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
 from engine.messages import Problem, Response
 from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
+from engine.resources.documents import Collection
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
 from engine.resources.operator import add_application, add_key, remove_application
@@ -99,11 +100,16 @@ def _shown_key(key: Key) -> dict[str, Any]:
     }
 
 
-def _found(context: Context) -> Application:
-    application = context.services.store.get(Application, context.params["id"])
-    if application is None or application.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such application.", clause="D-STATUSES")
-    return application
+_AUTH = ("AUTH-KINDS",)
+_APPLICATIONS: Final = Collection(
+    kind=Application,
+    name="application",
+    path="/applications",
+    right="application",
+    shown=lambda application, _: _shown(application),
+    remove=lambda context, application: remove_application(context.services, application),
+    clauses=_AUTH,
+)
 
 
 def _pairs(body: dict[str, Any]) -> list[tuple[str, list[str]]]:
@@ -198,26 +204,10 @@ def _with_origins(application: Application, origins: list[str]) -> Application:
         ) from None
 
 
-def _list(context: Context) -> Response:
-    context.require("application:read")
-    store, tenant_id = context.services.store, context.tenant.id
-    page = page_of(
-        Page.of(context),
-        lambda after, size: store.list(Application, tenant_id, after=after, size=size),
-        _shown,
-    )
-    return Response(200, page)
-
-
-def _get(context: Context) -> Response:
-    context.require("application:read")
-    return Response(200, _shown(_found(context)))
-
-
 def _patch(context: Context) -> Response:
     context.require("application:update")
     body = _PATCH.check(context.json)
-    application = _found(context)
+    application = _APPLICATIONS.found(context)
     changes: dict[str, Any] = {}
     if "name" in body:
         changes["name"] = body["name"]
@@ -245,18 +235,10 @@ def _patch(context: Context) -> Response:
     return Response(200, _shown(changed))
 
 
-def _delete(context: Context) -> Response:
-    context.require("application:delete")
-    application = _found(context)
-    remove_application(context.services, application)
-    context.log("application:delete", "application", application.id, 204)
-    return Response(204)
-
-
 def _create_key(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _KEY.check(context.json)
-    application = _found(context)
+    application = _APPLICATIONS.found(context)
     _check_scope(context, "key:create", application.grants)
     text = add_key(context.services, application, legacy=body.get("legacy", False))
     key = context.services.store.get(Key, text.key_id)
@@ -267,7 +249,7 @@ def _create_key(context: Context) -> Response:
 
 def _list_keys(context: Context) -> Response:
     context.require("key:read")
-    application = _found(context)
+    application = _APPLICATIONS.found(context)
     store = context.services.store
 
     def fetch(after: str | None, size: int) -> list[Key]:
@@ -286,7 +268,7 @@ def _list_keys(context: Context) -> Response:
 
 def _delete_key(context: Context) -> Response:
     context.require("key:delete")
-    application = _found(context)
+    application = _APPLICATIONS.found(context)
     key = context.services.store.get(Key, context.params["key_id"])
     if key is None or key.application_id != application.id:
         raise Problem(404, "There is no such key.", clause="D-STATUSES")
@@ -294,8 +276,6 @@ def _delete_key(context: Context) -> Response:
     context.log("key:delete", "key", key.id, 204)
     return Response(204)
 
-
-_AUTH = ("AUTH-KINDS",)
 
 OPERATIONS = (
     Operation(
@@ -319,25 +299,8 @@ OPERATIONS = (
         form=_CREATE,
         success_status=201,
     ),
-    Operation(
-        name="list_applications",
-        method="GET",
-        path="/applications",
-        summary="List the tenant's applications.",
-        run=_list,
-        clauses=_AUTH,
-        permission="application:read",
-        paged=True,
-    ),
-    Operation(
-        name="get_application",
-        method="GET",
-        path="/applications/{id}",
-        summary="Show an application.",
-        run=_get,
-        clauses=_AUTH,
-        permission="application:read",
-    ),
+    _APPLICATIONS.listing("list_applications", "List the tenant's applications."),
+    _APPLICATIONS.view("Show an application."),
     Operation(
         name="patch_application",
         method="PATCH",
@@ -349,16 +312,7 @@ OPERATIONS = (
         body="merge-patch",
         form=_PATCH,
     ),
-    Operation(
-        name="delete_application",
-        method="DELETE",
-        path="/applications/{id}",
-        summary="Delete an application and its keys.",
-        run=_delete,
-        clauses=_AUTH,
-        permission="application:delete",
-        success_status=204,
-    ),
+    _APPLICATIONS.deletion("Delete an application and its keys."),
     Operation(
         name="create_application_key",
         method="POST",

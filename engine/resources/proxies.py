@@ -41,11 +41,11 @@ from engine.profile import Profile
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
+from engine.resources.documents import Collection
 from engine.resources.forms import Form, object_schema
 from engine.resources.identification import principal_of, unauthenticated
 from engine.resources.invocation import check_code, drop_pool, seal_code
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, page_of
 from engine.resources.transforms import (
     Codes,
     codes_of,
@@ -262,13 +262,6 @@ def _shown_code(code: str | None) -> dict[str, str] | None:
     return None if code is None else {"code": code}
 
 
-def _found(context: Context) -> Proxy:
-    proxy = context.services.store.get(Proxy, context.params["id"])
-    if proxy is None or proxy.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such proxy.", clause="D-STATUSES")
-    return proxy
-
-
 def _is_address(url: str) -> bool:
     if _ADDRESS.fullmatch(url) is not None:
         return True
@@ -332,6 +325,22 @@ def _suffix_length(tenant: Tenant, host: str) -> int:
     return max((len(s) for s in tenant.host_suffixes if covers_host(s, host)), default=0)
 
 
+def _remove(context: Context, proxy: Proxy) -> None:
+    context.services.store.delete(Proxy, proxy.id)
+    for name in pool_names(proxy):
+        drop_pool(context.services, name)
+
+
+_PROXIES: Final = Collection(
+    kind=Proxy,
+    name="proxy",
+    path="/proxies",
+    right="proxy",
+    shown=_shown,
+    remove=_remove,
+)
+
+
 def _create(context: Context) -> Response:
     context.require("proxy:create")
     services = context.services
@@ -352,41 +361,15 @@ def _create(context: Context) -> Response:
     return Response(201, shown, {"Location": f"/proxies/{proxy.id}"})
 
 
-def _list(context: Context) -> Response:
-    context.require("proxy:read")
-    store, tenant_id = context.services.store, context.tenant.id
-    page = page_of(
-        Page.of(context),
-        lambda after, size: store.list(Proxy, tenant_id, after=after, size=size),
-        lambda proxy: _shown(proxy, context),
-    )
-    return Response(200, page)
-
-
-def _get(context: Context) -> Response:
-    context.require("proxy:read")
-    return Response(200, _shown(_found(context), context))
-
-
 def _patch(context: Context) -> Response:
     """Change a proxy: a merge patch, in which null removes a transform or the hostname."""
     context.require("proxy:update")
     body = _PATCH.check(context.json)
-    proxy = _found(context)
+    proxy = _PROXIES.found(context)
     changed = dataclasses.replace(proxy, **_read(body, context, proxy.id))
     context.services.store.put(changed)
     context.log("proxy:update", "proxy", changed.id, 200)
     return Response(200, _shown(changed, context))
-
-
-def _delete(context: Context) -> Response:
-    context.require("proxy:delete")
-    proxy = _found(context)
-    context.services.store.delete(Proxy, proxy.id)
-    for name in pool_names(proxy):
-        drop_pool(context.services, name)
-    context.log("proxy:delete", "proxy", proxy.id, 204)
-    return Response(204)
 
 
 OPERATIONS = (
@@ -402,23 +385,8 @@ OPERATIONS = (
         form=_CREATE,
         success_status=201,
     ),
-    Operation(
-        name="list_proxies",
-        method="GET",
-        path="/proxies",
-        summary="List the tenant's proxies, without their keys.",
-        run=_list,
-        permission="proxy:read",
-        paged=True,
-    ),
-    Operation(
-        name="get_proxy",
-        method="GET",
-        path="/proxies/{id}",
-        summary="Show a proxy, without its key.",
-        run=_get,
-        permission="proxy:read",
-    ),
+    _PROXIES.listing("list_proxies", "List the tenant's proxies, without their keys."),
+    _PROXIES.view("Show a proxy, without its key."),
     Operation(
         name="patch_proxy",
         method="PATCH",
@@ -430,14 +398,6 @@ OPERATIONS = (
         body="merge-patch",
         form=_PATCH,
     ),
-    Operation(
-        name="delete_proxy",
-        method="DELETE",
-        path="/proxies/{id}",
-        summary="Delete a proxy; its key and its hostname name nothing from then on.",
-        run=_delete,
-        permission="proxy:delete",
-        success_status=204,
-    ),
+    _PROXIES.deletion("Delete a proxy; its key and its hostname name nothing from then on."),
     *CALLS,
 )

@@ -24,15 +24,15 @@ import dataclasses
 from functools import partial
 from typing import Any, Final
 
-from engine.messages import Json, Problem, Response
+from engine.messages import Json, Response
 from engine.model import Reactor
 from engine.resources.bodies import too_large
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
+from engine.resources.documents import Collection
 from engine.resources.forms import Form, object_schema
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, page_of
 from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work, apart_if_large
 from engine.tokens import Plan, dumps, parse, timestamp, walk
@@ -93,11 +93,19 @@ def _shown(reactor: Reactor, context: Context) -> dict[str, Any]:
     }
 
 
-def _found(context: Context) -> Reactor:
-    reactor = context.services.store.get(Reactor, context.params["id"])
-    if reactor is None or reactor.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such reactor.", clause="D-STATUSES")
-    return reactor
+def _remove(context: Context, reactor: Reactor) -> None:
+    context.services.store.delete(Reactor, reactor.id)
+    drop_pool(context.services, _pool_name(reactor))
+
+
+_REACTORS: Final = Collection(
+    kind=Reactor,
+    name="reactor",
+    path="/reactors",
+    right="reactor",
+    shown=_shown,
+    remove=_remove,
+)
 
 
 def _create(context: Context) -> Response:
@@ -121,29 +129,13 @@ def _create(context: Context) -> Response:
     return Response(201, _shown(reactor, context), {"Location": f"/reactors/{reactor.id}"})
 
 
-def _list(context: Context) -> Response:
-    context.require("reactor:read")
-    store, tenant_id = context.services.store, context.tenant.id
-    page = page_of(
-        Page.of(context),
-        lambda after, size: store.list(Reactor, tenant_id, after=after, size=size),
-        lambda reactor: _shown(reactor, context),
-    )
-    return Response(200, page)
-
-
-def _get(context: Context) -> Response:
-    context.require("reactor:read")
-    return Response(200, _shown(_found(context), context))
-
-
 def _patch(context: Context) -> Response:
     """Change a reactor: a merge patch, in which a null member of `configuration` removes it."""
     context.require("reactor:update")
     body = _PATCH.check(context.json)
     if "code" in body:
         check_code(body["code"], "/code", context.services.profile)
-    reactor = _found(context)
+    reactor = _REACTORS.found(context)
     services, place = context.services, (context.tenant.id, reactor.id)
     changes: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
     if "code" in body:
@@ -156,15 +148,6 @@ def _patch(context: Context) -> Response:
     services.store.put(changed)
     context.log("reactor:update", "reactor", changed.id, 200)
     return Response(200, _shown(changed, context))
-
-
-def _delete(context: Context) -> Response:
-    context.require("reactor:delete")
-    reactor = _found(context)
-    context.services.store.delete(Reactor, reactor.id)
-    drop_pool(context.services, _pool_name(reactor))
-    context.log("reactor:delete", "reactor", reactor.id, 204)
-    return Response(204)
 
 
 def _pool_name(reactor: Reactor) -> str:
@@ -191,13 +174,13 @@ async def _react(context: Context) -> Response:
         context.require("reactor:invoke")  # 413, then 403, then what is wrong (D-ORDER)
         _REACT.check(body)
         with services.store.transaction(write=False):
-            _found(context)  # 404 before what is wrong with the arguments
+            _REACTORS.found(context)  # 404 before what is wrong with the arguments
         revealed, _ = reveal(args, context, "token:use")
         assert not isinstance(revealed, bytes), "a value came"
         return revealed
 
     def begin() -> tuple[str, str, dict[str, str]]:
-        reactor = _found(context)
+        reactor = _REACTORS.found(context)
         return _pool_name(reactor), _code(reactor, context), _configuration(reactor, context)
 
     async def run(plan: tuple[str, str, dict[str, str]]) -> tuple[Json, Plan | None]:
@@ -241,23 +224,8 @@ OPERATIONS = (
         form=_CREATE,
         success_status=201,
     ),
-    Operation(
-        name="list_reactors",
-        method="GET",
-        path="/reactors",
-        summary="List the tenant's reactors.",
-        run=_list,
-        permission="reactor:read",
-        paged=True,
-    ),
-    Operation(
-        name="get_reactor",
-        method="GET",
-        path="/reactors/{id}",
-        summary="Show a reactor.",
-        run=_get,
-        permission="reactor:read",
-    ),
+    _REACTORS.listing("list_reactors", "List the tenant's reactors."),
+    _REACTORS.view("Show a reactor."),
     Operation(
         name="patch_reactor",
         method="PATCH",
@@ -269,15 +237,7 @@ OPERATIONS = (
         body="merge-patch",
         form=_PATCH,
     ),
-    Operation(
-        name="delete_reactor",
-        method="DELETE",
-        path="/reactors/{id}",
-        summary="Delete a reactor.",
-        run=_delete,
-        permission="reactor:delete",
-        success_status=204,
-    ),
+    _REACTORS.deletion("Delete a reactor."),
     Operation(
         name="invoke_reactor",
         method="POST",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from engine.messages import Problem, Response
+from engine.messages import Response
 from engine.model import Intent
 from engine.resources.context import Context
+from engine.resources.documents import Collection
 from engine.resources.operation import Operation
 from engine.resources.tokenize import decrypter
 from engine.tokens import timestamp, validate_intent, walk_one
 
 __all__ = ["OPERATIONS"]
-
-_CLAUSES = ("QUO-INTENT",)
 
 
 def _shown(intent: Intent) -> dict[str, Any]:
@@ -54,27 +53,15 @@ def _create(context: Context) -> Response:
     return Response(201, _shown(intent), {"Location": f"/token-intents/{intent.id}"})
 
 
-def _found(context: Context) -> Intent:
-    """Return the intent; readable in [t, t + R), not after (QUO-INTENT)."""
-    intent = context.services.store.get(Intent, context.params["id"])
-    if intent is None or intent.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such token intent.", clause="D-STATUSES")
-    if intent.until_ns <= context.steady_ns:
-        raise Problem(404, "There is no such token intent.", clause="D-STATUSES")
-    return intent
-
-
-def _get(context: Context) -> Response:
-    context.require("token-intent:read")
-    return Response(200, _shown(_found(context)))
-
-
-def _delete(context: Context) -> Response:
-    context.require("token-intent:delete")
-    intent = _found(context)
-    context.services.store.delete(Intent, intent.id)
-    context.log("token-intent:delete", "token-intent", intent.id, 204)
-    return Response(204)
+_INTENTS: Final = Collection(
+    kind=Intent,
+    name="token intent",
+    path="/token-intents",
+    right="token-intent",
+    shown=lambda intent, _: _shown(intent),
+    is_there=lambda intent, context: intent.until_ns > context.steady_ns,
+    clauses=("QUO-INTENT",),
+)
 
 
 OPERATIONS = (
@@ -84,28 +71,11 @@ OPERATIONS = (
         path="/token-intents",
         summary="Keep sensitive data for a tokenize to come.",
         run=_create,
-        clauses=_CLAUSES,
+        clauses=_INTENTS.clauses,
         permission="token-intent:create",
         body="json",
         success_status=201,
     ),
-    Operation(
-        name="get_token_intent",
-        method="GET",
-        path="/token-intents/{id}",
-        summary="Show a token intent, without its data.",
-        run=_get,
-        clauses=_CLAUSES,
-        permission="token-intent:read",
-    ),
-    Operation(
-        name="delete_token_intent",
-        method="DELETE",
-        path="/token-intents/{id}",
-        summary="Delete a token intent.",
-        run=_delete,
-        clauses=_CLAUSES,
-        permission="token-intent:delete",
-        success_status=204,
-    ),
+    _INTENTS.view("Show a token intent, without its data."),
+    _INTENTS.deletion("Delete a token intent."),
 )

@@ -300,6 +300,15 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
     }
     sources: Schema = {"anyOf": [{"required": [name]} for name in ("data", "encrypted")]}
     intent: Schema = {"required": ["token_intent_id"]}
+    structured: list[Schema] = [
+        {
+            "type": "object",
+            "properties": {**known, **structured_request(name)},
+            "required": ["type"],
+            "anyOf": [*sources["anyOf"], intent],
+        }
+        for name in STRUCTURES
+    ]
     return {
         "TokenizeBody": ref("Node"),
         "Node": {
@@ -316,15 +325,7 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
         },
         "TokenRequest": {
             "anyOf": [
-                *(
-                    {
-                        "type": "object",
-                        "properties": {**known, **structured_request(name)},
-                        "required": ["type"],
-                        "anyOf": [*sources["anyOf"], intent],
-                    }
-                    for name in STRUCTURES
-                ),
+                *structured,
                 {
                     "type": "object",
                     "properties": {

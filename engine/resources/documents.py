@@ -1,0 +1,116 @@
+"""Collections of documents under one path: the operations that all of them share.
+
+A collection is applications, reactors, proxies, encryption keys or token intents. Each is found by
+id within the caller's tenant, listed in order, shown and deleted alike; how one is made and changed
+stands in its own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from engine.messages import Problem, Response
+from engine.model import Application, EncryptionKey, Intent, Proxy, Reactor
+from engine.resources.context import Context
+from engine.resources.operation import Operation
+from engine.resources.pages import Page, page_of
+
+__all__ = ["Collection"]
+
+D = TypeVar("D", Application, EncryptionKey, Intent, Proxy, Reactor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(Generic[D]):
+    """Documents of one kind.
+
+    name: of one, as in `reactor`. path: of all. right: the start of the permissions that they ask
+    for. shown: what an answer shows of one. is_there: whether one that is stored is still readable,
+    such as an intent in [t, t + R) (QUO-INTENT). remove: deletes one, `Store.delete` unless given.
+    """
+
+    kind: type[D]
+    name: str
+    path: str
+    right: str
+    shown: Callable[[D, Context], dict[str, Any]]
+    is_there: Callable[[D, Context], bool] = lambda _record, _context: True
+    remove: Callable[[Context, D], object] | None = None
+    clauses: tuple[str, ...] = ()
+
+    def found(self, context: Context) -> D:
+        """Return the document that the path names; raises `Problem` 404."""
+        record = context.services.store.get(self.kind, context.params["id"])
+        is_own = record is not None and record.tenant_id == context.tenant.id
+        if record is None or not is_own or not self.is_there(record, context):
+            raise Problem(404, f"There is no such {self.name}.", clause="D-STATUSES")
+        return record
+
+    def _list(self, context: Context) -> Response:
+        context.require(f"{self.right}:read")
+        store, tenant_id = context.services.store, context.tenant.id
+        page = page_of(
+            Page.of(context),
+            lambda after, size: store.list(self.kind, tenant_id, after=after, size=size),
+            lambda record: self.shown(record, context),
+        )
+        return Response(200, page)
+
+    def _get(self, context: Context) -> Response:
+        context.require(f"{self.right}:read")
+        return Response(200, self.shown(self.found(context), context))
+
+    def _delete(self, context: Context) -> Response:
+        context.require(f"{self.right}:delete")
+        record = self.found(context)
+        if self.remove is None:
+            context.services.store.delete(self.kind, record.id)
+        else:
+            self.remove(context, record)
+        entity = self.name.replace(" ", "-")
+        context.log(f"{self.right}:delete", entity, record.id, 204)
+        return Response(204)
+
+    def listing(self, name: str, summary: str) -> Operation:
+        """Return the operation that lists a tenant's documents, a page at a time."""
+        return Operation(
+            name=name,
+            method="GET",
+            path=self.path,
+            summary=summary,
+            run=self._list,
+            clauses=self.clauses,
+            permission=f"{self.right}:read",
+            paged=True,
+        )
+
+    def view(self, summary: str) -> Operation:
+        """Return the operation that shows one document."""
+        return Operation(
+            name=f"get_{self._identifier}",
+            method="GET",
+            path=f"{self.path}/{{id}}",
+            summary=summary,
+            run=self._get,
+            clauses=self.clauses,
+            permission=f"{self.right}:read",
+        )
+
+    def deletion(self, summary: str) -> Operation:
+        """Return the operation that deletes one document."""
+        return Operation(
+            name=f"delete_{self._identifier}",
+            method="DELETE",
+            path=f"{self.path}/{{id}}",
+            summary=summary,
+            run=self._delete,
+            clauses=self.clauses,
+            permission=f"{self.right}:delete",
+            success_status=204,
+        )
+
+    @property
+    def _identifier(self) -> str:
+        return self.name.replace(" ", "_")

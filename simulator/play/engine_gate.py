@@ -8,7 +8,7 @@ when the limiter makes it, before the answer is known.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import simpy
 
@@ -28,11 +28,11 @@ from simulator.play.coroutines import (
     go_on,
     step,
 )
-from simulator.play.gates import Answer, Service, Verdicts, Waiting, drawn_ns
+from simulator.play.gates import Answer, Asking, Rows, Service, Verdicts, Waiting, drawn_ns
 from simulator.play.request_mix import Asked
-from simulator.rows import RunBook
 from simulator.rows.invariants import Violation
 from simulator.scenario import Scenario
+from simulator.scenario.clients import Ask
 from simulator.traffic.bodies import (
     NOTHING,
     GroupValues,
@@ -44,7 +44,7 @@ from simulator.traffic.bodies import (
 )
 from simulator.traffic.population import Client, Population
 
-__all__ = ["EngineGate"]
+__all__ = ["EngineGate", "ScenarioTraffic"]
 
 _NO_PLAN: Final = Plan()
 _UPLOAD: Final = "/batch-files/"
@@ -71,64 +71,54 @@ class _Listener:
         return getattr(self._limiter, name)
 
 
+class Traffic(Protocol):
+    """Whose requests an engine is asked: a scenario's clients, or those of a log."""
+
+    def enter(self, engine: Engine) -> None:
+        """Create the tenants, applications and keys."""
+        ...
+
+    def request(self, asked: Any, client: Client | None, given: Json) -> Request:  # noqa: ANN401 # reason: the traffic's own
+        """Return what a request sends. given: the answer that it follows, for an upload."""
+        ...
+
+    def learn(self, asked: Any, content: Request, response: Response) -> None:  # noqa: ANN401 # reason: as above
+        """Note the records that an answer created or deleted."""
+        ...
+
+    def found(self, engine: Engine) -> tuple[int, int] | None:
+        """Return how many tokens were created, and how many identifiers returned, if known."""
+        ...
+
+
 class EngineGate:
     """Runs every attempt through an engine on SimPy's clock."""
 
     def __init__(
         self,
         env: simpy.Environment,
-        scenario: Scenario,
-        population: Population,
+        start_time_ns: int,
         profile: Profile,
         tables: Mapping[str, LimitTable],
         seed: int,
-        book: RunBook,
+        rows: Rows,
+        traffic: Traffic,
     ) -> None:
         self._env = env
-        self._recorder = book.recorder
-        self._verdicts = Verdicts(book.recorder, book.tally)
-        self._world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), seed)
-        self._engine = Engine(profile=profile, limits=tables, world=self._world)
-        made = _Made(self._engine, scenario, population)
-        self._key_texts = made.key_texts
-        self._proxy_keys = made.proxy_keys
-        self._reactor_ids = made.reactor_ids
-        self._listener = _Listener(self._engine.limiter)
-        self._engine.limiter = self._listener  # type: ignore[assignment] # reason: it is a limiter that tells
-        self._returned: set[str] = set()
-        self._deleted = 0
-        self._values = {group.name: GroupValues() for group in scenario.clients}
-        self._known: dict[str | None, Known] = {None: Known()}
-        self._known |= {app.name: Known() for app in scenario.applications}
-
-    def begin(self, asked: Asked, client: Client, given: Json) -> Request:
-        """Return the request that all attempts of one request send.
-
-        given: the answer that this request follows, for an upload.
-        """
-        ask, key = asked.ask, asked.key
-        proxy = self._proxy_keys.get(ask.proxy) if ask.proxy is not None else None
-        body: Json | bytes
-        if given is not None:
-            assert isinstance(given, dict), "a job's record says where to upload"
-            path, body = str(given["upload_url"]), batch_file(asked.size_bytes)
-        else:
-            known = self._known[key.application if key else None]
-            uniform = client.stream("body").uniform
-            path = self._path(asked, known, client)
-            body = body_of(ask, self._values[client.group.name], known, uniform)
-        return Request(
-            asked.method,
-            path,
-            key=self._key_texts[key.label] if key else None,
-            ip=asked.ip,
-            body=body,
-            host=proxy[1] if proxy and ask.via == "host" else None,
-            proxy_key=proxy[0] if proxy and ask.via == "key" else None,
-        )
+        self._recorder = rows.recorder
+        self._verdicts = Verdicts(rows)
+        self._world = OutsideWorld(SimpyClock(env, start_time_ns), seed)
+        self._engine = engine = Engine(profile=profile, limits=tables, world=self._world)
+        limiter = engine.limiter
+        engine.limiter = Limiter(dict.fromkeys(tables, LimitTable(())), profile.limits)
+        traffic.enter(engine)
+        self._listener = _Listener(limiter)
+        engine.limiter = self._listener  # type: ignore[assignment] # reason: it is a limiter that tells
+        self._traffic = traffic
+        self.begin = traffic.request
 
     def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+        self, now_ns: int, asked: Asking, content: Request | None, attempt: int, service: Service
     ) -> Answer:
         """Decide about an attempt that arrives now, and record it."""
         assert content is not None, "the engine is asked with a body"
@@ -143,11 +133,12 @@ class EngineGate:
         service_ns = drawn_ns(service) if decision.admitted else 0
         if not isinstance(found, tuple):
             row = add(now_ns, asked.row, attempt, verdict, wait_ns, None)
-            later = self._later(now_ns, asked, content, row, answering, plan, found, service_ns)
+            answer = Answer(0, service_ns, wait_ns)
+            later = self._later(now_ns, asked, content, row, answering, plan, found, answer)
             return Answer(0, wait_ns=wait_ns, later=later)
         response = found[0]
         add(now_ns, asked.row, attempt, verdict, wait_ns, service_ns, response.status)
-        self._learn(asked, content, response)
+        self._traffic.learn(asked, content, response)
         answer = Answer(response.status, service_ns, wait_ns, body=_job(response))
         if asked.plan is not None and decision.admitted:
             return answer._replace(later=_at_once(answer))  # as if the outside had taken time
@@ -156,61 +147,32 @@ class EngineGate:
     def _later(  # reason: all that an answer on its way needs
         self,
         began_ns: int,
-        asked: Asked,
+        asked: Asking,
         content: Request,
         row: int,
         answering: Coroutine[Any, Any, Response],
         plan: Plan,
         sleep: Sleep,
-        service_ns: int,
+        answer: Answer,
     ) -> Waiting:
-        wait_ns = self._listener.last.wait_ns
         response = yield from go_on(self._env, answering, self._world, plan, sleep)
-        now_ns = self._world.clock.now_ns
-        self._recorder.answer(row, now_ns + service_ns - began_ns, response.status)
-        self._learn(asked, content, response)
-        return Answer(response.status, service_ns, wait_ns, body=_job(response))
+        latency_ns = self._world.clock.now_ns + answer.latency_ns - began_ns
+        self._recorder.answer(row, latency_ns, response.status)
+        self._traffic.learn(asked, content, response)
+        return answer._replace(status=response.status, body=_job(response))
 
-    def violations(self) -> list[Violation]:
+    def violations(self) -> list[Violation] | None:
         """Compare the store with the answers: tokens created = distinct identifiers returned.
 
-        Deleted ones were created too. (TOK-ATOMIC: what failed has created nothing.)
+        (TOK-ATOMIC: what failed has created nothing.)
         """
-        store = self._engine.services.store
-        with store.transaction(write=False):
-            held = sum(store.count_tokens(tenant.id) for tenant in store.tenants())
-        created, returned = held + self._deleted, len(self._returned)
+        found = self._traffic.found(self._engine)
+        if found is None:
+            return None
+        created, returned = found
         if created == returned:
             return []
         return [Violation("tokens", f"{created} tokens created, {returned} identifiers returned")]
-
-    def _path(self, asked: Asked, known: Known, client: Client) -> str:
-        """Return the path with `{id}` replaced."""
-        ask = asked.ask
-        path = ask.request.partition(" ")[2]
-        if "{id}" not in path:
-            return path
-        if ask.reactor is not None:
-            return path.replace("{id}", self._reactor_ids[ask.reactor])
-        picked = known.pick(resource_of(path), ask.pick, client.stream("body").uniform)
-        return path.replace("{id}", picked or NOTHING)
-
-    def _learn(self, asked: Asked, content: Request, response: Response) -> None:
-        """Note the records that an answer created or deleted."""
-        method, path = asked.method, asked.ask.request.partition(" ")[2]
-        known = self._known[asked.key.application if asked.key else None]
-        if method == "POST" and response.ok and isinstance(response.body, dict | list):
-            if path == "/tokenize":
-                ids = tuple(ids_of(response.body))
-                self._returned.update(ids)
-                known.add("tokens", iter(ids))
-            elif isinstance(response.body, dict) and "id" in response.body and "{" not in path:
-                if path == "/tokens":
-                    self._returned.add(response.body["id"])
-                known.add(resource_of(path), iter((str(response.body["id"]),)))
-        elif method == "DELETE" and response.status in {204, 404} and "/{id}" in path:
-            self._deleted += path.startswith("/tokens/") and response.status == 204
-            known.forget(resource_of(path), content.path.rpartition("/")[2])
 
 
 def _job(response: Response) -> Json:
@@ -225,13 +187,24 @@ def _at_once(answer: Answer) -> Waiting:
     return answer
 
 
-class _Made:
-    """A scenario's population as records of an engine: made once, outside all limits."""
+class ScenarioTraffic:
+    """What a scenario's clients send, and what they learn from the answers."""
 
-    def __init__(self, engine: Engine, scenario: Scenario, population: Population) -> None:
-        limiter = engine.limiter
-        free = dict.fromkeys(engine.tables, LimitTable(()))
-        engine.limiter = Limiter(free, engine.profile.limits)
+    def __init__(self, scenario: Scenario, population: Population) -> None:
+        self._scenario = scenario
+        self._population = population
+        self._key_texts: dict[str, str] = {}
+        self._proxy_keys: dict[str, tuple[str, str | None]] = {}
+        self._reactor_ids: dict[str, str] = {}
+        self._returned: set[str] = set()
+        self._deleted = 0
+        self._values = {group.name: GroupValues() for group in scenario.clients}
+        self._known: dict[str | None, Known] = {None: Known()}
+        self._known |= {app.name: Known() for app in scenario.applications}
+
+    def enter(self, engine: Engine) -> None:
+        """Create the scenario's population as records of an engine."""
+        scenario = self._scenario
         tenants = {
             tenant.name: engine.create_tenant(
                 tenant.name,
@@ -257,12 +230,10 @@ class _Made:
             )
             for app in scenario.applications
         }
-        self.key_texts = {
+        self._key_texts = {
             holder.label: engine.create_key(applications[holder.application], legacy=holder.legacy)
-            for holder in population.keys
+            for holder in self._population.keys
         }
-        self.proxy_keys: dict[str, tuple[str, str | None]] = {}
-        self.reactor_ids: dict[str, str] = {}
         builders: dict[str, str] = {}
         holders = [proxy.tenant for proxy in scenario.proxies]
         holders += [reactor.tenant for reactor in scenario.reactors]
@@ -290,13 +261,70 @@ class _Made:
                     else {"code": RESPONSE},
                 },
             )
-            self.proxy_keys[proxy.name] = (made["key"], proxy.host)
+            self._proxy_keys[proxy.name] = (made["key"], proxy.host)
         for reactor in scenario.reactors:
             made = _created(
                 engine, builders[reactor.tenant], "/reactors", {"name": reactor.name, "code": REACT}
             )
-            self.reactor_ids[reactor.name] = made["id"]
-        engine.limiter = limiter
+            self._reactor_ids[reactor.name] = made["id"]
+
+    def request(self, asked: Asked, client: Client | None, given: Json) -> Request:
+        """Return what a request sends. given: the answer that it follows, for an upload."""
+        assert client is not None, "a scenario's requests are of clients"
+        ask, key = asked.ask, asked.key
+        proxy = self._proxy_keys.get(ask.proxy) if ask.proxy is not None else None
+        body: Json | bytes
+        if given is not None:
+            assert isinstance(given, dict), "a job's record says where to upload"
+            path, body = str(given["upload_url"]), batch_file(asked.size_bytes)
+        else:
+            known = self._known[key.application if key else None]
+            uniform = client.stream("body").uniform
+            path = self._path(ask, known, client)
+            body = body_of(ask, self._values[client.group.name], known, uniform)
+        return Request(
+            asked.subject.method,
+            path,
+            key=self._key_texts[key.label] if key else None,
+            ip=asked.subject.ip,
+            body=body,
+            host=proxy[1] if proxy and ask.via == "host" else None,
+            proxy_key=proxy[0] if proxy and ask.via == "key" else None,
+        )
+
+    def _path(self, ask: Ask, known: Known, client: Client) -> str:
+        """Return the path with `{id}` replaced."""
+        path = ask.request.partition(" ")[2]
+        if "{id}" not in path:
+            return path
+        if ask.reactor is not None:
+            return path.replace("{id}", self._reactor_ids[ask.reactor])
+        picked = known.pick(resource_of(path), ask.pick, client.stream("body").uniform)
+        return path.replace("{id}", picked or NOTHING)
+
+    def learn(self, asked: Asked, content: Request, response: Response) -> None:
+        """Note the records that an answer created or deleted."""
+        method, path = asked.subject.method, asked.ask.request.partition(" ")[2]
+        known = self._known[asked.key.application if asked.key else None]
+        if method == "POST" and response.ok and isinstance(response.body, dict | list):
+            if path == "/tokenize":
+                ids = tuple(ids_of(response.body))
+                self._returned.update(ids)
+                known.add("tokens", iter(ids))
+            elif isinstance(response.body, dict) and "id" in response.body and "{" not in path:
+                if path == "/tokens":
+                    self._returned.add(response.body["id"])
+                known.add(resource_of(path), iter((str(response.body["id"]),)))
+        elif method == "DELETE" and response.status in {204, 404} and "/{id}" in path:
+            self._deleted += path.startswith("/tokens/") and response.status == 204
+            known.forget(resource_of(path), content.path.rpartition("/")[2])
+
+    def found(self, engine: Engine) -> tuple[int, int]:
+        """Return how many tokens were created (those deleted since, too), and returned."""
+        store = engine.services.store
+        with store.transaction(write=False):
+            held = sum(store.count_tokens(tenant.id) for tenant in store.tenants())
+        return held + self._deleted, len(self._returned)
 
 
 def _created(engine: Engine, key: str, path: str, body: Json) -> dict[str, Any]:

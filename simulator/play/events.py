@@ -9,11 +9,12 @@ Time is in whole nanoseconds.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final
 
 import simpy
 
-__all__ = ["ANSWER", "FILE", "SERVICE", "At", "order_of"]
+__all__ = ["ANSWER", "FILE", "FIRST_OF_CLIENT", "SERVICE", "At", "order_of", "spawn"]
 
 SERVICE: Final = 1
 """The service's own business at an instant (an instance falls idle) comes before any client's."""
@@ -24,7 +25,9 @@ ANSWER: Final = 0
 FILE: Final = 1 << 40
 """The serials of a client's further files of split jobs begin here, above those of its requests."""
 
-_FIRST_ORDER: Final = 2
+FIRST_OF_CLIENT: Final = 2
+"""The order of a client's first event at an instant, where there is only one client."""
+
 _SERIAL_BITS: Final = 64
 _ATTEMPT_BITS: Final = 16
 
@@ -51,4 +54,18 @@ def order_of(client: int, attempt: int, serial: int) -> int:
     """
     assert 0 <= attempt < 1 << _ATTEMPT_BITS
     place = client << _ATTEMPT_BITS | attempt
-    return (place << _SERIAL_BITS | serial) + _FIRST_ORDER
+    return (place << _SERIAL_BITS | serial) + FIRST_OF_CLIENT
+
+
+def spawn(env: simpy.Environment, process: Generator[simpy.Event, object, Any]) -> None:
+    """Run a process up to its first event now; give it a SimPy process only if it has one."""
+    first = next(process, None)
+    if first is not None:
+        env.process(_from(first, process))
+
+
+def _from(
+    first: simpy.Event, rest: Generator[simpy.Event, object, Any]
+) -> Generator[simpy.Event, object, None]:
+    yield first
+    yield from rest

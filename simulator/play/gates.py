@@ -1,8 +1,10 @@
-"""The gate: where a client's attempt meets the service, in one of two fidelities.
+"""The gate: where an attempt meets the service, in a run of clients and in a replay of a log.
 
-`LimitsGate` asks the limiter and nothing else; `simulator.play.engine_gate.EngineGate` runs
-the whole engine. Both decide alike, bit for bit: draws of service times are the client's own, one
-an admitted attempt, whatever the fidelity.
+`LimitsGate` asks the limiter and nothing else; `simulator.play.engine_gate.EngineGate` runs the
+whole engine. The third gate decides in compiled code: attempt by attempt in a run
+(`simulator.play.compiled`), block by block in a replay (`simulator.play.replay`). All decide alike,
+bit for bit: draws of service times are the client's own, one an admitted attempt, whatever the
+fidelity.
 
 `begin` makes what the attempts of one request share; `put` records an attempt and returns its
 result: a plain latency in the usual case (admitted, cannot fail, latency known), else an `Answer`.
@@ -12,27 +14,39 @@ When the answer is not known yet, `Answer.later` is a generator of SimPy events 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import simpy
 
-from engine.limits import Limiter
+from engine.limits import Limiter, Subject
 from engine.messages import Decision, Json, Request
 from engine.profile import Profile
 from simulator.play.coroutines import OutsideWorld, Plan, SimpyClock, go_on, step
 from simulator.play.outside import outside_services, play_outside
-from simulator.play.request_mix import Asked
-from simulator.rows import RunBook
 from simulator.rows.invariants import Violation
-from simulator.rows.record import NO_STATUS, Recorder
+from simulator.rows.record import NO_STATUS, Numbers, Recorder
 from simulator.rows.tally import Tally
-from simulator.scenario import Scenario
 from simulator.traffic.population import Client
 
 if TYPE_CHECKING:
+    from engine.limits.compiled import CompiledLimiter
     from engine.resources.context import Services
+    from simulator.play.request_mix import Asked
 
-__all__ = ["LIMITED", "Answer", "Gate", "LimitsGate", "Service", "Verdicts", "Waiting", "drawn_ns"]
+__all__ = [
+    "LIMITED",
+    "Answer",
+    "Asking",
+    "Gate",
+    "LimitsGate",
+    "Rows",
+    "Service",
+    "VerdictNumbers",
+    "Verdicts",
+    "Waiting",
+    "drawn_ns",
+]
 
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
@@ -40,6 +54,30 @@ _JOB: Final[Json] = {}
 Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
 Service: TypeAlias = int | Callable[[], int]
 """A service time in ns, or a function that draws the next one."""
+
+
+class Rows(NamedTuple):
+    """What a gate writes to: the rows, and the tally of what rules in shadow would refuse."""
+
+    recorder: Recorder
+    tally: Tally
+
+
+class Asking:
+    """Who asks for what, as a gate needs it: the number of its rows' subject, and the limits' own.
+
+    plan: draws what the outside does to an attempt, None where it meets none. follow: the upload
+    that follows its answer.
+    """
+
+    __slots__ = ("row", "subject")
+
+    plan: Callable[[], Plan] | None = None
+    follow: Asked | None = None
+
+    def __init__(self, row: int, subject: Subject) -> None:
+        self.row = row
+        self.subject = subject
 
 
 class Answer(NamedTuple):
@@ -60,7 +98,7 @@ class Answer(NamedTuple):
 class Gate(Protocol):
     """Where attempts meet the service."""
 
-    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+    def begin(self, asked: Any, client: Client | None, given: Json) -> Request | None:  # noqa: ANN401 # reason: what the gate's traffic asks
         """Return what all attempts of one request send; None where bodies are not run.
 
         given: the answer that this request follows, for an upload.
@@ -68,7 +106,12 @@ class Gate(Protocol):
         ...
 
     def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+        self,
+        now_ns: int,
+        asked: Any,  # noqa: ANN401 # reason: as above
+        content: Request | None,
+        attempt: int,
+        service: Service,
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         ...
@@ -76,7 +119,7 @@ class Gate(Protocol):
     def violations(self) -> list[Violation] | None:
         """Return the violated invariants of the service at the run's end.
 
-        None when no service ran.
+        None when no service ran, or when nobody knows what it returned.
         """
         ...
 
@@ -86,9 +129,8 @@ class Verdicts:
 
     __slots__ = ("_known", "_recorder", "_tally")
 
-    def __init__(self, recorder: Recorder, tally: Tally) -> None:
-        self._recorder = recorder
-        self._tally = tally
+    def __init__(self, rows: Rows) -> None:
+        self._recorder, self._tally = rows
         self._known: dict[tuple[str, str | None], int] = {}
 
     def number(self, now_ns: int, decision: Decision) -> int:
@@ -101,6 +143,38 @@ class Verdicts:
             found = self._recorder.verdicts.number(decision.outcome, decision.rule)
             self._known[pair] = found
         return found
+
+
+class VerdictNumbers:
+    """Converts the verdicts of a compiled limiter to the recorder's, column by column."""
+
+    def __init__(self, limiter: CompiledLimiter, recorder: Recorder) -> None:
+        self._limiter = limiter
+        self._recorder = recorder
+        self._known: dict[int, int] = {0: 0}
+
+    def of(self, verdicts: Numbers) -> Numbers:
+        """Return the recorder's number of each verdict."""
+        from engine.limits.compiled.limiter import verdict_of  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        numbers, place = _distinct(verdicts)
+        known, legs = self._known, self._limiter.legs
+        for number in numbers.tolist():
+            if number not in known:
+                known[number] = self._recorder.verdicts.number(*verdict_of(number, legs))
+        return np.array([known[number] for number in numbers.tolist()], dtype=np.int64)[place]
+
+
+def _distinct(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the distinct numbers in order, and each one's place among them."""
+    top = int(numbers.max(initial=0))
+    if top > len(numbers) or numbers.min(initial=0) < 0:
+        found, inverse = np.unique(numbers, return_inverse=True)
+        return found, inverse
+    found = np.flatnonzero(np.bincount(numbers))
+    place = np.zeros(top + 1, dtype=np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[numbers]
 
 
 class LimitsGate:
@@ -116,7 +190,6 @@ class LimitsGate:
         "_outside",
         "_profile",
         "_recorder",
-        "_scenario",
         "_verdicts",
         "_world",
     )
@@ -124,29 +197,33 @@ class LimitsGate:
     def __init__(
         self,
         env: simpy.Environment,
-        scenario: Scenario,
+        start_time_ns: int,
         profile: Profile,
         limiter: Limiter,
-        book: RunBook,
+        rows: Rows,
     ) -> None:
         self._env = env
-        self._scenario = scenario
         self._decide = limiter.decide
-        self._recorder = book.recorder
-        self._add = book.recorder.add
-        self._verdicts = Verdicts(book.recorder, book.tally)
+        self._recorder = rows.recorder
+        self._add = rows.recorder.add
+        self._verdicts = Verdicts(rows)
         self._profile = profile
-        self._world = OutsideWorld(SimpyClock(env, scenario.start_time_ns), 0)
+        self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
 
-    def begin(self, asked: Asked, client: Client, given: Json) -> Request | None:
+    def begin(self, asked: Asking, client: Client | None, given: Json) -> Request | None:
         """Return None: no body is run."""
         del asked, client, given
         nothing: Request | None = None
         return nothing
 
     def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Service
+        self,
+        now_ns: int,
+        asked: Any,  # noqa: ANN401 # reason: an `Asking`; an `Asked` where it has a plan
+        content: Request | None,
+        attempt: int,
+        service: Service,
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         del content
@@ -180,7 +257,7 @@ class LimitsGate:
         world = self._world
         if self._outside is None:
             self._outside = outside_services(self._profile, world)
-        playing = play_outside(self._scenario, asked.ask, self._outside, wait_ns)
+        playing = play_outside(asked.ask, asked.proxy, self._outside, wait_ns)
         found = step(playing, world, plan)
         if isinstance(found, tuple):
             status = found[0]

@@ -68,15 +68,13 @@ def _next(duration: int | Callable[[], int]) -> int:
 
 
 def play_outside(
-    scenario: Scenario, ask: Ask, services: Services, wait_ns: int
+    ask: Ask, proxy: Proxy | None, services: Services, wait_ns: int
 ) -> Coroutine[Any, Any, int]:
     """Return the coroutine of what follows an admission, up to the service's answer.
 
     Its result is the status that the outside caused (408, 502, 504), else `NO_STATUS`.
     """
     from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
-
-    proxy = next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
 
     async def play() -> int:
         await services.world.sleep_ns(wait_ns)

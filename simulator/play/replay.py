@@ -1,105 +1,241 @@
-"""Arrivals in, decisions out, under SimPy: the limits alone, or the whole engine.
+"""A log through the gates of a run: clients that ask once, at the instants of the log.
 
-One SimPy process feeds the rows in their order; requests at one instant are decided in the log's
-order. A block is yielded when all of its rows are answered, so memory grows with the requests in
-flight, not with the length of the log.
+One SimPy process feeds a gate (`simulator.play.gates`) row by row, or compiled code decides a block
+of rows at once. Both write to a recorder, as a run does. Requests at one instant are decided in the
+log's order.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator
-from typing import Final
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
-from engine.limits import Limiter, LimitTable
+from engine.hosts import read_address
+from engine.limits import Limiter, LimitTable, Subject
+from engine.messages import Json, Request, Response
+from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
-from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
-from simulator.play.decisions import Ask, Decisions, Fidelity, Progress, Told, limit_subject
+from simulator.logs.arrivals import BLOCK_ROWS, Arrivals
+from simulator.logs.parties import Parties, Party
+from simulator.play.events import FIRST_OF_CLIENT, At, spawn
+from simulator.play.gates import Answer, Asking, Gate, LimitsGate, Rows, VerdictNumbers
+from simulator.progress import Progress, tell_line
+from simulator.rows.record import NO_STATUS
 
-__all__ = ["decide"]
+if TYPE_CHECKING:
+    from engine.service import Engine
+    from simulator.play.simulation import Fidelity
+    from simulator.traffic.population import Client
+
+__all__ = ["limit_subject", "replay_arrivals"]
 
 _TELL_EVERY: Final = 1 << 12
+_BODY: Final = {"value": "replayed"}
+_RIGHTS: Final[Mapping[ApplicationKind, frozenset[str]]] = {
+    "private": frozenset({"token:create", "token:read", "token:update", "token:delete"}),
+    "public": frozenset({"token:create"}),
+    "management": frozenset(),
+}
 
 
-def decide(
+def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     arrivals: Arrivals,
     limits: LimitTable,
     profile: Profile,
+    rows: Rows,
+    subjects: npt.NDArray[np.int64],
     *,
     fidelity: Fidelity = "limits",
     seed: int = 0,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[Decisions]:
-    """Put every arrival to the limits, in order; yield what is decided, block by block.
+) -> Iterator[None]:
+    """Put every arrival to the limits, in order, and write what is decided; yield now and then.
 
-    The size of the blocks has no effect on the decisions.
+    subjects: each party's number in the rows. progress: hears how many rows are decided.
+
+    It yields after each block of arrivals. The size of the blocks has no effect on the decisions,
+    and memory grows with the requests in flight, not with the length of the log.
     """
     if fidelity == "compiled":
-        from simulator.play.replay_compiled import decide_at_once  # noqa: PLC0415 # reason: numba loads where it is asked for
+        return _decide_blocks(arrivals, limits, profile, rows, subjects, progress, block_rows)
+    env = simpy.Environment()
+    gate: Gate
+    if fidelity == "engine":
+        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
 
-        return decide_at_once(arrivals, limits, profile, progress, block_rows)
-    return _decide_under_simpy(arrivals, limits, profile, fidelity, seed, progress, block_rows)
+        tables = {"Default": limits}
+        gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
+    else:
+        limiter = Limiter({"Default": limits}, profile.limits)
+        gate = LimitsGate(env, arrivals.start_ns, profile, limiter, rows)
+    return _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
 
 
-def _decide_under_simpy(
+class _Feed:
+    """The log's requests as one client of a gate, which asks at the log's instants."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        arrivals: Arrivals,
+        gate: Gate,
+        subjects: npt.NDArray[np.int64],
+        progress: Progress | None,
+    ) -> None:
+        self._env = env
+        self._arrivals = arrivals
+        self._gate = gate
+        parties = zip(subjects.tolist(), arrivals.parties, strict=True)
+        self._asking = [Asking(row, limit_subject(party)) for row, party in parties]
+        self._progress = progress
+        self._fed = env.event()
+
+    def play(self, block_rows: int) -> Iterator[None]:
+        """Play the log to its end."""
+        feed = self._env.process(self._feed(block_rows))
+        while feed.is_alive:
+            self._env.run(until=self._fed)
+            yield
+        self._env.run()
+
+    def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
+        env, gate = self._env, self._gate
+        begin, put, asking = gate.begin, gate.put, self._asking
+        now_ns = number = 0
+        for block in self._arrivals.blocks(block_rows):
+            for at_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True):
+                if at_ns > now_ns:
+                    yield At(env, at_ns - now_ns, FIRST_OF_CLIENT)
+                    now_ns = at_ns
+                asked = asking[party]
+                answer = put(now_ns, asked, begin(asked, None, None), 1, 0)
+                if isinstance(answer, Answer) and answer.later is not None:
+                    spawn(env, answer.later)
+                if self._progress is not None and not number % _TELL_EVERY:
+                    self._progress(number)
+                number += 1
+            self._fed.succeed()
+            self._fed = env.event()
+
+
+def _decide_blocks(
     arrivals: Arrivals,
     limits: LimitTable,
     profile: Profile,
-    fidelity: Fidelity,
-    seed: int,
+    rows: Rows,
+    subjects: npt.NDArray[np.int64],
     progress: Progress | None,
     block_rows: int,
-) -> Iterator[Decisions]:
-    environment = simpy.Environment(initial_time=0)
-    if fidelity == "engine":
-        from simulator.play.replay_engine import ask_engine  # noqa: PLC0415 # reason: loaded where it is asked for
+) -> Iterator[None]:
+    """Decide block by block, compiled. Raises `InputError` as `CompiledLimiter` does."""
+    from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        ask = ask_engine(environment, arrivals, limits, profile, seed)
-    else:
-        ask = _ask_limiter(arrivals, limits, profile)
-    fed: deque[Decisions] = deque()
-    blocks = arrivals.blocks(block_rows)
-    environment.process(_feed(environment, blocks, ask, fed, progress))
-    while environment.peek() != float("inf"):
-        environment.step()
-        while fed and not fed[0].unanswered:
-            yield fed.popleft()
-    assert not fed, "every row is answered before the end"
-
-
-def _feed(
-    environment: simpy.Environment,
-    blocks: Iterator[Block],
-    ask: Ask,
-    fed: deque[Decisions],
-    progress: Progress | None,
-) -> Generator[simpy.Event, None, None]:
-    now_ns = number = 0
-    told = Told()
-    for block in blocks:
-        decisions = Decisions.empty(block, told)
-        rows = zip(block.t_ns.tolist(), block.party.tolist(), strict=True)
-        for row, (at_ns, party) in enumerate(rows):
-            if at_ns > now_ns:
-                yield environment.timeout(at_ns - now_ns)
-                now_ns = at_ns
-            ask(decisions, row, now_ns, party)
-            if progress is not None and not number % _TELL_EVERY:
-                progress(number)
-            number += 1
-        fed.append(decisions)
+    limiter = CompiledLimiter({"Default": limits}, profile.limits, tell=tell_line)
+    parties = arrivals.parties
+    number, one_of_each = parties.kinds()
+    kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
+    columns = np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
+    verdicts = VerdictNumbers(limiter, rows.recorder)
+    done = 0
+    for block in arrivals.blocks(block_rows):
+        kind, key, ip = columns[:, block.party]
+        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
+        rows.recorder.take(
+            {
+                "t_ns": block.t_ns,
+                "subject": subjects[block.party],
+                "attempt": np.ones_like(block.t_ns),
+                "verdict": verdicts.of(decided.verdict),
+                "wait_ns": decided.wait_ns,
+                "latency_ns": np.where(decided.admitted, decided.wait_ns, 0),
+                "status": np.full(len(block), NO_STATUS, dtype=np.int64),
+            }
+        )
+        done += len(block)
+        if progress is not None:
+            progress(done)
+        yield
+    for clause, count in limiter.shadow_requests().items():
+        rows.tally.add_shadow_requests(clause, count)
 
 
-def _ask_limiter(arrivals: Arrivals, limits: LimitTable, profile: Profile) -> Ask:
-    limiter = Limiter({"Default": limits}, profile.limits)
-    subjects = [limit_subject(party) for party in arrivals.parties]
+class LogTraffic:
+    """What a log's requests send to the engine: keys of their own, and little bodies.
 
-    def ask(decisions: Decisions, row: int, now_ns: int, party: int) -> None:
-        decision = limiter.decide(now_ns, subjects[party])
-        if decision.outcome != "admitted" or decision.shadow:
-            decisions.put(row, decision)
+    A log holds no bodies: an operation with a body gets an object of one string.
+    """
 
-    return ask
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._parties = arrivals.parties
+        self._keys: dict[str, str] = {}
+        self._addresses = _addresses(arrivals.parties)
+
+    def enter(self, engine: Engine) -> None:
+        """Create every tenant, application and key that the parties name."""
+        tenants: dict[str, Tenant] = {}
+        applications: dict[tuple[str, str], Application] = {}
+        for who in self._parties:
+            if who.key is None or who.key in self._keys:
+                continue
+            assert who.tenant is not None
+            assert who.tenant_kind is not None
+            assert who.application is not None
+            assert who.application_kind is not None
+            if who.tenant not in tenants:
+                tenants[who.tenant] = engine.create_tenant(who.tenant, kind=who.tenant_kind)
+            place = (who.tenant, who.application)
+            if place not in applications:
+                applications[place] = engine.create_application(
+                    tenants[who.tenant],
+                    who.application,
+                    kind=who.application_kind,
+                    grants=[("/", _RIGHTS[who.application_kind])],
+                )
+            self._keys[who.key] = engine.create_key(applications[place], legacy=who.legacy)
+
+    def request(self, asked: Asking, client: Client | None, given: Json) -> Request:
+        """Return what a request of the log sends."""
+        del client, given
+        who = asked.subject
+        return Request(
+            who.method,
+            who.path,
+            key=None if who.key_id is None else self._keys[who.key_id],
+            ip=self._addresses[who.ip],
+            body=_BODY if who.method in {"POST", "PUT", "PATCH"} else None,
+        )
+
+    def learn(self, asked: Asking, content: Request, response: Response) -> None:
+        """Learn nothing: no request of a log uses what another created."""
+
+    def found(self, engine: Engine) -> tuple[int, int] | None:
+        """Return None: a log does not say what was created."""
+        del engine
+        return None
+
+
+def _addresses(parties: Parties) -> dict[str, str]:
+    """Return each party's address; a host name or pseudonym gets an unused one (RFC 6666)."""
+    names = dict.fromkeys(who.ip for who in parties)
+    return {
+        name: name if read_address(name) is not None else f"100::{place >> 16:x}:{place:x}:0:0"
+        for place, name in enumerate(names)
+    }
+
+
+def limit_subject(party: Party) -> Subject:
+    """Return a party as the limits see it."""
+    return Subject(
+        party.method,
+        party.path,
+        party.ip,
+        key_id=party.key,
+        tenant_kind=party.tenant_kind,
+        application_kind=party.application_kind,
+        legacy=party.legacy,
+    )

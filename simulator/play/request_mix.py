@@ -11,6 +11,7 @@ from typing import Final
 
 from engine.limits import Subject
 from simulator.play.coroutines import Plan
+from simulator.play.gates import Asking
 from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Recorder
@@ -26,38 +27,21 @@ _JOBS: Final = "POST /account-updater/jobs"
 _UPLOAD: Final = "/batch-files/{id}"
 
 
-class Asked:
-    """Who asks for what.
+class Asked(Asking):
+    """Who of a scenario asks for what.
 
-    row: its number among the recorder's subjects. plan: draws what the outside does to an attempt,
-    None where it meets none. follow: the upload that follows its answer. parts: how many such
-    requests begin together (ACC-SPLIT). size_bytes: of an upload's file.
+    parts: how many such requests begin together (ACC-SPLIT). size_bytes: of an upload's file.
     """
 
-    __slots__ = (
-        "ask",
-        "follow",
-        "ip",
-        "key",
-        "method",
-        "parts",
-        "path",
-        "plan",
-        "row",
-        "size_bytes",
-        "subject",
-    )
+    __slots__ = ("ask", "follow", "key", "parts", "plan", "proxy", "size_bytes")
 
     def __init__(
-        self, ask: Ask, method: str, path: str, key: KeyHolder | None, ip: str, subject: Subject
+        self, ask: Ask, key: KeyHolder | None, subject: Subject, proxy: Proxy | None = None
     ) -> None:
+        super().__init__(-1, subject)
         self.ask = ask
-        self.method = method
-        self.path = path
         self.key = key
-        self.ip = ip
-        self.subject = subject
-        self.row = -1
+        self.proxy = proxy
         self.plan: Callable[[], Plan] | None = None
         self.follow: Asked | None = None
         self.parts = 1
@@ -132,7 +116,7 @@ class Asker:
             whole = ask.size_bytes
             if ask.split and whole > self._file_limit_bytes:
                 asked.parts = -(-whole // self._file_limit_bytes)
-            upload = Asked(ask, "PUT", _UPLOAD, None, ip, Subject("PUT", _UPLOAD, ip))
+            upload = Asked(ask, None, Subject("PUT", _UPLOAD, ip))
             upload.size_bytes = -(-whole // asked.parts)
             asked.follow = self._numbered(upload, None)
         return asked
@@ -145,9 +129,9 @@ class Asker:
                 key.tenant if key else proxy.tenant if proxy else None,
                 key.application if key else None,
                 key.label if key else None,
-                asked.ip,
-                asked.method,
-                asked.path,
+                asked.subject.ip,
+                asked.subject.method,
+                asked.subject.path,
             ),
             self._view.counted(asked.subject),
         )
@@ -170,4 +154,4 @@ def _asked(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Ask
         proxy_key_id=proxy.name if proxy and by_key else None,
         host_id=proxy.name if proxy and by_host else None,
     )
-    return Asked(ask, method, path, key, ip, subject)
+    return Asked(ask, key, subject, proxy)

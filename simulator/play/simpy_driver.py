@@ -26,8 +26,8 @@ import simpy
 from engine.limits import Limiter, LimitTable
 from engine.messages import Json, Request
 from engine.profile import Profile
-from simulator.play.events import ANSWER, FILE, At, order_of
-from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, Service
+from simulator.play.events import ANSWER, FILE, At, order_of, spawn
+from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, Rows, Service
 from simulator.play.request_mix import Asked, Asker
 from simulator.progress import Progress
 from simulator.rows import RunBook
@@ -141,10 +141,10 @@ class ClientRun:
             yield At(env, at_ns - now_ns, self._first_order + serial)
             now_ns = at_ns
             if most is None:
-                self._spawn(self._request(now_ns, serial))
+                spawn(self._env, self._request(now_ns, serial))
             elif self._under_way < most:
                 self._under_way += 1
-                self._spawn(self._one_of_many(serial, waiting))
+                spawn(self._env, self._one_of_many(serial, waiting))
             else:
                 waiting.append(serial)
 
@@ -157,19 +157,13 @@ class ClientRun:
             yield from self._request(self._now_ns(), serial)
         self._under_way -= 1
 
-    def _spawn(self, process: _Process) -> None:
-        """Run a process up to its first event now; give it a SimPy process only if it has one."""
-        first = next(process, None)
-        if first is not None:
-            self._env.process(_from(first, process))
-
     # --- a request -------------------------------------------------------------------------------
 
     def _request(self, now_ns: int, serial: int) -> _Process:
         """Return the play of one request; where it stands for several, begin the others with it."""
         asked = self._next()
         for _ in range(1, asked.parts):
-            self._spawn(self._one(now_ns, asked, FILE + self._files, None))
+            spawn(self._env, self._one(now_ns, asked, FILE + self._files, None))
             self._files += 1
         return self._one(now_ns, asked, serial, None)
 
@@ -309,11 +303,6 @@ def start_client(
         env.process(run.closed_loop(lane))
 
 
-def _from(first: simpy.Event, rest: _Process) -> _Process:
-    yield first
-    yield from rest
-
-
 def _nothing() -> float:
     return 0.0
 
@@ -410,13 +399,16 @@ def simulate_simpy(
 ) -> Gate:
     """Play a scenario, write every row to `book`, and return the gate that decided."""
     env = simpy.Environment()
+    rows = Rows(book.recorder, book.tally)
     gate: Gate
     if fidelity == "engine":
-        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+        from simulator.play.engine_gate import EngineGate, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
 
-        gate = EngineGate(env, scenario, population, profile, tables, seed, book)
+        traffic = ScenarioTraffic(scenario, population)
+        gate = EngineGate(env, scenario.start_time_ns, profile, tables, seed, rows, traffic)
     else:
-        gate = LimitsGate(env, scenario, profile, Limiter(tables, profile.limits), book)
+        limiter = Limiter(tables, profile.limits)
+        gate = LimitsGate(env, scenario.start_time_ns, profile, limiter, rows)
     file_limit_bytes = profile.account_updater.file_limit_bytes
     replayed = ReplayedInstants()
     for client in population.clients:

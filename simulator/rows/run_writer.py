@@ -72,7 +72,7 @@ class RunBook:
     all checks; for runs that somebody will look at.
     by_client: ties in time go by client number (not in replay).
     known: the subjects of all rows, where they are known before the run. keep: False where the
-    totals alone are wanted, neither rows nor their digest.
+    totals alone are wanted, neither rows nor their digest. watchers: take the rows too.
     """
 
     __slots__ = (
@@ -102,6 +102,7 @@ class RunBook:
         chunk_rows: int = CHUNK_ROWS,
         known: tuple[LimitsView, SubjectTable] | None = None,
         keep: bool = True,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.header = header
         self._columns = None if folder is None or columns is None else list(columns)
@@ -130,7 +131,7 @@ class RunBook:
             )
         self._timed = [_Timed(checker) for checker in self._checkers]
         self._groups = GroupTally(self.view.index, header.groups, warm_up_ns=header.warm_up_ns)
-        watchers: list[Watcher] = [self._sink, self.tally, *self._timed]
+        watchers = [*watchers, self._sink, self.tally, *self._timed]
         self._headroom: Headroom | None = None
         if header.groups and keep:
             watchers.append(self._groups)

@@ -8,21 +8,21 @@ a folder.
     result.summary["replay"], result.clauses, result.metrics(by="ip")
 
 `simulator.logs` reads a source batch by batch; `make_arrivals` orders and scales the requests and
-puts labels in the place of key texts; `simulator.play.replay.decide` turns blocks of them into
-blocks of decisions; `replay` does all of it and writes the result. A client is one key at one
-address.
+puts labels in the place of key texts; `simulator.play.replay` puts them through the gates of a run,
+which write the rows. A client is one key at one address.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -49,19 +49,20 @@ from simulator.arguments import (
 )
 from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.play.decisions import FIDELITIES, Decisions, Fidelity, Progress, Told, limit_subject
-from simulator.play.replay import decide
+from simulator.play import FIDELITIES, Fidelity
+from simulator.play.gates import Rows
+from simulator.play.replay import limit_subject, replay_arrivals
+from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader, out_folder
+from simulator.rows.counters import LimitsView
 from simulator.rows.parquet import COLUMNS, columns_to_keep
-from simulator.rows.record import NO_STATUS, TextTable, Words, distinct
+from simulator.rows.record import NO_STATUS, Chunk, SubjectTable, TextTable, Words, distinct
 from simulator.study.table_comparison import Comparison
 
 __all__ = [
     "DEFAULT_KIND",
     "DEFAULT_TENANT",
-    "OPEN_END_NS",
     "SEED",
-    "Writer",
     "log_summary",
     "replay",
     "run_name",
@@ -177,11 +178,10 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     place = nullcontext() if out is None else out_folder(Path(out), force=force)
     with place as folder, setting.arrivals(log, folder) as arrivals:
         extra["replay"] = {**log_summary(log, arrivals), **setting.summary()}
-        writer = Writer(setting.book(run_name(log.name), arrivals, folder, check=check), arrivals)
-        compared = _decide_all(setting, arrivals, writer, deciding)
+        book, compared = setting.play(run_name(log.name), arrivals, folder, deciding, check=check)
         if compared is not None:
             extra["against"] = {"limits": _name(against), **compared.summary()}
-        result = _finish(writer, extra, folder)
+        result = _finish(book, extra, folder)
     result.folder = None if out is None else Path(out)
     return result
 
@@ -231,14 +231,6 @@ class _Setting:
             folder=folder,
         )
 
-    def decide(
-        self, arrivals: Arrivals, limits: LimitTable, progress: Progress | None = None
-    ) -> Iterator[Decisions]:
-        """Yield what `limits` decide."""
-        return decide(
-            arrivals, limits, self.profile, fidelity=self.fidelity, seed=SEED, progress=progress
-        )
-
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of it."""
         return {
@@ -249,45 +241,57 @@ class _Setting:
             "pseudonymised": self.pseudonymise,
         }
 
-    def book(self, name: str, arrivals: Arrivals, folder: Path | None, *, check: bool) -> RunBook:
-        """Open the book that the result is written to."""
-        header = RunHeader(
-            name=name,
-            seed=SEED,
-            fidelity=self.fidelity,
-            start_time_ns=arrivals.start_ns,
-            duration_ns=OPEN_END_NS,
-        )
-        return RunBook(
-            header,
-            {"Default": self.limits},
+    def play(
+        self,
+        name: str,
+        arrivals: Arrivals,
+        folder: Path | None,
+        progress: Progress | None,
+        *,
+        check: bool,
+    ) -> tuple[RunBook, Comparison | None]:
+        """Decide and write every row; compare with the older limits, where there are any."""
+        tables = {"Default": self.limits}
+        view, subjects = LimitsView(tables, self.profile.limits), SubjectTable()
+        numbers = _enter(subjects, arrivals, view)
+        requests = _Requests()
+        compared = None if self.old_limits is None else Comparison(subjects)
+        book = RunBook(
+            RunHeader(name, SEED, self.fidelity, arrivals.start_ns, _OPEN_END_NS),
+            tables,
             self.profile.limits,
             folder=folder,
             columns=self.columns,
             check=check,
             by_client=False,
+            known=(view, subjects),
+            watchers=[requests] if compared is None else [requests, compared],
         )
+        decide = partial(
+            replay_arrivals,
+            arrivals,
+            profile=self.profile,
+            subjects=numbers,
+            fidelity=self.fidelity,
+            seed=SEED,
+        )
+        rows = Rows(book.recorder, book.tally)
+        passes = [decide(self.limits, rows=rows, progress=progress)]
+        if compared is not None:
+            assert self.old_limits is not None
+            passes.insert(0, decide(self.old_limits, rows=compared.old))
+        for _ in zip_longest(*passes):
+            pass  # side by side, so that neither table's rows wait long for the other's
+        if compared is not None:
+            compared.old.recorder.close()
+        book.recorder.close()
+        requests.tell(book)
+        return book, compared
 
 
-def _decide_all(
-    setting: _Setting, arrivals: Arrivals, writer: Writer, progress: Progress | None
-) -> Comparison | None:
-    """Decide and write every row; compare with the older limits, where there are any."""
-    decided = setting.decide(arrivals, setting.limits, progress)
-    if setting.old_limits is None:
-        for decisions in decided:
-            writer.take(decisions)
-        return None
-    compared = Comparison(arrivals)
-    for old, new in zip(setting.decide(arrivals, setting.old_limits), decided, strict=True):
-        compared.take(old, new)
-        writer.take(new)
-    return compared
-
-
-def _finish(writer: Writer, extra: Mapping[str, Any], folder: Path | None) -> Result:
+def _finish(book: RunBook, extra: Mapping[str, Any], folder: Path | None) -> Result:
     """Write the summary and, into a folder, the files."""
-    result = writer.close()
+    result = book.close()
     result.summary.update(extra)
     if folder is not None:
         from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
@@ -363,78 +367,51 @@ def run_name(log_name: str) -> str:
     return log_name.removesuffix(".gz").rsplit(".", 1)[0] or log_name
 
 
-OPEN_END_NS: Final = (1 << 63) - 1
+_OPEN_END_NS: Final = (1 << 63) - 1
 """The provisional end of a replay until its last row is written: later than any event."""
 _OK: Final = 200
 _ABOVE_OK: Final = 300
 
 
-class Writer:
-    """Writes rows to a book, and learns meanwhile how long the replay lasts."""
+class _Requests:
+    """Counts requests: each row is one, which ends with its only attempt.
 
-    def __init__(self, book: RunBook, arrivals: Arrivals) -> None:
-        self._book = book
-        self._subjects = _subjects(book, arrivals)
-        self._verdicts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._told = Told()
+    It ends well as it does in a simulation: let in and, where a body was run, answered 2xx. A
+    replay is over after its last request, and the last wait it caused.
+    """
+
+    def __init__(self) -> None:
         self._last_ns = 0
         self._requests = self._well = 0
 
-    def take(self, decisions: Decisions) -> None:
-        """Write the next rows."""
-        recorder = self._book.recorder
-        block, told = decisions.block, decisions.told
-        if len(told.verdicts) != len(self._verdicts):
-            self._verdicts = np.array([recorder.verdicts.number(*pair) for pair in told.verdicts])
-        self._told = told
-        over_ns = block.t_ns + np.maximum(decisions.wait_ns, decisions.latency_ns)
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        over_ns = chunk.t_ns + np.maximum(chunk.wait_ns, chunk.latency_ns)
         self._last_ns = max(self._last_ns, int(over_ns.max()))
-        self._count(decisions)
-        recorder.take(
-            {
-                "t_ns": block.t_ns,
-                "subject": self._subjects[block.party],
-                "attempt": np.ones_like(block.t_ns),
-                "verdict": self._verdicts[decisions.verdict],
-                "wait_ns": decisions.wait_ns,
-                "latency_ns": decisions.latency_ns,
-                "status": decisions.status,
-            }
-        )
-
-    def _count(self, decisions: Decisions) -> None:
-        """Count requests: each row is one, which ends with its only attempt.
-
-        It ends well as it does in a simulation: let in and, where a body was run, answered 2xx.
-        """
-        status = decisions.status
+        status = chunk.status
         good = (status == NO_STATUS) | ((status >= _OK) & (status < _ABOVE_OK))
-        self._requests += len(decisions)
-        self._well += int(np.count_nonzero(decisions.passed & good))
+        self._requests += len(chunk)
+        self._well += int(np.count_nonzero(chunk.outcome_is("admitted", "delayed") & good))
 
-    def close(self) -> Result:
-        """Close the book. A replay is over after its last request, and the last wait it caused."""
-        book = self._book
+    def tell(self, book: RunBook) -> None:
+        """Enter the counts and the end of the replay."""
         book.tally.add_requests(self._requests, self._requests, self._well)
-        for clause, count in self._told.shadow.items():
-            book.tally.add_shadow_requests(clause, count)
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
-        return book.close()
 
 
-def _subjects(book: RunBook, arrivals: Arrivals) -> npt.NDArray[np.int64]:
-    """Return the number that each party has in the book."""
+def _enter(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) -> npt.NDArray[np.int64]:
+    """Enter all parties as subjects; return each one's number."""
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
     kind, one_of_each = parties.kinds()
-    counted = [book.view.counted(limit_subject(who)).counters for who in one_of_each]
+    counted = [view.counted(limit_subject(who)).counters for who in one_of_each]
     # Nobody's key is of two owners; texts that were told apart may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
     owner = parties.owner[first]
     tenants, applications = Words(), Words()
     tenant = np.array([tenants.number(each.tenant) for each in parties.owners])
     application = np.array([applications.number(each.application) for each in parties.owners])
-    book.recorder.subjects.adopt(
+    subjects.adopt(
         {
             "tenant": TextTable(tenant[owner], tenants.texts),
             "application": TextTable(application[owner], applications.texts),

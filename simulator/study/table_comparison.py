@@ -6,14 +6,18 @@ round. The comparison is request by request, so what cancels out in totals is st
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from simulator.logs.arrivals import Arrivals
-from simulator.logs.parties import Texts
-from simulator.play.decisions import Decisions, Told
+from engine.messages import Outcome
+from simulator.play.gates import Rows
+from simulator.rows.counters import CounterIndex
+from simulator.rows.record import Chunk, Recorder, SubjectTable, TextTable
+from simulator.rows.tally import Tally
 
 __all__ = ["SHOWN", "Comparison"]
 
@@ -26,22 +30,39 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Comparison:
-    """Takes what two tables decided about the same blocks, and counts by party and by verdict."""
+    """Takes what two tables decided about the same arrivals, and counts by subject and by verdict.
 
-    def __init__(self, arrivals: Arrivals) -> None:
-        self._arrivals = arrivals
-        self._per_party: Numbers = np.zeros((len(_COUNTS), len(arrivals.parties)), dtype=np.int64)
+    old: what the older table's gate writes to. It is a watcher of the newer one's rows. subjects:
+    who asks, in both.
+    """
+
+    def __init__(self, subjects: SubjectTable) -> None:
+        self._subjects = subjects
+        self._per_subject: Numbers = np.zeros((len(_COUNTS), len(subjects)), dtype=np.int64)
         self._of_old = _PerVerdict()
         self._of_new = _PerVerdict()
+        self._waiting: tuple[deque[Chunk], deque[Chunk]] = deque(), deque()
+        recorder = Recorder([_Side(self, 0)], subjects=subjects)
+        self.old = Rows(recorder, Tally(CounterIndex(), (), end_ns=0))
 
-    def take(self, old: Decisions, new: Decisions) -> None:
-        """Count what the older and the newer table say of one block."""
-        old_passed, new_passed = old.passed, new.passed
+    def take(self, chunk: Chunk) -> None:
+        """Take what the newer table decided about the next rows."""
+        self._take(1, chunk)
+
+    def _take(self, side: int, chunk: Chunk) -> None:
+        """Compare with the other table's chunk of the same rows, when both are there."""
+        self._waiting[side].append(chunk)
+        olds, news = self._waiting
+        while olds and news:
+            self._compare(olds.popleft(), news.popleft())
+
+    def _compare(self, old: Chunk, new: Chunk) -> None:
+        assert len(old) == len(new), "both tables decide about the same rows"
+        old_passed, new_passed = (each.outcome_is("admitted", "delayed") for each in (old, new))
         gained, lost = new_passed & ~old_passed, old_passed & ~new_passed
-        party = new.block.party
-        parties = len(self._arrivals.parties)
         for place, mask in enumerate((~old_passed, ~new_passed, gained, lost)):
-            self._per_party[place] += np.bincount(party[mask], minlength=parties)
+            counts = np.bincount(new.subject[mask], minlength=len(self._subjects))
+            self._per_subject[place] += counts
         self._of_old.take(old, ~old_passed, gained)
         self._of_new.take(new, ~new_passed, lost)
 
@@ -53,9 +74,9 @@ class Comparison:
         and addresses the `SHOWN` with the most changed requests are named, and `keys_changed` and
         `ips_changed` say how many there are.
         """
-        keys, keys_changed = self._by(self._arrivals.parties.key)
-        ips, ips_changed = self._by(self._arrivals.parties.ip)
-        totals = self._per_party.sum(axis=1).tolist()
+        keys, keys_changed = self._by(self._subjects.text("key"))
+        ips, ips_changed = self._by(self._subjects.text("ip"))
+        totals = self._per_subject.sum(axis=1).tolist()
         return {
             **dict(zip(_COUNTS, totals, strict=True)),
             "clauses": self._by_clause(),
@@ -79,11 +100,11 @@ class Comparison:
                 line[changed] += part
         return sorted(lines.values(), key=lambda line: line["clause"])
 
-    def _by(self, names: Texts) -> tuple[list[dict[str, Any]], int]:
-        """Count by a party's name; return the lines that changed most, and how many changed."""
+    def _by(self, names: TextTable) -> tuple[list[dict[str, Any]], int]:
+        """Count by a subject's name; return the lines that changed most, and how many changed."""
         totals: Numbers = np.zeros((len(_COUNTS), len(names.texts) + 1), dtype=np.int64)
-        for total, counts in zip(totals, self._per_party, strict=True):
-            np.add.at(total, names.codes, counts)  # none, −1, is the last place
+        for total, counts in zip(totals, self._per_subject, strict=True):
+            np.add.at(total, names.of_entry, counts)  # none, −1, is the last place
         known = [*names.texts, None]
         change = totals[2] + totals[3]
         changed = np.flatnonzero(change)
@@ -98,28 +119,36 @@ class Comparison:
         return lines, len(changed)
 
 
+class _Side:
+    """Takes the rows of one table."""
+
+    def __init__(self, comparison: Comparison, side: int) -> None:
+        self._comparison = comparison
+        self._side = side
+
+    def take(self, chunk: Chunk) -> None:
+        self._comparison._take(self._side, chunk)  # noqa: SLF001 # reason: a part of it
+
+
 class _PerVerdict:
     """Of one table: by verdict, how many it refused, and how many of those the other let in."""
 
     def __init__(self) -> None:
-        self._told = Told()
+        self._verdicts: Sequence[tuple[Outcome, str | None]] = []
         self._counts: Numbers = np.zeros((2, 0), dtype=np.int64)
 
     def take(
-        self,
-        decisions: Decisions,
-        refused: npt.NDArray[np.bool_],
-        changed: npt.NDArray[np.bool_],
+        self, chunk: Chunk, refused: npt.NDArray[np.bool_], changed: npt.NDArray[np.bool_]
     ) -> None:
-        self._told = decisions.told
-        size = len(decisions.told.verdicts)
+        self._verdicts = chunk.verdicts
+        size = len(chunk.verdicts)
         grown: Numbers = np.zeros((2, size), dtype=np.int64)
         grown[:, : self._counts.shape[1]] = self._counts
         for place, mask in enumerate((refused, changed)):
-            grown[place] += np.bincount(decisions.verdict[mask], minlength=size)
+            grown[place] += np.bincount(chunk.verdict[mask], minlength=size)
         self._counts = grown
 
     def by_rule(self) -> list[tuple[str, int, int]]:
         """Return the rules that refused anything, with both counts."""
-        counts = zip(self._told.verdicts, *self._counts.tolist(), strict=False)
+        counts = zip(self._verdicts, *self._counts.tolist(), strict=False)
         return [(rule, whole, part) for (_, rule), whole, part in counts if rule and whole]

@@ -14,7 +14,6 @@ from engine.limits import LimitTable
 from engine.limits import Subject as LimitsSubject
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
-from engine.limits.compiled.limiter import verdict_of
 from engine.profile import LimitsProfile, Profile
 from simulator.play.compiled import draws as drawing
 from simulator.play.compiled import layout as at
@@ -23,6 +22,7 @@ from simulator.play.compiled.event_loop import JIT, play
 from simulator.play.compiled.layout import Sim, linked, longer
 from simulator.play.compiled.plan import Plan
 from simulator.play.compiled.plan_outside import is_job, proxy_of, upload_subject
+from simulator.play.gates import VerdictNumbers
 from simulator.play.request_mix import _asked
 from simulator.progress import tell_line
 from simulator.rows import RunBook
@@ -379,18 +379,6 @@ class Template:
         return found
 
 
-def _distinct(numbers: at.Ints) -> tuple[at.Ints, at.Ints]:
-    """Return the distinct numbers in order, and each one's place among them."""
-    top = int(numbers.max(initial=0))
-    if top > len(numbers) or numbers.min(initial=0) < 0:
-        found, inverse = np.unique(numbers, return_inverse=True)
-        return found, inverse
-    found = np.flatnonzero(np.bincount(numbers))
-    place = np.zeros(top + 1, dtype=np.int64)
-    place[found] = np.arange(len(found))
-    return found, place[numbers]
-
-
 _WRITTEN: Final = (
     *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
     *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
@@ -474,7 +462,7 @@ class _Writer:
         self._run = run
         self._template = template
         self._subjects: at.Ints = np.zeros(0, dtype=np.int64)
-        self._verdicts: dict[int, int] = {0: 0}
+        self._verdicts = VerdictNumbers(run.limiter, book.recorder)
         self._held: deque[dict[str, at.Ints]] = deque()
         self._handed_on = 0
         if template is not None:
@@ -510,7 +498,7 @@ class _Writer:
         subjects = self._known(int(sim.clock[at.COMBO_COUNT]))
         columns = dict(zip(_ROW_NAMES, sim.rows[:, :count].copy(), strict=True))
         columns["subject"] = subjects[columns["subject"]]
-        columns["verdict"] = self._renumbered(columns["verdict"])
+        columns["verdict"] = self._verdicts.of(columns["verdict"])
         self._held.append(columns)
         self._hand_on()
 
@@ -532,16 +520,6 @@ class _Writer:
             columns["latency_ns"][chosen[:, 0] - first] = chosen[:, 1]
             columns["status"][chosen[:, 0] - first] = chosen[:, 2]
             first += size
-
-    def _renumbered(self, verdicts: at.Ints) -> at.Ints:
-        numbers, inverse = _distinct(verdicts)
-        legs = self._run.limiter.legs
-        for number in numbers.tolist():
-            if number not in self._verdicts:
-                outcome, rule = verdict_of(number, legs)
-                self._verdicts[number] = self._book.recorder.verdicts.number(outcome, rule)
-        mapped = np.array([self._verdicts[number] for number in numbers.tolist()], dtype=np.int64)
-        return mapped[inverse]
 
     def finish(self) -> None:
         """Write the remaining rows, and the counts that are not made from rows."""

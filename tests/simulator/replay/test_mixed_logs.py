@@ -17,8 +17,8 @@ from engine.limits.legs import Legs, class_of, counter_keys
 from engine.limits.subject import Subject as Asking
 from engine.profile import Profile
 from simulator.logs import LogMap
-from simulator.play.decisions import Fidelity
-from simulator.play.replay import decide
+from simulator.play import Fidelity
+from simulator.play.replay import replay_arrivals
 from simulator.rows import Result
 from simulator.study.replay import replay
 
@@ -137,7 +137,7 @@ def _log(lines: list[Line]) -> pd.DataFrame:
 
 
 def _replayed(lines: list[Line], fidelity: Fidelity, block_rows: int, **options: Any) -> Result:
-    with mock.patch.dict(decide.__kwdefaults__, block_rows=block_rows):
+    with mock.patch.dict(replay_arrivals.__kwdefaults__, block_rows=block_rows):
         return replay(_log(lines), map=LOG_MAP, fidelity=fidelity, **{"limits": TABLE, **options})
 
 

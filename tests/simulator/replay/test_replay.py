@@ -12,8 +12,8 @@ import pytest
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.play.decisions import Fidelity
-from simulator.play.replay import decide
+from simulator.play import Fidelity
+from simulator.play.replay import replay_arrivals
 from simulator.rows import Result
 from simulator.study import replay as _replay
 from simulator.study.replay import replay
@@ -182,7 +182,7 @@ def test_what_is_first_decided_in_a_later_block_is_written_too(
 ) -> None:
     log = seconds(*["0"] * 60)
     whole = replay(log, fidelity=fidelity)
-    monkeypatch.setattr(_replay, "decide", partial(decide, block_rows=7))
+    monkeypatch.setattr(_replay, "replay_arrivals", partial(replay_arrivals, block_rows=7))
     assert replay(log, fidelity=fidelity).summary["sha256"] == whole.summary["sha256"]
     assert whole.summary["totals"]["refused"] == 10
 

@@ -26,8 +26,12 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play.decisions import Fidelity
-from simulator.play.replay import decide
+from simulator.play import Fidelity
+from simulator.play.gates import Rows
+from simulator.play.replay import replay_arrivals
+from simulator.rows.counters import LimitsView
+from simulator.rows.record import Chunk, Recorder
+from simulator.rows.tally import Tally
 
 TIGHT = (
     LimitTable.default()
@@ -58,20 +62,35 @@ def read(source: pd.DataFrame, folder: Path | None = None, **options: Any) -> Ar
     return make_arrivals(stream_log(source), speed=Fraction(1), **given_)
 
 
+class Kept:
+    """Keeps what a recorder hands on."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._parties = arrivals.parties
+        self.rows: list[tuple[Any, ...]] = []
+
+    def take(self, chunk: Chunk) -> None:
+        parties = [self._parties[number] for number in chunk.subject.tolist()]
+        verdicts = [chunk.verdicts[number] for number in chunk.verdict.tolist()]
+        columns = (chunk.t_ns, chunk.wait_ns, chunk.latency_ns, chunk.status)
+        self.rows += zip(*(column.tolist() for column in columns), parties, verdicts, strict=True)
+
+
 def decided(
     arrivals: Arrivals, profile: Profile, fidelity: Fidelity, block_rows: int
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """Return every row with what was decided about it, and what shadow rules say."""
-    rows: list[tuple[Any, ...]] = []
-    shadow: dict[str, int] = {}
-    for found in decide(arrivals, TIGHT, profile, fidelity=fidelity, block_rows=block_rows):
-        assert len(found) <= block_rows
-        verdicts = [found.told.verdicts[number] for number in found.verdict.tolist()]
-        parties = [arrivals.parties[number] for number in found.block.party.tolist()]
-        columns = (found.block.t_ns, found.wait_ns, found.latency_ns, found.status)
-        rows += zip(*(column.tolist() for column in columns), parties, verdicts, strict=True)
-        shadow = found.told.shadow
-    return rows, dict(shadow)
+    kept, view = Kept(arrivals), LimitsView({"Default": TIGHT}, profile.limits)
+    tally = Tally(view.index, view.clauses, end_ns=1 << 62)
+    rows = Rows(Recorder([kept], chunk_rows=block_rows), tally)
+    numbers = np.arange(len(arrivals.parties))
+    played = replay_arrivals(
+        arrivals, TIGHT, profile, rows, numbers, fidelity=fidelity, block_rows=block_rows
+    )
+    for _ in played:
+        pass
+    rows.recorder.close()
+    return kept.rows, {line.clause: line.shadow_refused for line in tally.clauses()}
 
 
 LOGS = st.lists(

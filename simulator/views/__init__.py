@@ -3,10 +3,9 @@
     write_report("runs/everyday-7")            # → runs/everyday-7/report.html
 
 `gather` counts what the page shows, and serves the terminal's answer too. Altair charts for a
-notebook are in `simulator.views.plots`, which is not loaded here.
+notebook are in `simulator.views.charts`.
 """
 
-from simulator.views._charts import ADMITTED, CLAUSES, REFUSED
 from simulator.views._findings import Findings, Party, Refusals, gather, together_ns
 from simulator.views._page import REPORT_FILE, write_report
 from simulator.views._text import (
@@ -19,6 +18,7 @@ from simulator.views._text import (
     share_text,
     span_text,
 )
+from simulator.views.charts import ADMITTED, CLAUSES, REFUSED
 
 __all__ = [
     "ADMITTED",

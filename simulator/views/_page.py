@@ -18,15 +18,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simulator.rows.warm_up import BINS, warm_up_of
-from simulator.views import _charts
-from simulator.views._charts import FRAMES, gantt, histogram_chart, timeline
+from simulator.views import _svg, charts
 from simulator.views._findings import (
     PARTS,
     Findings,
-    Party,
-    Refusals,
     gather,
-    histogram,
     quantile_ns,
     together_ns,
 )
@@ -275,15 +271,6 @@ def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def shut_out(findings: Findings, most: int) -> list[tuple[Party, Refusals]]:
-    """Return who was shut out longest."""
-    ordered = sorted(
-        findings.shut_out.items(),
-        key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
-    )
-    return ordered[:most]
-
-
 def bin_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
     """Return the timeline as a table of at most `_TABLE_BINS` stretches of time."""
     count = len(findings.offered)
@@ -335,7 +322,6 @@ def check_lines(summary: Mapping[str, Any]) -> dict[str, Any]:
 REPORT_FILE: Final = "report.html"
 
 _GANTT_ROWS: Final = 24
-_COLOURS: Final = 10
 _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
 _BATCH_ROWS: Final = 1 << 17
 _UNTOLD: Final = {
@@ -375,8 +361,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     # Show instants as logged, unless the replay ran at another speed.
     in_log_time = replayed is not None and replayed["speed"] == "1"
     axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
-    colours = _colours(summary, findings)
-    parties = shut_out(findings, _GANTT_ROWS)
+    colours = charts.clause_colours(summary, findings)
+    requests, spans = charts.timeline(findings, colours), charts.shut_out(findings, _GANTT_ROWS)
     environment = Environment(
         loader=PackageLoader("simulator.views", "page"),
         autoescape=True,
@@ -397,8 +383,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         tiles=tiles(summary, findings, axis),
         colours=colours,
         timeline={
-            width: timeline(findings, axis, colours, frame).markup()
-            for width, frame in FRAMES.items()
+            width: _svg.timeline(requests, findings, axis, frame).markup()
+            for width, frame in _svg.FRAMES.items()
             if "timeline" in findings.parts
         },
         kept=summary.get("columns", ()),
@@ -406,11 +392,11 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         bin_rows=bin_rows(findings, axis),
         bin_text=span_text(findings.bin_ns),
         gantt={
-            width: gantt(parties, axis, colours, frame).markup()
-            for width, frame in FRAMES.items()
-            if parties
+            width: _svg.gantt(spans, axis, colours, frame).markup()
+            for width, frame in _svg.FRAMES.items()
+            if spans.rows
         },
-        parties=parties,
+        parties=spans.rows,
         parties_total=len(findings.shut_out),
         clauses=clause_rows(summary),
         shown={
@@ -449,14 +435,6 @@ def _style() -> str:
     return (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
 
 
-def _colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
-    """Return a colour class for each clause that refused, in table order."""
-    order = [line["clause"] for line in summary["clauses"]]
-    order += sorted(clause for clause in findings.refused if clause not in order)
-    bound = [clause for clause in order if clause in findings.refused]
-    return {clause: f"c{place % _COLOURS}" for place, clause in enumerate(bound)}
-
-
 def _time_pictures(
     summary: Mapping[str, Any], findings: Findings, axis: Axis
 ) -> dict[str, Any] | None:
@@ -464,9 +442,10 @@ def _time_pictures(
     if "replay" in summary or "attempts" not in findings.parts or not findings.rows:
         return None
     return {
-        "attempts": _charts.attempts(findings, axis).markup(),
-        "goodput": _charts.goodput(findings, axis).markup(),
-        "rows": _charts.time_rows(findings, axis),
+        **{
+            name: _svg.rates(chart(findings), axis).markup() for name, chart in charts.RATES.items()
+        },
+        "rows": charts.time_rows(findings, axis),
     }
 
 
@@ -489,7 +468,7 @@ def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict
     if not found.is_long_enough or not refused.any():
         return None
     return {
-        "chart": _charts.warm_up(found, axis).markup(),
+        "chart": _svg.warm_up(found, axis).markup(),
         "found": found,
         "rows": [
             (axis.instant(place * found.bin_ns), f"{value:.4g}")
@@ -503,7 +482,7 @@ def _headroom(
     summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how full counters were."""
-    drawn = _charts.headroom(summary, axis, colours)
+    drawn = _svg.headroom(summary, axis, colours)
     if drawn is None:
         return None
     return {"chart": drawn.markup(), **summary["headroom"]}
@@ -514,13 +493,13 @@ def _addresses(findings: Findings) -> dict[str, Any] | None:
     found = address_rows(findings)
     if not found["rows"] or found["total"] <= 1:
         return None
-    return {"chart": _charts.addresses(found["rows"]).markup(), **found}
+    return {"chart": _svg.addresses(found["rows"]).markup(), **found}
 
 
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what replications say."""
     rows = spread_rows(summary)
-    drawn = _charts.spread([row for row in rows if row["drawn"]])
+    drawn = _svg.spread([row for row in rows if row["drawn"]])
     if not rows or drawn is None:
         return None
     return {"chart": drawn.markup(), "rows": rows, "count": len(summary["replications"]["runs"])}
@@ -529,29 +508,20 @@ def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 def _spreads(findings: Findings) -> list[dict[str, Any]]:
     """Return the distributions of waits and latencies that say something."""
     found = []
-    for title, note, counts in (
-        (
-            "How long the refused had to wait",
-            "From a refused request to the instant at which it would have been let in",
-            findings.waits,
-        ),
-        (
-            "From arrival to answer",
-            "Of the requests that were let in, delays included",
-            findings.latencies,
-        ),
-    ):
-        steps = histogram(counts)
+    for chart in (charts.waits(findings), charts.latencies(findings)):
+        steps = chart.steps
         if not steps or steps[-1][1] <= 1:
             continue
         found.append(
             {
-                "title": title,
-                "note": note,
-                "chart": histogram_chart(steps, title).markup(),
+                "title": chart.title,
+                "note": chart.note,
+                "chart": _svg.histogram_chart(chart).markup(),
                 "steps": steps,
-                "total": int(counts.sum()),
-                "quantiles": [(name, quantile_ns(counts, share)) for name, share in _QUANTILES],
+                "total": int(chart.counts.sum()),
+                "quantiles": [
+                    (name, quantile_ns(chart.counts, share)) for name, share in _QUANTILES
+                ],
             }
         )
     return found

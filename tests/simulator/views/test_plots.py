@@ -5,9 +5,11 @@ import re
 import pandas as pd
 import pytest
 import vl_convert
+from markupsafe import escape
 
 import simulator
-from simulator.views.plots import Plots
+from simulator.views import Axis, _svg, gather
+from simulator.views.charts import RATES, Plots
 
 SECOND_NS = 10**9
 
@@ -31,6 +33,24 @@ def test_every_plot_draws(result: simulator.Result, name: str) -> None:
 
 def test_a_result_has_its_plots(result: simulator.Result) -> None:
     assert result.plots.waits().data["requests"].sum() == result.summary["totals"]["refused"]
+
+
+def test_the_page_and_a_notebook_show_the_same_charts() -> None:
+    """A chart is defined once: same counts and words, as SVG and as Altair's."""
+    run = simulator.run("retry-storm", fidelity="limits", seed=3)
+    found = gather(run.batches(), end_ns=run.summary["duration_ns"], bins=60)
+    for name, chart in RATES.items():
+        stack, drawn = chart(found), getattr(run.plots, name)()
+        assert drawn.description == stack.title
+        for series in stack.series:
+            rows = drawn.data[drawn.data["outcome"] == series.name]
+            assert rows[stack.unit].sum() == series.counts.sum()
+        svg = _svg.rates(stack, Axis(found.end_ns)).markup()
+        assert svg.startswith("<svg")
+        assert escape(stack.title) in svg
+    drawn = run.plots.attempts().data.groupby("outcome")["attempts"].sum()
+    first = (run.requests["attempt"] == 1).sum()
+    assert drawn.to_dict() == {"first attempts": first, "retries": len(run.requests) - first}
 
 
 def test_the_timeline_holds_every_request(result: simulator.Result) -> None:

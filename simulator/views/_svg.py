@@ -1,18 +1,12 @@
-"""The report's charts as SVG, and the colours of every chart, the notebooks' and explorer's too.
+"""The page's charts as SVG: what `simulator.views.charts` defines, and pictures of the page alone.
 
-Each chart takes findings that are counted already and gives a drawing with a bounded number of
-marks. A drawing takes its colours from the page's style sheet by class, so that it follows light
-and dark. Bars of one series are one path: a drawing stays small however many bars it has. Texts are
+A drawing takes its colours from the page's style sheet by class, so that it follows light and
+dark. Bars of one series are one path: a drawing stays small however many bars it has. Texts are
 escaped and coordinates rounded, so that the bytes repeat.
 
 Wide charts are drawn twice: on a phone the page shows the narrow one, with names above their rows
 instead of beside them, so that nothing scrolls sideways. Narrow charts stand two beside each other
 on a wide page, each with a table of the same numbers.
-
-Clauses have the colours of Okabe and Ito ("Color universal design", 2008), which people tell apart
-whatever their colour vision, and after them some darker ones. What is let in is pale and what is
-refused dark, so those two differ in lightness alone. `page/report.css` has the same colours, and
-lighter ones for dark paper; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -36,24 +30,19 @@ from simulator.views._text import (
     span_text,
     value_text,
 )
+from simulator.views.charts import Histogram, Series, Spans, Stacked, joined
 
-__all__ = ["ADMITTED", "CLAUSES", "FRAMES", "REFUSED", "gantt", "histogram_chart", "timeline"]
-
-ADMITTED: Final = "#b9c5d8"
-REFUSED: Final = "#3f4a5f"
-CLAUSES: Final = (
-    "#d55e00",
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#8a7500",
-    "#5d3a9b",
-    "#7f3b08",
-    "#66708a",
-)
-"""One a clause, in table order; beyond they begin anew."""
+__all__ = [
+    "FRAMES",
+    "addresses",
+    "gantt",
+    "headroom",
+    "histogram_chart",
+    "rates",
+    "spread",
+    "timeline",
+    "warm_up",
+]
 
 
 def number(value: float) -> str:
@@ -159,16 +148,15 @@ _LONGEST_LABEL: Final = 22
 _LABEL_WIDTH: Final = 62
 
 
-def timeline(
-    findings: Findings, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE
-) -> Drawing:
+def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WIDE) -> Drawing:
     """Three panels over one time axis: all requests, the refused by clause, each clause's share."""
-    clauses = [clause for clause in colours if clause in findings.refused]
+    passed, *clauses = chart.series
+    refused = sum((each.counts for each in clauses), np.zeros_like(passed.counts))
     tall_a, tall_b, gap = 120, 150 if clauses else 0, 34
     top_b = 26 + tall_a + gap
     top_c = top_b + tall_b + gap if clauses else top_b
     bottom = top_c + frame.row * len(clauses)
-    drawing = Drawing(frame.width, bottom + 30, _timeline_title(findings, clauses))
+    drawing = Drawing(frame.width, bottom + 30, chart.title)
     if findings.start_ns:
         width = axis.place(findings.start_ns, frame.plot)
         drawing.rect(
@@ -181,37 +169,35 @@ def timeline(
         drawing,
         "Requests",
         (26, tall_a),
-        [("admitted", findings.offered - _sum(findings)), ("turned", _sum(findings))],
+        [passed, Series("refused", "turned", refused)],
         findings,
         axis,
         frame,
     )
     if clauses:
-        series = [(colours[clause], findings.refused[clause]) for clause in clauses]
-        _stack(drawing, "Refused, by clause", (top_b, tall_b), series, findings, axis, frame)
+        _stack(drawing, "Refused, by clause", (top_b, tall_b), clauses, findings, axis, frame)
         drawing.text(frame.left, top_c - 10, "Share refused by each clause", "panel")
         for place, clause in enumerate(clauses):
-            top = top_c + place * frame.row
-            _strip(drawing, clause, colours[clause], top, findings, axis, frame)
+            _strip(drawing, clause, top_c + place * frame.row, findings, axis, frame)
     if not frame.head:  # touch screens cannot hover
         _hover(drawing, findings, axis, (26, bottom))
     return drawing
 
 
 def gantt(
-    parties: Sequence[tuple[Party, Refusals]],
+    chart: Spans,
     axis: Axis,
     colours: Mapping[str, str],
     frame: Frame = _WIDE,
 ) -> Drawing:
     """Who was shut out when: a row a key and address under a clause."""
     frame = Frame(frame.width, 8, 24, frame.head) if frame.head else Frame(frame.width, 290, 96)
-    bottom = 10 + frame.row * len(parties)
-    drawing = Drawing(frame.width, bottom + 30, f"When whom was shut out: {len(parties)} rows")
+    bottom = 10 + frame.row * len(chart.rows)
+    drawing = Drawing(frame.width, bottom + 30, chart.title)
     for x, text in frame.ticks(axis):
         drawing.line(x, 6, x, bottom, "grid")
         drawing.text(x, bottom + 18, text, "tick mid" if x > _LABEL_WIDTH / 2 else "tick")
-    for place, (who, found) in enumerate(parties):
+    for place, (who, found) in enumerate(chart.rows):
         top = 10 + place * frame.row
         if place % 2 == 0:
             drawing.rect(0, top, frame.width, frame.row, "zebra")
@@ -225,10 +211,10 @@ def gantt(
     return drawing
 
 
-def histogram_chart(steps: Sequence[tuple[int, int, int]], title: str) -> Drawing:
-    """A histogram over a logarithmic scale of time; `steps` are (from_ns, to_ns, count)."""
-    width, tall, left = 420, 150, 22
-    drawing = Drawing(width, tall + 44, title)
+def histogram_chart(chart: Histogram) -> Drawing:
+    """A histogram over a logarithmic scale of time."""
+    width, tall, left, steps = 420, 150, 22, chart.steps
+    drawing = Drawing(width, tall + 44, chart.title)
     slot = (width - 2 * left) / max(12, len(steps))
     highest = max(count for _, _, count in steps)
     shift = (width - 2 * left - slot * len(steps)) / 2
@@ -264,34 +250,18 @@ def _step_text(from_ns: int, to_ns: int) -> str:
     return "none" if to_ns <= 1 else f"{span_text(from_ns)} to {span_text(to_ns)}"
 
 
-def _timeline_title(findings: Findings, clauses: Sequence[str]) -> str:
-    refused = int(_sum(findings).sum())
-    by = ", ".join(clauses) or "none"
-    return (
-        f"Requests over time: {count_text(findings.rows)} offered, {count_text(refused)} refused;"
-        f" clauses that refused: {by}"
-    )
-
-
-def _sum(findings: Findings) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    total = np.zeros(len(findings.offered), dtype=np.int64)
-    for counts in findings.refused.values():
-        total = total + counts
-    return total
-
-
 def _stack(  # reason: a panel's place, data and axes
     drawing: Drawing,
     title: str,
     place: tuple[float, float],
-    series: Sequence[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]],
+    series: Sequence[Series],
     findings: Findings,
     axis: Axis,
     frame: Frame,
 ) -> None:
     """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
     top, tall = place
-    total = np.sum([counts for _, counts in series], axis=0)
+    total = np.sum([each.counts for each in series], axis=0)
     ceiling = _round_up(int(total.max(initial=0)))
     drawing.text(frame.left, top - 10, title, "panel")
     for count in sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling}):
@@ -299,21 +269,20 @@ def _stack(  # reason: a panel's place, data and axes
         drawing.line(frame.left, y, frame.width - frame.right, y, "grid" if count else "axis")
         drawing.text(frame.left - (4 if frame.head else 8), y + 4, count_text(count), "tick end")
     below = np.zeros(len(total), dtype=np.int64)
-    for css, counts in series:
-        bars = []
+    for each in series:
+        bars, counts = [], each.counts
         for bin_ in np.flatnonzero(counts):
             x, width = _bin_place(int(bin_), findings, axis, frame)
             high = tall * int(counts[bin_]) / ceiling
             y = top + tall * (1 - (int(below[bin_]) + int(counts[bin_])) / ceiling)
             bars.append((x, y, width, high))
-        drawing.path(bars_path(bars), css)
+        drawing.path(bars_path(bars), each.css)
         below = below + counts
 
 
 def _strip(  # reason: a row's place, data and axes
     drawing: Drawing,
-    clause: str,
-    css: str,
+    clause: Series,
     top: float,
     findings: Findings,
     axis: Axis,
@@ -321,12 +290,12 @@ def _strip(  # reason: a row's place, data and axes
 ) -> None:
     """Draw one clause's row: the larger the share that the clause refused, the darker the bin."""
     if frame.head:
-        drawing.text(frame.left, top + 14, _short(clause, 40), "label mono")
+        drawing.text(frame.left, top + 14, _short(clause.name, 40), "label mono")
     else:
-        drawing.text(frame.left - 8, top + 14, _short(clause), "label end mono")
+        drawing.text(frame.left - 8, top + 14, _short(clause.name), "label end mono")
     top += frame.head
     drawing.rect(frame.left, top + 3, frame.plot, _ROW - 6, "strip")
-    counts = findings.refused[clause]
+    counts = clause.counts
     shades: dict[int, list[tuple[float, float, float, float]]] = {}
     for bin_ in np.flatnonzero(counts):
         share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
@@ -334,7 +303,7 @@ def _strip(  # reason: a row's place, data and axes
         x, width = _bin_place(int(bin_), findings, axis, frame)
         shades.setdefault(shade, []).append((x, top + 3, width, _ROW - 6))
     for shade, bars in sorted(shades.items()):
-        drawing.path(bars_path(bars), f"{css} shade{shade}")
+        drawing.path(bars_path(bars), f"{clause.css} shade{shade}")
 
 
 def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, float]) -> None:
@@ -365,15 +334,12 @@ def _gantt_bars(
     found: Refusals, axis: Axis, frame: Frame, top: float
 ) -> list[tuple[float, float, float, float]]:
     """Return a row's bars, those that would touch on the page drawn as one."""
-    bars: list[tuple[float, float]] = []
-    for from_ns, until_ns in found.intervals:
-        start = frame.left + axis.place(from_ns, frame.plot)
-        end = max(start + 1.6, frame.left + axis.place(until_ns, frame.plot))
-        if bars and start <= bars[-1][1] + 0.6:
-            bars[-1] = (bars[-1][0], max(end, bars[-1][1]))
-        else:
-            bars.append((start, end))
-    return [(start, top + 4, end - start, _ROW - 8) for start, end in bars]
+    pixel_ns = axis.end_ns / frame.plot
+    bars = joined(found.intervals, gap_ns=0.6 * pixel_ns, least_ns=1.6 * pixel_ns)
+    return [
+        (frame.left + from_ns / pixel_ns, top + 4, (to_ns - from_ns) / pixel_ns, _ROW - 8)
+        for from_ns, to_ns in bars
+    ]
 
 
 def _gantt_title(who: Party, found: Refusals, axis: Axis) -> str:
@@ -409,7 +375,6 @@ _LEFT: Final = 46
 _RIGHT: Final = 12
 _PLOT: Final = _WIDTH - _LEFT - _RIGHT
 _TALL: Final = 130
-_BINS: Final = 60
 _RULE_ROW: Final = 40
 _LONGEST: Final = 34
 _SECOND_NS: Final = 1_000_000_000
@@ -417,28 +382,10 @@ _SECOND_NS: Final = 1_000_000_000
 Numbers = npt.NDArray[np.int64]
 
 
-def attempts(findings: Findings, axis: Axis) -> Drawing:
-    """First attempts below, retries above them, over time."""
-    firsts, offered = _coarse(findings.firsts), _coarse(findings.offered)
-    again = offered - firsts
-    title = (
-        f"Attempts over time: {count_text(int(firsts.sum()))} first attempts,"
-        f" {count_text(int(again.sum()))} retries"
-    )
-    drawing = Drawing(_WIDTH, _TALL + 46, title)
-    _bars(drawing, axis, [("admitted", firsts), ("again", again)], _width_ns(findings))
-    return drawing
-
-
-def goodput(findings: Findings, axis: Axis) -> Drawing:
-    """Admitted and successful attempts, in front of offered ones, over time."""
-    good, offered = _coarse(findings.good), _coarse(findings.offered)
-    title = (
-        f"Goodput over time: {count_text(int(good.sum()))} of {count_text(int(offered.sum()))}"
-        " attempts were let in and not answered with an error"
-    )
-    drawing = Drawing(_WIDTH, _TALL + 46, title)
-    _bars(drawing, axis, [("goodput", good), ("lost", offered - good)], _width_ns(findings))
+def rates(chart: Stacked, axis: Axis) -> Drawing:
+    """Stacked bars as rates a second."""
+    drawing = Drawing(_WIDTH, _TALL + 46, chart.title)
+    _bars(drawing, axis, chart)
     return drawing
 
 
@@ -566,42 +513,10 @@ def _spread_row(drawing: Drawing, row: Mapping[str, Any], top: float) -> None:
     drawing.text(left + plot, top + 46, value_text(row["name"], most), "tick end")
 
 
-def time_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
-    """Return attempts and goodput as a table, a row a stretch of time in which somebody asked."""
-    offered = _coarse(findings.offered)
-    firsts, good = _coarse(findings.firsts), _coarse(findings.good)
-    return [
-        {
-            "from": axis.instant(int(place) * _width_ns(findings)),
-            "firsts": int(firsts[place]),
-            "again": int(offered[place] - firsts[place]),
-            "good": int(good[place]),
-            "lost": int(offered[place] - good[place]),
-        }
-        for place in np.flatnonzero(offered)
-    ]
-
-
-def _step(findings: Findings) -> int:
-    return max(1, -(-len(findings.offered) // _BINS))
-
-
-def _width_ns(findings: Findings) -> int:
-    return _step(findings) * findings.bin_ns
-
-
-def _coarse(counts: Numbers) -> Numbers:
-    """Return at most `_BINS` sums of neighbouring bins."""
-    step = max(1, -(-len(counts) // _BINS))
-    found: Numbers = np.add.reduceat(counts, range(0, len(counts), step))
-    return found
-
-
-def _bars(
-    drawing: Drawing, axis: Axis, series: Sequence[tuple[str, Numbers]], width_ns: int
-) -> None:
+def _bars(drawing: Drawing, axis: Axis, chart: Stacked) -> None:
     """Draw stacked bars, the first series at the bottom, as rates a second."""
-    total = np.sum([counts for _, counts in series], axis=0)
+    width_ns = chart.bin_ns
+    total = np.sum([each.counts for each in chart.series], axis=0)
     most = max(1, int(total.max(initial=0)))
     top = 16
     for share in (0.0, 0.5, 1.0):
@@ -611,18 +526,18 @@ def _bars(
         drawing.text(
             _LEFT - 5, y + 4, f"{rate:.3g}" if rate < 1e4 else f"{rate:.1e}", "tick end"
         )  # reason: four digits fit
-    drawing.text(_LEFT, 10, "attempts a second", "tick")
+    drawing.text(_LEFT, 10, f"{chart.unit} a second", "tick")
     _ticks(drawing, axis, _LEFT, _PLOT, top + _TALL)
     below = np.zeros(len(total), dtype=np.int64)
-    for css, counts in series:
-        bars = []
+    for each in chart.series:
+        bars, counts = [], each.counts
         for place in np.flatnonzero(counts):
             x = _LEFT + axis.place(int(place) * width_ns, _PLOT)
             width = _LEFT + axis.place((int(place) + 1) * width_ns, _PLOT) - x
             high = _TALL * int(counts[place]) / most
             y = top + _TALL * (1 - int(below[place]) / most) - high
             bars.append((x, y, max(0.8, width - 0.8), high))
-        drawing.path(bars_path(bars), css)
+        drawing.path(bars_path(bars), each.css)
         below = below + counts
 
 

@@ -161,7 +161,7 @@ def one_of(words: Sequence[str]) -> Rule:
 
 
 def whole(least: int, words: str = "", *, below: int = _WIDEST) -> Rule:
-    """Return the rule that a value is a whole number from `least` up, and below another."""
+    """Return the rule that a value is a whole number of at least `least`, and below `below`."""
     text = words or f"a whole number from {least} up"
     return Rule(text, lambda value: _is_whole(value) and least <= value < below, operator.index)
 
@@ -177,7 +177,7 @@ def optional(rule: Rule, otherwise: str = "") -> Rule:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a number, and no flag."""
+    """Return whether a value is a number; a boolean is none."""
     return not isinstance(value, bool) and isinstance(value, Real | Decimal)
 
 

@@ -151,7 +151,7 @@ def is_share(metric: str) -> bool:
 
 
 def spent(look: int, error: float = 1 - CONFIDENCE) -> float:
-    """Return the part of an error that the look with this number, from 1, may spend.
+    """Return how much of an error the given look (from 1) may spend.
 
     All of them together spend no more than the whole: Σ 1 / (k (k + 1)) = 1.
 
@@ -343,7 +343,7 @@ def _bootstrap(values: Values, error: float) -> tuple[float, float]:
 
 @functools.lru_cache(maxsize=4)
 def _resamples(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return which values each resample takes: the same ones whenever there are so many."""
+    """Return which values each resample takes; they depend on nothing but the count."""
     return np.random.Generator(np.random.Philox(count)).integers(0, count, (_RESAMPLES, count))
 
 

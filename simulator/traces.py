@@ -4,8 +4,8 @@
     simulator.strip(frame.assign(who="51 at once"))
 
 Times are seconds, and the decisions are the engine's own: the limiter is the one that a request
-meets, without a body. What it is not: traffic of many clients who retry, which `simulator.run`
-plays.
+meets, without a body. For traffic of many clients who retry, take
+`simulator.run`.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
 
 
 def _in_words(rows: pd.DataFrame, by: str) -> str:
-    """Return what a strip shows, for who does not see it."""
+    """Return a strip's content in words, for a screen reader."""
     said = []
     for who, mine in rows.groupby(by, sort=False):
         counts = mine["outcome"].value_counts(sort=False)

@@ -254,7 +254,7 @@ def _bare(value: str) -> str:
 
 
 def _diagnosis(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Name the first field that is not where the format has it."""
+    """Name the first field that does not follow the format."""
     pattern = ""
     for name, part in places:
         pattern += part
@@ -510,9 +510,9 @@ class FrameReader:
 
 
 def _sound(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array:
-    """Return a column; raises `InputError` where its values are none of its type.
+    """Return a column; raises `InputError` where a value does not fit the type.
 
-    Arrow takes the word of whoever wrote the file that a text is UTF-8, and fails when it is read.
+    Arrow trusts the file that a text is UTF-8, and fails when it is read.
     """
     column = batch.column(name)
     try:
@@ -527,7 +527,7 @@ def _sound(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array
 
 
 def _refuse_twins(what: str, names: Iterable[str]) -> None:
-    """Raise `InputError` where two columns have one name: nobody could tell which one is meant."""
+    """Raise `InputError` where two columns have one name."""
     met: set[str] = set()
     for name in names:
         if name in met:
@@ -609,7 +609,7 @@ def stream_log(
 
 
 def _refuse_writing(format_: Format | None, map_: LogMap | None) -> None:
-    """Raise `InputError` where a frame, which is columns already, is said to be written somehow."""
+    """Raise `InputError` where a format or a pattern is given for a frame, which has columns."""
     if format_ is not None:
         raise InputError(f"format = {shown(format_)} must be left out; the log is a frame")
     for name in ("format", "line"):

@@ -227,7 +227,7 @@ class LogMap:
 
 
 def _plain(fields: Sequence[str]) -> dict[str, str]:
-    """Return fields by their names without case and what joins words; the first of equal ones."""
+    """Return fields by their names without case, `_`, `-` and `.`; the first of equal ones."""
     return {re.sub(r"[_.\- ]", "", name).lower(): name for name in reversed(fields)}
 
 

@@ -241,7 +241,7 @@ Place: TypeAlias = Path | Pipe
 
 
 def place_of(source: str | Path) -> Place:
-    """Return where a log is read from: `STDIN` and whatever is no plain file can be read once."""
+    """Return a path, or a `Pipe` for what can be read only once: `STDIN`, and special files."""
     if source == STDIN:
         return Pipe(STDIN)
     path = Path(source)
@@ -253,5 +253,5 @@ def place_of(source: str | Path) -> Place:
 
 
 def log_name(source: str | Path) -> str:
-    """Return what a log is called that is read from here."""
+    """Return the name that messages give to a log."""
     return "stdin" if source == STDIN else Path(source).name

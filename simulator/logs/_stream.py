@@ -54,7 +54,7 @@ class Faults:
     _worst: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, why: str, lines: int = 1) -> None:
-        """Count `lines` lost lines, the first of them number `line`."""
+        """Count lines that were lost; `line` is the number of the first."""
         self.count += lines
         # A heap of the smallest numbers, negated so that the largest kept one is dropped first.
         if len(self._worst) < _NAMED:
@@ -293,7 +293,7 @@ class _Texts(dict["str | None", int]):
 
 
 class _Target:
-    """What a field comes to by the map, a look-up from the number of its text."""
+    """One field after the map: a look-up from the number of its text."""
 
     def __init__(self, source: Source, part: Callable[[str], str], reader: Reader) -> None:
         self.source = source

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class LimitsView:
-    """Turns limits' subjects into counters, numbered in `index`.
+    """Finds the counters that a request is counted in; `index` holds their rules.
 
     tables: limit tables by name, `Default` among them. profile: how they are played.
     """
@@ -104,7 +104,7 @@ def order_by_counter(counter: Numbers) -> Numbers:
 
 
 class CountedRule(NamedTuple):
-    """What is said of one counter of the limit table.
+    """A rule of the limit table, or the part of one that has counters of its own.
 
     id: as in the `rule` column (`LIM-PRIVATE.key`). clause: as in reports (`LIM-PRIVATE`).
     burst_requests: of gcra, else the limit. block_ns: 0 where it throttles. by: the columns of
@@ -123,7 +123,7 @@ class CountedRule(NamedTuple):
 
 
 class CounterIndex:
-    """The rules of a run; the counters of each are told by the run's subjects."""
+    """The rules of a run by place; the run's subjects know their counters under each."""
 
     __slots__ = ("rules",)
 
@@ -131,7 +131,7 @@ class CounterIndex:
         self.rules: list[CountedRule] = []
 
     def add(self, rule: CountedRule) -> int:
-        """Return a place for a rule's counters; two that are equal may count apart."""
+        """Add a rule, and return its place; equal rules may have counters of their own."""
         self.rules.append(rule)
         return len(self.rules) - 1
 
@@ -159,7 +159,7 @@ def uncovered(starts_ns: Numbers, ends_ns: Numbers, before_ns: Numbers) -> tuple
 
 
 def _latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
-    """Return the latest end before each row among its group's.
+    """Return, for each row, the latest end of the earlier rows of its group.
 
     groups: of each row; rows are sorted by it. firsts: the first row of each group. known_ns: of
     each group, the latest end before these rows.

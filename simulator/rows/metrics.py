@@ -93,7 +93,7 @@ class BatchRows:
         return self._chosen(column.to_numpy(zero_copy_only=False))
 
     def coded(self, name: str) -> tuple[Ints, list[Any]]:
-        """Return a dimension as places in a list of values; null is −1, as in `ints`."""
+        """Return a dimension as codes, and the list that they point into; null is −1."""
         if name == "clause":
             codes, rules = self._texts("rule")
             return codes, [rule.partition(".")[0] for rule in rules]
@@ -139,7 +139,7 @@ class BatchRows:
                 )
 
     def numbered(self, names: Sequence[str], numbers: dict[Any, int]) -> Ints:
-        """Return each row's number of its values; null is NaN.
+        """Return the number of each row's combination of values; null is NaN.
 
         numbers: those of combinations met so far, by their values; new ones are added in order of
         appearance.
@@ -360,7 +360,7 @@ def column_of(dimension: str) -> str:
 
 
 def _checked(held: Sequence[str], dimensions: Iterable[str], start_ns: int) -> Sequence[str]:
-    """Return the columns; raises `InputError` where they do not tell what is asked."""
+    """Return the columns; raises `InputError` where one that is needed is missing."""
     refuse_missing("metrics", ("t_ns", "outcome") if start_ns else ("outcome",), held)
     for name in dimensions:
         refuse_missing(f"by = {name!r}", (column_of(name),), held)
@@ -498,7 +498,7 @@ _PAIR: Final = ("key", "ip")
 class BlockTimes:
     """The block times of one group of rows, batch by batch in order of time.
 
-    from_ns, until_ns: time outside is not counted, yet blocks that began before go on.
+    from_ns, until_ns: only time between them counts, of blocks that began before too.
     counters: rule → the columns that tell its counters apart; both key and address unless given.
     """
 

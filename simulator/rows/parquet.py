@@ -178,7 +178,7 @@ class Coded:
 
 
 class TextColumns:
-    """The text columns of a run, growing with its tables."""
+    """The text columns of a run; new texts get numbers as they appear."""
 
     __slots__ = ("_verdicts", "_verdicts_seen", "_words")
 
@@ -237,7 +237,7 @@ def _room(count: int, dtype: type[np.signedinteger[Any]]) -> tuple[pa.Buffer, Ta
 
 
 def _take(table: Table, rows: Numbers, out: Table) -> None:
-    """Look rows up in a table, into memory that is there: fresh pages cost more than the look-up.
+    """Write `table[rows]` into `out`: to allocate memory would cost more than the look-up.
 
     `clip` keeps numpy from a copy of its own; rows are places of the table, nothing is clipped.
     """
@@ -245,7 +245,7 @@ def _take(table: Table, rows: Numbers, out: Table) -> None:
 
 
 def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """Return the rows as a batch, its dictionaries cut to the values it uses.
+    """Return the rows as a batch whose dictionaries hold only the values in use.
 
     schema: `SCHEMA`, or fewer of its columns.
     """
@@ -475,7 +475,7 @@ class FileSink(_Sink):
     """Streams rows into `requests.parquet`, one row group a chunk.
 
     Writing and hashing have a thread each: both leave Python's lock while they work, so a run goes
-    on meanwhile where there is another core. `close` before anything is asked for. A full disk
+    on meanwhile where there is another core. Call `close` before you ask for a digest. A full disk
     raises `OSError`, in `take` or in `close`.
 
     columns: those that the file keeps, all of them unless given. The digest is over all.
@@ -497,7 +497,7 @@ class FileSink(_Sink):
         self._writer.write_batch(record_batch(coded, self._schema))
 
     def close(self) -> None:
-        """Finish the file; it is no Parquet file before."""
+        """Finish the file; until then it cannot be read."""
         self._digesting.close()
         self._writing.close()
         self._writer.close()

@@ -200,7 +200,7 @@ class TextTable:
 class SubjectTable(Sequence[Subject]):
     """The distinct subjects of a run, numbered from 0 in order of appearance.
 
-    What was read of a column stays as it was while others are added.
+    An array that was read does not change when subjects are added later.
     """
 
     __slots__ = (
@@ -281,7 +281,7 @@ class SubjectTable(Sequence[Subject]):
         kinds: Sequence[Counters],
         kind: Table,
     ) -> None:
-        """Take in all subjects of a run at once, each another; only where there are none yet.
+        """Add all subjects of a run at once: distinct ones, to a table that is empty.
 
         A client is a key at an address. Families with a part that is no column have no counters.
         kind: each one's place in `kinds`.

@@ -35,7 +35,7 @@ class RunHeader:
     """The settings of a run, before it begins; all of it is in the summary.
 
     start_time_ns: the run's instant 0, ns since the Unix epoch. groups: client group → numbers of
-    its clients. drawn: options that were drawn or derived, by name.
+    its clients.
     """
 
     name: str

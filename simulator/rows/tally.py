@@ -221,7 +221,7 @@ class Tally:
         return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}
 
     def clauses(self) -> list[ClauseLine]:
-        """Return the table by clause, in table order; clauses nobody met have zeros."""
+        """Return the table by clause, in table order, with zeros where no request met one."""
         lines = {c: _fresh(line) for c, line in self._clauses.items()}
         rules = self._index.rules
         clause_of = {rule.id: rule.clause for rule in rules}

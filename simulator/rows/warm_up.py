@@ -10,7 +10,7 @@ is the last truncation allowed, no steady part was seen.
 interval. Its half-width shrinks with the square root of the length. Where neighbouring batches
 depend on each other, or do not differ at all, nothing is said of a length.
 
-What it is not: proof. One run has one start; replications show how far runs lie apart.
+Neither is proof: one run has one start. Replications show how far runs lie apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a metric's series says of the warm-up.
+    """The warm-up that a metric's series suggests.
 
     series: the metric bin by bin, from the run's start; NaN where a bin has no value. A last bin
     that the run's end cuts is left out. given_ns: the run's warm-up. suggested_ns: the warm-up that
@@ -66,7 +66,7 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class RunLength:
-    """How long a run, or how many replications, would know a metric's mean this well.
+    """How long a run, or how many replications, would give a mean this half-width.
 
     asked: the half-width. half_width: that of this run's own interval, by batch means; None where
     it has none. duration_ns: about how long one run would have to be, its warm-up included.

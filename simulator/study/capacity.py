@@ -439,7 +439,7 @@ class _Search:
             self.told(trial)
 
     def _verdict(self, interval: Interval, *, asked: bool) -> Verdict:
-        """No value at all breaks a condition, unless nobody asked: then nothing is known."""
+        """Return the verdict; no value breaks a condition, unless there was no attempt."""
         if not interval.runs and not asked:
             return "not decided"
         return judged(self.condition, interval)
@@ -480,7 +480,7 @@ class _Search:
     def _nearest(
         self, side: Side, near: Fraction, far: Fraction, tolerance: float, most: float
     ) -> Fraction | None:
-        """Return the value nearest to the border that so many runs can decide, by its pilot."""
+        """Return the value nearest to the border that the budget can decide, by its pilot."""
         if self._can(side, near, most):
             return near
         if near == far or not self._can(side, far, most):
@@ -549,7 +549,7 @@ _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
 
 
 def _is_within(needed: int | None, count: int, most: int) -> bool:
-    """Whether the budget is likely to decide: foresight from few runs may be three times off."""
+    """Whether the budget is likely to decide; an estimate from few runs may be three times off."""
     return needed is not None and needed <= (most if count >= most // 10 else 3 * most)
 
 

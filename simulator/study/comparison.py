@@ -243,7 +243,7 @@ def _of_slices(steps: list[float]) -> Interval:
 
 
 def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple[Difference, ...]:
-    """Leave out metrics that one of the logs lacks the columns for."""
+    """Leave out metrics whose columns are missing in one of the logs."""
     if not any("columns" in result.summary for result in results):
         return changes
     return tuple(change for change in changes if not math.isnan(change.change.mean))

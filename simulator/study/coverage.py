@@ -165,7 +165,7 @@ destination = { kind = "constant", value = "10ms" }
 
 
 def _asked(rule: Rule) -> str:
-    """Return what is asked, so that the rule's row applies, as an entry of a mix."""
+    """Return an entry of a mix to which the rule applies."""
     if rule.match.proxy is not None:
         return f'request = "GET /proxy/pay", proxy = "p", via = "{rule.match.proxy}"'
     if rule.match.resource:

@@ -39,7 +39,7 @@ _VALUES: Final = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What can be turned: a path, its value, and the range that a slider has.
+    """A value that can be changed: its path, and the range of its slider.
 
     window: of a rate, whose N is turned; None where the value is the number itself.
     """

@@ -85,7 +85,7 @@ class _Process(SpawnProcess):
     _starting: ClassVar[Lock] = Lock()
 
     def start(self) -> None:
-        """Start it. What it is sent of this process names an empty main module meanwhile."""
+        """Start the process; it is told of an empty main module."""
         with self._starting:
             main = sys.modules["__main__"]
             sys.modules["__main__"] = ModuleType("__main__")
@@ -110,7 +110,7 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent is gone: then its end of a pipe is, even where it was killed."""
+    """Wait until the parent has ended, even by a kill, and then end this process."""
     parent = parent_process()
     assert parent is not None, "a pool's process has a parent"
     parent.join()

@@ -1,6 +1,6 @@
 """Running scenarios: once, or several times under seeds of their own, into a folder or memory.
 
-What it is not: how a scenario is played (`simulator.play`).
+`simulator.play` plays them.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def play_task(
     prepare: Callable[[Task], tuple[Scenario, Template | None]] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Play a task; returns its row. A fault of the run is a row that says so.
+    """Play a task; return its row, which holds the error where the run fails.
 
     prepare: returns the task's scenario, and what runs of it share.
     """
@@ -619,7 +619,7 @@ def _submit(
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Start processes and threads that never hear Ctrl-C: it is for the parent to answer.
+    """Block Ctrl-C in the processes and threads started here; the parent handles it.
 
     They inherit what is blocked here, from their first instant; the parent hears it afterwards.
     """

@@ -66,7 +66,7 @@ _SIZE: Final = _DECADES * _STEPS * _FINE + 2
 
 
 class Party(NamedTuple):
-    """Whom a clause refused; the key is None for requests without one."""
+    """A key and address that a clause refused; the key is None for requests without one."""
 
     clause: str
     key: str | None
@@ -90,7 +90,7 @@ class Refusals:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found.
+    """What a run's rows say, ready to be drawn.
 
     end_ns: end of the time axis. bin_ns: width of a bin. offered: attempts a bin. refused:
     attempts a bin by clause. firsts, good: a bin, those that are a request's first attempt, and
@@ -285,7 +285,7 @@ def gather(
 
 
 def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
-    """Return which of `PARTS` a log tells that keeps these columns."""
+    """Return which of `PARTS` can be made from a log with these columns."""
     timed = ("t_ns",) if warm_up else ()
     return frozenset(
         part for part, needed in PARTS.items() if not missing((*needed, *timed), columns)

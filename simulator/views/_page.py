@@ -51,7 +51,7 @@ _SPREAD: Final = ("offered", "refused_share", "goodput_per_s", "latency_p99")
 
 
 def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
-    """Return the run's answer in a few sentences; first what replications say together."""
+    """Return the run's answer in a few sentences; the mean of replications first."""
     alone = _of_one_run(summary, findings, axis)
     share = runs_share_text(summary, "refused_share")
     if not share:
@@ -450,7 +450,7 @@ def _time_pictures(
 
 
 def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict[str, Any] | None:
-    """Return the refused share's own series, and the warm-up that it suggests; none of a log."""
+    """Return the chart of the suggested warm-up; none for a log."""
     if "replay" in summary or "timeline" not in findings.parts:
         return None
     refused = sum(findings.refused.values(), np.zeros_like(findings.offered))
@@ -497,7 +497,7 @@ def _addresses(findings: Findings) -> dict[str, Any] | None:
 
 
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what replications say."""
+    """Return the chart and the rows of replications."""
     rows = spread_rows(summary)
     drawn = _svg.spread([row for row in rows if row["drawn"]])
     if not rows or drawn is None:

@@ -408,7 +408,7 @@ def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
         group.admitted_of[int(number)] += int(count)
     if passed.any():
         served = rows.take(np.flatnonzero(passed))
-        group.good += int(served.good().sum())
+        group.good += int((served.ints("status") < _BAD_STATUS).sum())  # null, −1, is good
         _take_times(group, served, exact=exact)
     if not passed.all():
         turned = rows.take(np.flatnonzero(~passed))

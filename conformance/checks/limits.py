@@ -7,6 +7,8 @@ row's clause; how the deployment counts is a reading.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
@@ -20,12 +22,22 @@ from conformance.probes.procedures import (
     Played,
     play_block,
     play_block_row,
+    play_borders,
     play_throttle_row,
     play_window,
     sizes_of,
 )
 from conformance.probes.row_findings import Unsettled, own_probes, row_findings
-from conformance.probes.rows import MOST_ADDRESSES, ROWS, Row, rate_of, rest, spare_sources
+from conformance.probes.rows import (
+    MOST_ADDRESSES,
+    ROWS,
+    Row,
+    border_of,
+    is_fixed,
+    rate_of,
+    rest,
+    spare_sources,
+)
 from conformance.probes.sightings import ABSENT_STATUSES, is_absent
 from conformance.probes.soundness import provable_admissions
 from conformance.runner.bench import Bench
@@ -63,12 +75,17 @@ async def _staggered(bench: Bench, name: str) -> None:
 
 
 async def _played(
-    bench: Bench, rule_id: str, turn: int, *, is_silent: bool = False
+    bench: Bench,
+    rule_id: str,
+    turn: int,
+    *,
+    is_silent: bool = False,
+    border_ns: int | None = None,
 ) -> list[Played]:
     """Play a row as the target's table has it; turn: 1, or 2 once its keys have rested.
 
     is_silent: a block is waited for without a request: a longer one is not one that refusals
-    extend.
+    extend. border_ns: of fixed windows, about: then two of them are looked at, and nothing else.
     """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
@@ -84,13 +101,15 @@ async def _played(
     own = own_probes(rule, probes)
     main: Coroutine[Any, Any, Played]
     asked = {} if is_silent else probes
-    if not rate.block_ns:
+    if border_ns is not None:
+        main = play_borders(counter, rate, border_ns)
+    elif not rate.block_ns:
         main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
     elif rate.block_ns > rate.window_ns:
         main = play_block_row(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     else:
         main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
-    windows = _windows(bench, row, rate, key, mark, is_rested=is_rested)
+    windows = _windows(bench, row, rate, key, mark, is_rested=is_rested, border_ns=border_ns)
     played: list[Played] = await bench.gather([main, *windows])
     if turn == 1 and _is_free(played) and (rule.match.resource or _is_exceeded(played)):
         await _check_there(bench, row, played)
@@ -122,12 +141,20 @@ async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str)
 
 
 def _windows(
-    bench: Bench, row: Row, rate: Rate, key: KeyLabel | None, mark: str, *, is_rested: bool
+    bench: Bench,
+    row: Row,
+    rate: Rate,
+    key: KeyLabel | None,
+    mark: str,
+    *,
+    is_rested: bool,
+    border_ns: int | None,
 ) -> list[Coroutine[Any, Any, Played]]:
     """Return what shows a block row's window, on keys or addresses that no block shuts out.
 
     Where the block ends before the window does, or the row's own counter shows it too, one asks
-    just before the window's end; the other just after, with as many keys as there are.
+    just before the window's end; the other just after, with as many keys as there are. Where a
+    border of fixed windows is known all of them ask just after the next one.
     """
     if not rate.block_ns:
         return []
@@ -146,20 +173,23 @@ def _windows(
             (is_late, row.asker(bench, row.operation, key=label, sources=(source,)))
             for is_late, label, source in zip(wanted, chosen, apart, strict=False)
         ]
-    found = [
-        play_window(
-            Counter(bench, f"{row.rule_id} window {place}{mark}", asker),
-            rate,
-            is_late=is_late,
-            is_rested=is_rested,
+    found = []
+    for place, (is_late, asker) in enumerate(askers, 1):
+        counter = Counter(bench, f"{row.rule_id} window {place}{mark}", asker)
+        found.append(
+            play_window(counter, rate, is_late=is_late, is_rested=is_rested)
+            if border_ns is None
+            else play_borders(counter, rate, border_ns, is_late=True)
         )
-        for place, (is_late, asker) in enumerate(askers, 1)
-    ]
     if row.role is not None and len(chosen := bench.keys(row.role)[1:-1]) > len(askers):
         # One more that stays silent while it is blocked.
         asker = row.asker(bench, row.operation, key=chosen[len(askers)], sources=apart[:1])
         twin = Counter(bench, f"{row.rule_id} silent{mark}", asker)
-        found.append(play_block(twin, rate, silent=True, is_rested=is_rested))
+        found.append(
+            play_block(twin, rate, silent=True, is_rested=is_rested)
+            if border_ns is None
+            else play_borders(twin, rate, border_ns, silent=True)
+        )
     return found
 
 
@@ -208,39 +238,77 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     elif not rate.block_ns and rate.window_ns < LONG_NS:
         await _staggered(bench, rule_id)
     first = await _played(bench, rule_id, 1)
-    why: Inconclusive | None = None
-    is_silent = False
-    if not any(each.is_warm for each in first):
-        await _wait_for_algorithm(bench, rate)
-        try:
-            found = await bench.aside(lambda: list(row_findings(bench, rule_id, row, rule, first)))
-        except Unsettled as unsettled:
-            why, is_silent = unsettled, not unsettled.is_of_counter
-        else:
-            verdicts = {one.verdict for one in found}
-            is_open = Verdict.INCONCLUSIVE in verdicts or Verdict.FAIL in verdicts
-            is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
-            # Of a heavy rate only a block that may be longer is worth the requests.
-            longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s "
-            is_long = any(longer in x.says for x in found)
-            is_enough = is_heavy and not is_long and Verdict.FAIL not in verdicts
-            if not is_open or _is_free(first) or is_enough:
-                return found
-            is_silent = Verdict.FAIL not in verdicts
+    is_warm = any(each.is_warm for each in first)
+    seen = _Seen() if is_warm else await _seen(bench, rule_id, first)
+    if seen.is_enough:
+        return seen.found
     if rule.match.resource:
         # Another row may refuse what is not there, such as the one of the key's class.
         await _check_there(bench, row, first)
-    await rest(bench, rate, is_warm=any(each.is_warm for each in first))
-    second = await _played(bench, rule_id, 2, is_silent=is_silent)
+    await rest(bench, rate, is_warm=is_warm)
+    border_ns = await border_of(bench, rate) if seen.is_silent else None
+    second = await _played(bench, rule_id, 2, is_silent=seen.is_silent, border_ns=border_ns)
     try:
-        found = await bench.aside(
-            lambda: list(row_findings(bench, rule_id, row, rule, second, before=first))
-        )
+        found = await _findings(bench, rule_id, second, first)
     except Inconclusive:
-        if why is None:
+        if seen.why is None:
             raise
-        raise why from None
+        raise seen.why from None
+    if is_warm and Verdict.INCONCLUSIVE in {one.verdict for one in found}:
+        # Nothing was played the first time: so that was the first, and this is the second.
+        await rest(bench, rate, is_warm=False)
+        border_ns = await border_of(bench, rate)
+        if border_ns is not None:
+            third = await _played(bench, rule_id, 3, is_silent=True, border_ns=border_ns)
+            with contextlib.suppress(Inconclusive):
+                return await _findings(bench, rule_id, third, second)
     return found
+
+
+@dataclasses.dataclass(slots=True)
+class _Seen:
+    """What the first time shows of a row.
+
+    is_enough: nothing more is played. is_silent: the second time no block is asked in. why: what
+    left the row open.
+    """
+
+    found: list[Finding] = dataclasses.field(default_factory=list)
+    is_enough: bool = False
+    is_silent: bool = False
+    why: Inconclusive | None = None
+
+
+async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
+    """Say what the first time shows of a row, on keys that have rested."""
+    _, rate = rate_of(bench, rule_id)
+    await _wait_for_algorithm(bench, rate)
+    try:
+        found = await _findings(bench, rule_id, first)
+    except Unsettled as why:
+        return _Seen(is_silent=not why.is_of_counter, why=why)
+    verdicts = {one.verdict for one in found}
+    is_failed = Verdict.FAIL in verdicts
+    is_open = is_failed or Verdict.INCONCLUSIVE in verdicts
+    is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
+    # Of a heavy rate only a block that may be longer is worth the requests, and borders.
+    longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s "
+    is_worth = is_failed or any(longer in one.says for one in found) or is_fixed(bench)
+    is_unlimited = is_failed and _is_free(first)
+    is_enough = not is_open or is_unlimited or (is_heavy and not is_worth)
+    return _Seen(found, is_enough, not is_failed)
+
+
+async def _findings(
+    bench: Bench, rule_id: str, played: Sequence[Played], before: Sequence[Played] = ()
+) -> list[Finding]:
+    """Return what a row is, by what was played, and before a rest."""
+    row, (rule, _) = ROWS[rule_id], rate_of(bench, rule_id)
+
+    def found() -> list[Finding]:
+        return list(row_findings(bench, rule_id, row, rule, played, before=before))
+
+    return await bench.aside(found)
 
 
 async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None:

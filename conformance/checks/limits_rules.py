@@ -9,9 +9,9 @@ from conformance.probes.bursts import SECOND_NS, Counter
 from conformance.probes.excess import Beyond, go_beyond, refused_in
 from conformance.probes.families import Rate
 from conformance.probes.measurement import Measured, evidence, histories_of
-from conformance.probes.procedures import Played, play_block
+from conformance.probes.procedures import Played, play_block, play_borders
 from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
-from conformance.probes.rows import ROWS, counter_of, rate_of, rest, spare_sources
+from conformance.probes.rows import ROWS, border_of, counter_of, rate_of, rest, spare_sources
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
@@ -127,14 +127,15 @@ async def throttle(bench: Bench) -> list[Finding]:
 async def block(bench: Bench) -> list[Finding]:
     """Once the rate is exceeded requests are blocked for the time the row says, and no longer."""
     rule, rate = rate_of(bench, "LIM-PUBLIC")
-    played = await _play_twins(bench, rate, "", is_rested=False)
+    played = await _play_twins(bench, rate, "", None, is_rested=False)
     before: list[Played] = []
     measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
     if measured is None or measured.fault is not None or _alike_blocks(measured):
         # The keys may be warm from an earlier run, or a window's edge lies where it hides the
         # block's end: rest them, and play once more.
         await rest(bench, rate, is_warm=any(each.is_warm for each in played))
-        before, played = played, await _play_twins(bench, rate, " again", is_rested=True)
+        border_ns = await border_of(bench, rate)
+        before, played = played, await _play_twins(bench, rate, " again", border_ns, is_rested=True)
         measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
     if measured is None:
         raise Inconclusive(
@@ -196,17 +197,25 @@ def _alike_blocks(measured: Measured) -> list[str]:
     return [name for name in measured.unseen if name.startswith("a block")]
 
 
-async def _play_twins(bench: Bench, rate: Rate, mark: str, *, is_rested: bool) -> list[Played]:
-    """Exceed the rate with two keys: one asks inside the block, the other stays silent."""
+async def _play_twins(
+    bench: Bench, rate: Rate, mark: str, border_ns: int | None, *, is_rested: bool
+) -> list[Played]:
+    """Exceed the rate with two keys: one asks inside the block, the other stays silent.
+
+    border_ns: of fixed windows, about: then the block lies across one.
+    """
     first, second = spare_sources(bench, 1, after=2), spare_sources(bench, 1, after=3)
     probing = counter_of(bench, f"probing{mark}", "tokenize", "public", "LIM-PUBLIC", sources=first)
     silent = counter_of(
         bench, f"silent{mark}", "tokenize", "public", "LIM-PUBLIC", place=2, sources=second
     )
+    twins = ((probing, False), (silent, True))
     played: list[Played] = await bench.gather(
         [
-            play_block(probing, rate, is_rested=is_rested),
-            play_block(silent, rate, silent=True, is_rested=is_rested),
+            play_block(counter, rate, silent=is_silent, is_rested=is_rested)
+            if border_ns is None
+            else play_borders(counter, rate, border_ns, silent=is_silent)
+            for counter, is_silent in twins
         ]
     )
     return played

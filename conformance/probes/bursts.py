@@ -80,6 +80,15 @@ class Counter:
         """Compute something where it holds nobody up."""
         return await self._bench.aside(compute)
 
+    @property
+    def latency_ns(self) -> int:
+        """What one request takes there and back, by the preflight."""
+        return self._bench.latency_ns
+
+    def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
+        """Tell other rows between which instants a window begins here."""
+        self._bench.session.note_border(window_ns, low_ns, high_ns)
+
     async def wait_until_ns(self, at_ns: int, why: str) -> None:
         """Sleep; why: what ends then."""
         await self._lane.sleep_until_ns(at_ns, why)

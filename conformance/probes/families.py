@@ -43,6 +43,7 @@ __all__ = [
     "Family",
     "Rate",
     "aligned_shifts",
+    "border_between",
     "families_that_fit",
     "fits",
 ]
@@ -151,6 +152,36 @@ def families_that_fit(
 
 def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int = 0) -> bool:
     """Whether one family could have made the histories; since_ns: as in `families_that_fit`."""
+    fits_at, phases, blur_ns = _tried(lanes, rate, family, since_ns)
+    if family.algorithm != "sliding-counter":
+        return any(fits_at((phase_ns,)) for phase_ns in phases)
+    finest_ns = max(blur_ns, rate.window_ns // _FINEST)
+    return _fits_in_cells(phases, rate.window_ns, fits_at, finest_ns)
+
+
+def border_between(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> tuple[int, int] | None:
+    """Return between which instants a window begins, where windows are fixed on a clock.
+
+    None where the histories leave that open.
+    """
+    window_ns = rate.window_ns
+    fits_at, phases, _ = _tried(lanes, rate, Family("fixed-window"), 0)
+    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
+    seen = sorted(((first_ns - each_ns) % window_ns, fits_at((each_ns,))) for each_ns in phases)
+    # They lie on a circle: begin behind one that does not fit.
+    begin = next((place for place, (_, is_fit) in enumerate(seen) if not is_fit), None)
+    if begin is None or not any(is_fit for _, is_fit in seen):
+        return None
+    later = [(at_ns + window_ns, is_fit) for at_ns, is_fit in seen[: begin + 1]]
+    turned = [*seen[begin:], *later]
+    chosen = [place for place, (_, is_fit) in enumerate(turned) if is_fit]
+    return turned[chosen[0] - 1][0], turned[chosen[-1] + 1][0]
+
+
+def _tried(
+    lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int
+) -> tuple[Callable[[Sequence[int]], bool], Sequence[int], int]:
+    """Return what says whether a family fits at some phases, the phases to try, and the blur."""
     clusters = [_apart(lane) for lane in lanes]
     first_ns = min(
         (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
@@ -166,27 +197,23 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
     # Whole windows more, so that no instant is below 0 and no edge moves.
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
 
-    def fits_at(phases_ns: Sequence[int], unsure_ns: int) -> bool:
+    # Inside a burst a border of fixed windows may lie anywhere.
+    cell_ns = unsure_ns if family.algorithm == "fixed-window" else 0
+
+    def fits_at(phases_ns: Sequence[int]) -> bool:
         check_time()
         return all(
             _fits_lane(
                 [_Replay(rate, family, origin_ns + each_ns) for each_ns in phases_ns],
                 lane,
-                unsure_ns,
+                blur_ns + cell_ns,
                 since_ns,
             )
             for lane in bursts
         )
 
     phases = aligned_shifts(clusters, rate.window_ns, family) if family.is_aligned else (0,)
-    if family.algorithm != "sliding-counter":
-        # Inside a burst a boundary may lie anywhere.
-        cell_ns = unsure_ns if family.algorithm == "fixed-window" else 0
-        return any(fits_at((phase_ns,), blur_ns + cell_ns) for phase_ns in phases)
-    finest_ns = max(blur_ns, rate.window_ns // _FINEST)
-    return _fits_in_cells(
-        phases, rate.window_ns, lambda three_ns: fits_at(three_ns, blur_ns), finest_ns
-    )
+    return fits_at, phases, blur_ns
 
 
 def _fits_in_cells(

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter
 from conformance.probes.excess import refused_in
-from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, fits
+from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting
 from conformance.probes.signature import Signature, signature_requests, take_signature
@@ -36,6 +36,7 @@ __all__ = [
     "block_requests",
     "play_block",
     "play_block_row",
+    "play_borders",
     "play_throttle_row",
     "play_window",
     "sizes_of",
@@ -55,6 +56,9 @@ _ALIGNED: Final = next(family for family in _FIXED if family.is_aligned)
 _QUARTERS: Final = 10
 _POLLS: Final = 30
 """Polls a window by which a border of fixed windows is found: to 7 % of it, with both borders."""
+_FILLING_NS: Final = 500_000
+"""What a request takes where many go out at once."""
+_AT_ONCE: Final = 200
 _POLLS_PAST: Final = 3
 _POLLS_BEFORE: Final = 5
 FAILING_TIMES: Final = 2
@@ -218,9 +222,18 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
 
     def is_open() -> bool:
         seen = counter.clusters()
-        if any(one.is_late for cluster in seen for one in cluster):
-            return False  # a throttle that slows: a poll would wait for the border itself
-        return fits([seen], rate, _ALIGNED) and any(fits([seen], one, _ALIGNED) for one in others)
+        late = [one for cluster in seen for one in cluster if one.is_late]
+        if late:
+            # A throttle that slows lets them in at the border itself: a poll would wait for it.
+            first = min(late, key=lambda one: one.received_ns)
+            counter.note_border(window_ns, first.sent_ns, first.received_ns)
+            return False
+        if not fits([seen], rate, _ALIGNED):
+            return False
+        between = border_between([seen], rate)
+        if between is not None:
+            counter.note_border(window_ns, *between)
+        return any(fits([seen], one, _ALIGNED) for one in others)
 
     if not await counter.aside(is_open):
         return
@@ -237,12 +250,57 @@ async def _poll_until_let_in(
     counter: Counter, rate: Rate, since_ns: int, places: range
 ) -> Burst | None:
     """Ask once at each place, in parts of a window, until a request is let in; return that one."""
+    before_ns = 0
     for place in places:
         at_ns = since_ns + rate.window_ns * place // _POLLS
         poll = await counter.send("poll", 1, at_ns=at_ns)
         if not refused_in(poll.exchanges):
+            end_ns = poll.last_received_ns
+            if end_ns - poll.begun_ns > counter.late_after_ns:
+                before_ns = end_ns - 2 * counter.calm_ns  # held back until the border
+            if before_ns:
+                counter.note_border(rate.window_ns, before_ns, end_ns)
             return poll
+        before_ns = poll.exchanges[0].sent_ns
     return None
+
+
+async def play_borders(
+    counter: Counter,
+    rate: Rate,
+    border_ns: int,
+    *,
+    is_late: bool = False,
+    silent: bool = False,
+) -> Played:
+    """Show two borders of windows that are fixed on a clock, and a block across the second one.
+
+    Just before a border the counter is filled, and just after it again: one request just before the
+    next border must be refused, and one just after it admitted. border_ns: a border, about. A
+    block rule begins to block with the first of the two, and has another counter for the second:
+    is_late. silent: as in `play_block`.
+    """
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    near_ns = window_ns // _POLLS
+    filling_ns = limit * _FILLING_NS + (1 + limit // _AT_ONCE) * counter.latency_ns
+    soonest_ns = counter.now_ns + filling_ns + 2 * near_ns
+    turns = max(0, -(-(soonest_ns - border_ns) // window_ns))
+    at_ns = border_ns + turns * window_ns
+    await counter.send("first", limit - _LITTLE, at_ns=at_ns - near_ns - filling_ns)
+    await counter.send("the last of it", _LITTLE, at_ns=at_ns - near_ns)
+    new = await counter.send("behind a border", 1, at_ns=at_ns + near_ns)
+    if refused_in(new.exchanges):
+        return played  # its windows begin at other instants
+    await counter.send("full again", limit - 1)
+    if not (rate.block_ns and is_late):
+        last = await counter.send("before a border", 1, at_ns=at_ns + window_ns - near_ns)
+        if rate.block_ns:
+            if rate.block_ns < window_ns:
+                await _ask_around_end(played, counter, _refusals(counter, [last]), silent=silent)
+            return played
+    await counter.send("behind the next border", 1, at_ns=at_ns + window_ns + near_ns)
+    return played
 
 
 async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
@@ -468,6 +526,12 @@ def _window_requests(rate: Rate) -> int:
     return limit + 2 + (limit if limit < HEAVY_REQUESTS else _HEAVY_MORE)
 
 
+def _border_requests(row: Row, rate: Rate) -> int:
+    """Return the most requests of playing borders with all counters of a row."""
+    counters = 1 if not rate.block_ns else 2 if row.role is None else 4
+    return counters * (2 * rate.limit_requests + 2 + _end_requests(rate, 0))
+
+
 def _end_requests(rate: Rate, probes: int) -> int:
     """Return the most that goes out beyond a block rule's rate and around its block's end."""
     limit = rate.limit_requests
@@ -482,7 +546,8 @@ def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
     rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
     limit = rate.limit_requests
     usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
-    return Sizes(usual, _PLAYS * _play_requests(rule, row, table, rate), _takes_ns(rate))
+    most = max(_play_requests(rule, row, table, rate), _border_requests(row, rate))
+    return Sizes(usual, _PLAYS * most + limit, _takes_ns(rate))
 
 
 def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:

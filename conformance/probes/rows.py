@@ -31,12 +31,25 @@ from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = ["MOST_ADDRESSES", "ROWS", "Row", "counter_of", "rate_of", "rest", "spare_sources"]
+__all__ = [
+    "MOST_ADDRESSES",
+    "ROWS",
+    "Row",
+    "border_of",
+    "counter_of",
+    "is_fixed",
+    "rate_of",
+    "rest",
+    "spare_sources",
+]
 
 _MANY_ADDRESSES: Final = 12
 MOST_ADDRESSES: Final = 3
 """From so many other addresses another key asks, when a row is played again."""
 _REST_SPREAD_NS: Final = 2_000_000_000
+_LOOK_NS: Final = 1_000_000_000
+_SHARP: Final = 20
+"""A border is told where it lies inside this part of a window."""
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -378,14 +391,44 @@ async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
     window before as well, so that it forgets only after two; where no other row has shown by
     then that the deployment counts otherwise, that is waited for.
     """
-    lane = bench.lane("rest")
-    more_ns = bench.random("rest").randrange(_REST_SPREAD_NS)
+    times = sum(name.startswith("rest") for name in bench.lane_names) + 1
+    lane = bench.lane(f"rest {times}")
+    more_ns = bench.random(f"rest {times}").randrange(_REST_SPREAD_NS)
     await lane.sleep_ns(max(rate.window_ns, rate.block_ns) + more_ns, "its keys have rested")
     if not is_warm:
         return
     is_known = bench.knows("limits.algorithm")
     if not is_known or bench.profile.limits.algorithm == "sliding-counter":
         await lane.sleep_ns(rate.window_ns, "its keys have rested")
+
+
+def is_fixed(bench: Bench) -> bool:
+    """Whether windows are known to be fixed on a clock."""
+    limits = bench.profile.limits
+    is_anchored = bench.knows("limits.fixed_anchor") and limits.fixed_anchor == "first"
+    is_known = bench.knows("limits.algorithm") and limits.algorithm == "fixed-window"
+    return is_known and not is_anchored
+
+
+async def border_of(bench: Bench, rate: Rate) -> int | None:
+    """Return about when a window begins, where windows are fixed on a clock; None where not told.
+
+    A throttle row of the same window tells it, whose keys no block shuts out: that is waited for.
+    """
+    if not is_fixed(bench):
+        return None
+    lane = bench.lane("border")
+    until_ns = lane.now_ns + rate.window_ns * 12 // 10
+    window_ns, borders = rate.window_ns, bench.session.borders
+
+    def seen() -> int | None:
+        low_ns, high_ns = borders.get(window_ns, (0, window_ns))
+        return (low_ns + high_ns) // 2 if high_ns - low_ns <= window_ns // _SHARP else None
+
+    while seen() is None and lane.now_ns < until_ns:
+        await lane.sleep_ns(_LOOK_NS, "another row shows when its window begins")
+    told = bench.make("border", lambda: str(seen() or ""))
+    return int(told) if told else None
 
 
 def counter_of(

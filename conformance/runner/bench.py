@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from conformance.runner.registry import Check, Inconclusive, Skip, in_time
@@ -187,6 +187,11 @@ class Bench:
         assert name not in self._lanes, f"{self.check.id} has two lanes called {name}"
         self._lanes[name] = Lane(self, name, **defaults)
         return self._lanes[name]
+
+    @property
+    def lane_names(self) -> Iterable[str]:
+        """The senders so far."""
+        return self._lanes
 
     def side_by_side(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines of lanes at the same time, from a plain check; results in order."""

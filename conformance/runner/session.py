@@ -56,7 +56,8 @@ class Session:
     open about its keys. is_misshapen: whether the preflight has found accepted answers of another
     form. waits: what checks wait for right now. allowances: the most that each check may send, by
     its id, as the plan says; without them the budget alone holds. crowded: addresses of the probes
-    that send thousands: nobody else asks from them.
+    that send thousands: nobody else asks from them. borders: by a window's length between which
+    instants one seems to begin for every counter, where windows are fixed on a clock.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Session:
         self.doubts: Mapping[str, str] = {}
         self.crowded: frozenset[str | None] = frozenset()
         self.is_misshapen = False
+        self.borders: dict[int, tuple[int, int]] = {}
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
         self.record: Recorder = _keep_nowhere
@@ -224,6 +226,23 @@ class Session:
             slot_ns = max(self._next_slot_ns, self.transport.now_ns)
             self._next_slot_ns = slot_ns + pacing.window_ns // pacing.limit_requests
         await self.transport.sleep_until_ns(slot_ns)
+
+    def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
+        """Take between which instants a window of one row begins.
+
+        Those of another row may begin at other instants: then the sharper one is kept.
+        """
+        if window_ns not in self.borders:
+            self.borders[window_ns] = (low_ns, high_ns)
+            return
+        low, high = self.borders[window_ns]
+        # The same border, in the window that is nearest to the other one.
+        by_ns = ((low + high - low_ns - high_ns) // 2 + window_ns // 2) // window_ns * window_ns
+        both = max(low, low_ns + by_ns), min(high, high_ns + by_ns)
+        if both[0] < both[1]:
+            self.borders[window_ns] = both
+        elif high_ns - low_ns < high - low:
+            self.borders[window_ns] = (low_ns, high_ns)
 
     def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
         """Return a text that no seed fixes, such as an encrypted one; it is kept for judging."""

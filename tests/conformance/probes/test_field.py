@@ -163,6 +163,36 @@ def test_a_window_a_tenth_off_fails_where_windows_are_fixed(window_s: int) -> No
     assert found.failed == {"LIM-PROXY-KEY"}
 
 
+FIXED = ("LIM-SEARCH", "LIM-LEGACY")
+"""Throttle rows that show when windows of ten seconds and of a minute begin."""
+
+
+@pytest.mark.slow
+def test_blocks_are_told_where_windows_are_fixed() -> None:
+    """A row that blocks is looked at across a border, which throttle rows have shown."""
+    found = play(*FIXED, "LIM-PUBLIC", "block", algorithm="fixed-window")
+    assert not {"LIM-PUBLIC", "LIM-BLOCK", *FIXED} & found.open
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block_s", [5, 15])
+def test_a_block_of_another_length_fails_where_windows_are_fixed(block_s: int) -> None:
+    table = SEED.replace_rule("LIM-PUBLIC", block_ns=block_s * SECOND_NS)
+    found = play(*FIXED, "LIM-PUBLIC", table=table, algorithm="fixed-window")
+    assert found.failed == {"LIM-PUBLIC"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window_s", [54, 66])
+def test_a_window_of_a_block_row_a_tenth_off_is_not_passed_where_windows_are_fixed(
+    window_s: int,
+) -> None:
+    rate = SEED["LIM-PUBLIC"].rate._replace(window_ns=window_s * SECOND_NS)
+    table = SEED.replace_rule("LIM-PUBLIC", rate=rate)
+    found = play(*FIXED, "LIM-PUBLIC", table=table, algorithm="fixed-window")
+    assert "LIM-PUBLIC" in found.open
+
+
 @pytest.mark.parametrize("block_s", [5, 15, 20, 120])
 def test_a_block_of_another_length_is_not_one_that_refusals_extend(block_s: int) -> None:
     table = SEED.replace_rule("LIM-PUBLIC", block_ns=block_s * SECOND_NS)

@@ -53,6 +53,7 @@ _ACCEPTS: Final = (
     "a bucket may admit more across a border), counted by what the row names"
 )
 _BLOCKS: Final = "; every request is refused until the block ends, and then admitted again"
+_SECOND_LOOK: Final = "a second look after a rest would settle it"
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
@@ -245,6 +246,30 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     if rule.match.resource:
         # Another row may refuse what is not there, such as the one of the key's class.
         await _check_there(bench, row, first)
+    try:
+        return await _judge_rested(bench, rule_id, first, seen)
+    except Skip as why:
+        if seen.why is not None:
+            raise Inconclusive(f"{seen.why}; {_SECOND_LOOK}, but {why}") from None
+        if not seen.found:
+            raise
+        return [_without_second_look(one, why) for one in seen.found]
+
+
+def _without_second_look(one: Finding, why: Skip) -> Finding:
+    """Return what the first time shows, where there is no second: nothing is failed by it."""
+    if one.verdict is not Verdict.FAIL:
+        return one
+    says = f"not decided: {one.says}; {_SECOND_LOOK}, but {why}"
+    return dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=says)
+
+
+async def _judge_rested(
+    bench: Bench, rule_id: str, first: Sequence[Played], seen: _Seen
+) -> list[Finding]:
+    """Play a row once more when its keys have rested; a third time where they were warm."""
+    _, rate = rate_of(bench, rule_id)
+    is_warm = any(each.is_warm for each in first)
     await rest(bench, rate, is_warm=is_warm)
     border_ns = await border_of(bench, rate) if seen.is_silent else None
     second = await _played(bench, rule_id, 2, is_silent=seen.is_silent, border_ns=border_ns)

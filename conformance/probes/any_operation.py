@@ -92,7 +92,14 @@ class AnyOperation:
 
     async def findings(self, sent: Beyond) -> list[Finding]:
         """Ask for each operation again once the rate is exceeded, and say what that shows."""
-        if not any(one.refused for one in sent.refused) or sent.slowed:
+        if sent.slowed:
+            return [
+                self._untold(
+                    "requests beyond the rate are slowed, and one that waits does not show which "
+                    "row it waits for; what refuses is judged"
+                )
+            ]
+        if not any(one.refused for one in sent.refused):
             return [self._untold("the key is not refused at once beyond its rate")]
         until_ns = sent.exchanges[0].sent_ns + rate_of(self._bench, self._rule_id)[1].window_ns // 2
         seen = {}

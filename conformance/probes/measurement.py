@@ -291,7 +291,7 @@ def _premature(
     """
     reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
     early = [
-        premature
+        (premature, each)
         for each in flat
         for premature in premature_refusals(
             plainly(each), rate.limit_requests, reach_ns, counts_refused=not is_sharp
@@ -301,12 +301,31 @@ def _premature(
     ]
     if not early:
         return None
-    fewest = min(early, key=lambda each: each.possible_requests).possible_requests
+    fewest = min(premature.possible_requests for premature, _ in early)
     were = f"at most {fewest} requests were" if fewest else "nothing was"
+    outlasts = [_outlasts(premature.sighting, each, rate.block_ns) for premature, each in early]
+    if rate.block_ns and max(outlasts):
+        return (
+            f"still refused {max(outlasts) / _SECOND_NS:.1f} s after the refusal before it, with "
+            f"no request in between: longer than a block of {_seconds(rate.block_ns)}, and {were} "
+            f"admitted in the {_seconds(reach_ns)} before"
+        )
     return (
         f"refused although {were} admitted in the {_seconds(reach_ns)} before: no way of counting "
         f"{says} explains it"
     )
+
+
+def _outlasts(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> int:
+    """Return how long after the request before it one was refused, where that was refused too.
+
+    0 where it was not, or where it is so long ago that another block may have begun.
+    """
+    before = [other for other in seen if other.sent_ns < one.sent_ns]
+    last = max(before, key=lambda x: (x.received_ns, x.outcome == "refused"), default=one)
+    after_ns = one.sent_ns - last.received_ns
+    is_later = block_ns <= after_ns < 2 * block_ns
+    return after_ns if last.outcome == "refused" and is_later else 0
 
 
 def _is_blocked(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> bool:
@@ -373,19 +392,31 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
     blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
     window = _seconds(window_ns)
     nodes = f"{limit * 2} per {window}, as of two nodes that each count alone,"
-    tried = [
-        *(
-            (nodes if x == limit * 2 else f"{x} per {window}", Rate(x, window_ns, rate.block_ns))
-            for x in limits
-            if x > 0
-        ),
-        *((f"a block of {_seconds(x)}", Rate(limit, window_ns, x)) for x in blocks),
-        *((f"{limit} per {_seconds(x)}", Rate(limit, x, rate.block_ns)) for x in windows),
-    ]
-    for says, other in tried:
-        if any(fits(histories, other, family, since_ns) for family in _PLAIN):
-            return says
+
+    def looks_like(limit: int, window_ns: int, block_ns: int) -> bool:
+        other = Rate(limit, window_ns, block_ns)
+        return any(fits(histories, other, family, since_ns) for family in _PLAIN)
+
+    for x in limits:
+        if x > 0 and looks_like(x, window_ns, rate.block_ns):
+            return nodes if x == limit * 2 else f"{x} per {window}"
+    alike = [x for x in blocks if looks_like(limit, window_ns, x)]
+    if alike:
+        return _block_of(alike, blocks)
+    for x in windows:
+        if looks_like(limit, x, rate.block_ns):
+            return f"{limit} per {_seconds(x)}"
     return None
+
+
+def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:
+    """Return the blocks that look alike, in words; alike: those of the tried ones, in order."""
+    first = tried.index(alike[0])
+    if len(alike) == 1 or list(alike) != list(tried[first : first + len(alike)]):
+        return f"a block of {' or '.join(map(_seconds, alike))}"
+    if alike[-1] == tried[-1]:
+        return f"a block of {_seconds(alike[0])} or longer"
+    return f"a block of {_seconds(alike[0])} to {_seconds(alike[-1])}"
 
 
 def histories_of(

@@ -434,6 +434,12 @@ def _check_not_spaced(
     admitted = [one.sent_ns for one in seen if one.outcome == "admitted"]
     early = sum(sent_ns <= refused_ns for sent_ns in admitted)
     inside = sum(0 < sent_ns - refused_ns < block_ns * 9 // 10 for sent_ns in admitted)
+    if row.rule_id != "LIM-IP" and not admitted:
+        raise Inconclusive(
+            "not decided: refused from the first request on, after a rest: by a longer block of "
+            f"{row.rule_id}, or by one of LIM-IP that other requests have begun; leave the target "
+            "alone for a few minutes and rerun"
+        )
     if row.rule_id != "LIM-IP" and max(early, inside) <= len(bench.sources):
         raise Inconclusive(
             "not decided: refused from the second request on, for as long as LIM-IP blocks; the "

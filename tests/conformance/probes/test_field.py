@@ -14,6 +14,7 @@ from conformance.probes.soundness import broken_blocks
 from conformance.runner.bench import Bench
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
+from conformance.target import Budget
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Place
@@ -199,6 +200,33 @@ def test_a_block_of_another_length_is_not_one_that_refusals_extend(block_s: int)
     found = play("LIM-SEARCH", "LIM-PUBLIC", table=table)
     worst = max(one.verdict for one in found.run.findings if one.clause == "LIM-PUBLIC")
     assert worst is Verdict.FAIL or (worst is Verdict.INCONCLUSIVE and block_s > 10)
+
+
+def test_the_sentence_about_a_longer_block_says_what_was_seen() -> None:
+    """A block of 45 s was told as one of 36 s, which would have looked the same."""
+    found = play("LIM-PUBLIC", table=SEED.replace_rule("LIM-PUBLIC", block_ns=15 * SECOND_NS))
+    assert "still refused 10.0 s after the refusal before it" in found.says("LIM-PUBLIC")
+    assert "a block of 12 s to 15 s would explain it" in found.says("LIM-PUBLIC")
+
+
+@pytest.mark.slow
+def test_what_is_still_blocked_after_a_rest_is_not_told_as_spaced() -> None:
+    table = SEED.replace_rule("LIM-MANAGEMENT", block_ns=90 * SECOND_NS)
+    found = play("LIM-MANAGEMENT", table=table, block_extends=True)
+    assert "refused from the first request on, after a rest" in found.says("LIM-MANAGEMENT")
+
+
+@pytest.mark.parametrize("limit", [45, 50])
+def test_without_time_for_a_second_look_nothing_is_failed_and_the_first_is_kept(
+    limit: int,
+) -> None:
+    budget = Budget(requests=100_000, minutes=2)
+    rate = SEED["LIM-PUBLIC"].rate._replace(limit_requests=limit)
+    table = SEED.replace_rule("LIM-PUBLIC", rate=rate, block_ns=15 * SECOND_NS)
+    found = play("LIM-PUBLIC", table=table, target={"budget": budget})
+    (finding,) = [one for one in found.run.findings if one.verdict is not Verdict.PASS]
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "a second look after a rest would settle it, but the budget of 2 min" in finding.says
 
 
 def test_what_could_not_be_seen_is_said_and_not_passed() -> None:

@@ -529,7 +529,9 @@ def _window_requests(rate: Rate) -> int:
 def _border_requests(row: Row, rate: Rate) -> int:
     """Return the most requests of playing borders with all counters of a row."""
     counters = 1 if not rate.block_ns else 2 if row.role is None else 4
-    return counters * (2 * rate.limit_requests + 2 + _end_requests(rate, 0))
+    is_blocked = 0 < rate.block_ns < rate.window_ns
+    end = _end_requests(rate, 0) if is_blocked else 0
+    return counters * (2 * rate.limit_requests + 2 + end)
 
 
 def _end_requests(rate: Rate, probes: int) -> int:
@@ -547,7 +549,8 @@ def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
     limit = rate.limit_requests
     usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
     most = max(_play_requests(rule, row, table, rate), _border_requests(row, rate))
-    return Sizes(usual, _PLAYS * most + limit, _takes_ns(rate))
+    # Keys that were warm have had half of it before.
+    return Sizes(usual, _PLAYS * most + limit // 2, _takes_ns(rate))
 
 
 def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:

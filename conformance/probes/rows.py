@@ -391,9 +391,9 @@ async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
     window before as well, so that it forgets only after two; where no other row has shown by
     then that the deployment counts otherwise, that is waited for.
     """
-    times = sum(name.startswith("rest") for name in bench.lane_names) + 1
-    lane = bench.lane(f"rest {times}")
-    more_ns = bench.random(f"rest {times}").randrange(_REST_SPREAD_NS)
+    name = "rest again" if "rest" in bench.lane_names else "rest"
+    lane = bench.lane(name)
+    more_ns = bench.random(name).randrange(_REST_SPREAD_NS)
     await lane.sleep_ns(max(rate.window_ns, rate.block_ns) + more_ns, "its keys have rested")
     if not is_warm:
         return

@@ -19,14 +19,6 @@ ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", 
 
 
 OPEN: dict[tuple[str, str], set[str]] = {
-    ("fixed-window", "refuse"): {"LIM-IP"},
-    ("fixed-window", "delay"): {
-        "LIM-BLOCK",
-        "LIM-IP",
-        "LIM-MANAGEMENT",
-        "LIM-PRIVATE",
-        "LIM-PUBLIC",
-    },
     ("sliding-counter", "refuse"): {"LIM-IP"},
     ("sliding-counter", "delay"): {"LIM-IP"},
     ("token-bucket", "delay"): {"LIM-PRIVATE"},

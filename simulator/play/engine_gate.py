@@ -18,7 +18,8 @@ from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.coroutines import (
+from simulator.play.gates import Answer, Asking, Rows, Service, Verdicts, Waiting, drawn_ns
+from simulator.play.outside import (
     REACT,
     REQUEST,
     RESPONSE,
@@ -28,7 +29,6 @@ from simulator.play.coroutines import (
     go_on,
     step,
 )
-from simulator.play.gates import Answer, Asking, Rows, Service, Verdicts, Waiting, drawn_ns
 from simulator.play.request_mix import Asked
 from simulator.rows.invariants import Violation
 from simulator.scenario import Scenario

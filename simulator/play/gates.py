@@ -22,8 +22,15 @@ import simpy
 from engine.limits import Limiter, Subject
 from engine.messages import Decision, Json, Request
 from engine.profile import Profile
-from simulator.play.coroutines import OutsideWorld, Plan, SimpyClock, go_on, step
-from simulator.play.outside import outside_services, play_outside
+from simulator.play.outside import (
+    OutsideWorld,
+    Plan,
+    SimpyClock,
+    go_on,
+    outside_services,
+    play_outside,
+    step,
+)
 from simulator.rows.invariants import Violation
 from simulator.rows.record import NO_STATUS, Numbers, Recorder
 from simulator.rows.tally import Tally

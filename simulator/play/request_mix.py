@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from engine.limits import Subject
-from simulator.play.coroutines import Plan
 from simulator.play.gates import Asking
-from simulator.play.outside import plan_maker
+from simulator.play.outside import Plan, plan_maker
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Recorder
 from simulator.rows.record import Subject as RowSubject

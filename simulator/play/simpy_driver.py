@@ -10,9 +10,9 @@ length of the run. (Answers after T are the exception: they come as if no more r
 A request that would retry after T is counted as pending.
 
 A paced client's attempts wait in a line and begin one after the other, as its pace allows. The pace
-(`simulator.traffic.pacing`) gives the instant from which the next attempt may begin. The line holds
-the waiting attempts, first come first served, and wakes the first one then. An answer that changes
-the pace moves that instant. An attempt whose deadline passes leaves the line.
+(`simulator.traffic.client_rules`) gives the instant from which the next attempt may begin. The line
+holds the waiting attempts, first come first served, and wakes the first one then. An answer that
+changes the pace moves that instant. An attempt whose deadline passes leaves the line.
 """
 
 from __future__ import annotations
@@ -34,11 +34,16 @@ from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
 from simulator.scenario import Scenario
-from simulator.traffic.instants import ReplayedInstants
-from simulator.traffic.pacing import Pace, pace_of
+from simulator.traffic.client_rules import (
+    Pace,
+    attempts_of,
+    draws,
+    own_delay_ns,
+    pace_of,
+    retry_after_ns,
+)
 from simulator.traffic.population import Client, Population
-from simulator.traffic.retries import attempts_of, draws, own_delay_ns, retry_after_ns
-from simulator.traffic.sampling import arrivals_of, duration_of
+from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
 
 __all__ = ["ClientRun", "PacingLine", "simulate_simpy", "start_client"]
 

@@ -24,8 +24,7 @@ from simulator.scenario.draws import (
     ReplayArrivals,
     Uniform,
 )
-from simulator.traffic.instants import ReplayedInstants
-from simulator.traffic.sampling import pieces_of
+from simulator.traffic.sampling import ReplayedInstants, pieces_of
 
 __all__ = ["expected_requests", "size_warning"]
 

@@ -38,9 +38,8 @@ from simulator.scenario.clients import (
 )
 from simulator.scenario.draws import Draw
 from simulator.traffic.draws import uniform_ns
-from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import Client, KeyHolder, populate
-from simulator.traffic.sampling import arrivals_of, duration_of
+from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
 from tests.oracles.limits import Oracle
 
 SECOND = 1_000_000_000

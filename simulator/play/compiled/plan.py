@@ -6,7 +6,7 @@ cannot play.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,17 +14,18 @@ import numpy as np
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.subject import OTHER_PARTS, Part, Subject
-from engine.profile import Profile
-from simulator.play.compiled import draws as drawing
+from engine.profile import OutsideProfile, Profile
 from simulator.play.compiled import layout as at
+from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, aligned, linked, longer
-from simulator.play.compiled.plan_outside import Outside, clock_of, proxy_of
-from simulator.play.engine_needs import needs_bodies
+from simulator.play.outside import REQUEST, RESPONSE
 from simulator.play.request_mix import _asked
+from simulator.play.simulation import needs_bodies
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
     AimdPacing,
+    Ask,
     ClientGroup,
     DecorrelatedJitter,
     ExponentialRetry,
@@ -45,15 +46,23 @@ from simulator.scenario.draws import (
     ReplayArrivals,
     Uniform,
 )
+from simulator.scenario.model import Proxy, Reactor
+from simulator.traffic.client_rules import Aimd, attempts_of
 from simulator.traffic.draws import cumulative_weights, zipf_weights
-from simulator.traffic.instants import ReplayedInstants
-from simulator.traffic.pacing import Aimd
 from simulator.traffic.population import Client, Population
-from simulator.traffic.retries import attempts_of
-from simulator.traffic.sampling import begins_on, pieces_of
+from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 from simulator.traffic.streams import stream_number
 
-__all__ = ["Numbers", "Plan", "cannot_play"]
+__all__ = [
+    "Numbers",
+    "Outside",
+    "Plan",
+    "cannot_play",
+    "clock_of",
+    "is_job",
+    "proxy_of",
+    "upload_subject",
+]
 
 _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
@@ -464,3 +473,137 @@ class Numbers:
         """Add whole numbers."""
         self.values += values
         return len(self.values) - len(values)
+
+
+_JOBS: Final = "POST /account-updater/jobs"
+_UPLOAD: Final = "/batch-files/{id}"
+
+
+def is_job(ask: Ask) -> bool:
+    """Whether what is asked for is followed by an upload."""
+    return ask.request.partition("?")[0] == _JOBS
+
+
+def upload_subject(ip: str) -> Subject:
+    """Return the subject of the upload of a job's file: no key, an address."""
+    return Subject("PUT", _UPLOAD, ip)
+
+
+def proxy_of(scenario: Scenario, ask: Ask) -> Proxy | None:
+    """Return the proxy that is asked for."""
+    return next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
+
+
+def clock_of(profile: Profile, clock: list[int]) -> None:
+    """Write what the profile says of the outside into the run's numbers."""
+    outside = profile.outside
+    clock[at.CALL_TIMEOUT] = outside.destination_timeout_ns
+    clock[at.CODE_TIMEOUT] = outside.reactor_timeout_ns
+    clock[at.TIMEOUT_STATUS] = outside.reactor_timeout_status
+    clock[at.COLD_START] = outside.cold_start_ns
+    clock[at.KEEP_HOT] = outside.keep_hot_ns
+    clock[at.INSTANCES] = at.NONE if outside.instances_cap is None else outside.instances_cap
+
+
+class Outside:
+    """The rows of what is behind a scenario's proxies and reactors, and of mixes' entries.
+
+    draw, table: put a distribution, or floats, where the loop finds them, and say where. behind,
+    pools, entries: the rows. An entry's streams are numbered from 0 within its group; `purposes`
+    names them, None where nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        profile: Profile,
+        draw: Callable[[Draw], int],
+        table: Callable[[list[float]], int],
+    ) -> None:
+        self.behind: list[list[int]] = []
+        self.pools: list[list[int]] = []
+        self.entries: list[list[int]] = []
+        self._outside = profile.outside
+        self._file_limit_bytes = profile.account_updater.file_limit_bytes
+        self._draw = draw
+        self._table = table
+        self._proxies = {proxy.name: place for place, proxy in enumerate(scenario.proxies)}
+        self._purposes: list[tuple[str | None, ...]] = []
+        for proxy in scenario.proxies:
+            self._of_proxy(proxy)
+        self._reactors = {
+            reactor.name: len(scenario.proxies) + place
+            for place, reactor in enumerate(scenario.reactors)
+        }
+        for reactor in scenario.reactors:
+            self._of_reactor(reactor)
+
+    def _of_proxy(self, proxy: Proxy) -> None:
+        row = [at.NONE] * at.BEHIND_WIDTH
+        row[at.B_DESTINATION] = self._draw(proxy.destination)
+        if proxy.unreachable_share:
+            row[at.B_SHARE] = self._table([proxy.unreachable_share])
+        if proxy.request_transform is not None:
+            row[at.B_REQUEST] = self._draw(proxy.request_transform)
+            row[at.B_REQUEST_POOL] = self._pool()
+        if proxy.response_transform is not None:
+            row[at.B_RESPONSE] = self._draw(proxy.response_transform)
+            row[at.B_RESPONSE_POOL] = self._pool()
+        self.behind.append(row)
+        name = proxy.name
+        self._purposes.append(
+            (
+                f"destination {name}",
+                f"reach {name}" if proxy.unreachable_share else None,
+                f"{REQUEST} {name}" if proxy.request_transform is not None else None,
+                f"{RESPONSE} {name}" if proxy.response_transform is not None else None,
+            )
+        )
+
+    def _of_reactor(self, reactor: Reactor) -> None:
+        row = [at.NONE] * at.BEHIND_WIDTH
+        row[at.B_RESPONSE] = self._draw(reactor.service)
+        row[at.B_RESPONSE_POOL] = self._pool()
+        self.behind.append(row)
+        self._purposes.append((None, None, None, f"react {reactor.name}"))
+
+    def _pool(self) -> int:
+        row = [at.NONE] * at.POOL_WIDTH
+        row[at.P_LASTING], row[at.P_BUSY] = _hot(self._outside), 0
+        self.pools.append(row)
+        return len(self.pools) - 1
+
+    def mix(
+        self, mix: tuple[Ask, ...], kind: Callable[[Subject], int]
+    ) -> tuple[int, tuple[str | None, ...]]:
+        """Make a mix's rows; return where they begin, and the purposes of a client's streams."""
+        first = len(self.entries)
+        met: list[int] = []
+        for ask in mix:
+            row = [at.NONE] * at.ENTRY_WIDTH
+            row[at.M_PARTS] = row[at.M_STREAMS] = 0
+            if ask.proxy is not None:
+                row[at.M_BEHIND] = self._proxies[ask.proxy]
+            elif ask.reactor is not None:
+                row[at.M_BEHIND] = self._reactors[ask.reactor]
+            if row[at.M_BEHIND] >= 0:
+                if row[at.M_BEHIND] not in met:
+                    met.append(row[at.M_BEHIND])
+                row[at.M_STREAMS] = at.BEHIND_STREAMS * met.index(row[at.M_BEHIND])
+            if is_job(ask):
+                row[at.M_PARTS] = self._parts(ask)
+                row[at.M_UPLOAD] = kind(upload_subject("0"))
+            self.entries.append(row)
+        return first, tuple(purpose for place in met for purpose in self._purposes[place])
+
+    def _parts(self, ask: Ask) -> int:
+        """Return how many files a job has (ACC-SPLIT)."""
+        if not ask.split or ask.size_bytes <= self._file_limit_bytes:
+            return 1
+        return -(-ask.size_bytes // self._file_limit_bytes)
+
+
+def _hot(outside: OutsideProfile) -> int:
+    """Return how many instances of a pool are hot for good (D-HOT)."""
+    cap = outside.instances_cap
+    return outside.hot_concurrency if cap is None else min(outside.hot_concurrency, cap)

@@ -15,13 +15,12 @@ from engine.limits import Subject as LimitsSubject
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
 from engine.profile import LimitsProfile, Profile
-from simulator.play.compiled import draws as drawing
 from simulator.play.compiled import layout as at
-from simulator.play.compiled.block import words_of
+from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_loop import JIT, play
 from simulator.play.compiled.layout import Sim, linked, longer
-from simulator.play.compiled.plan import Plan
-from simulator.play.compiled.plan_outside import is_job, proxy_of, upload_subject
+from simulator.play.compiled.plan import Plan, is_job, proxy_of, upload_subject
+from simulator.play.compiled.state import words_of
 from simulator.play.gates import VerdictNumbers
 from simulator.play.request_mix import _asked
 from simulator.progress import tell_line

@@ -1,17 +1,36 @@
-"""The simulation's arrays as compiled code sees them: pointers, rows, and free places."""
+"""A simulation as compiled code sees it: one pointer, whose fields are read by name, and its rows.
+
+Passing forty pointers costs more than most calls do, and takes long to compile. So `words_of` puts
+the addresses into an array of words, and compiled code passes a pointer to it. The addresses are
+declared constant to the compiler. The limiter's arrays come as `Raw`, a value of many pointers; it
+is kept on the stack, and the block's last word is its address.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from llvmlite import ir as _ir
+from numba import types as _types
+from numba.core import cgutils as _cgutils
+from numba.core.datamodel import models as _models
+from numba.core.datamodel.registry import register_default as _register_default
+from numba.core.imputils import lower_getattr_generic as _lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate as _AttributeTemplate
+from numba.core.typing.templates import infer_getattr as _infer_getattr
+from numba.extending import intrinsic as _intrinsic
 
 from engine.limits.compiled.jit import inlined, moved
 from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
+from simulator.play.compiled.layout import Sim
 
 __all__ = [
     "RawSim",
+    "block_of",
     "client_row",
     "combo_row",
     "event_row",
@@ -21,11 +40,107 @@ __all__ = [
     "near_row",
     "new_request",
     "request_row",
+    "words_of",
 ]
+
+intrinsic: Any = _intrinsic
+types: Any = _types
+ir: Any = _ir
+cgutils: Any = _cgutils
+
+_OTHERS: Final = {
+    "streams": types.uint64,
+    **dict.fromkeys(("group_floats", "client_floats", "shares", "tables", "pieces"), types.float64),
+    **dict.fromkeys(("kinds", "keys", "addresses", "wheel", "combos", "combo_table"), types.int32),
+}
+_POINTERS: Final = {name: types.CPointer(_OTHERS.get(name, types.int64)) for name in Sim._fields}
+_SIZES: Final[dict[str, Callable[[Any], int]]] = {
+    "call_room": lambda sim: len(sim.calls),
+    "client_count": lambda sim: len(sim.clients),
+    "combo_mask": lambda sim: len(sim.combo_table) - 1,
+    "combo_room": lambda sim: len(sim.combos),
+    "event_room": lambda sim: len(sim.events),
+    "late_room": lambda sim: len(sim.late),
+    "row_room": lambda sim: sim.rows.shape[1],
+    "wheel_mask": lambda sim: len(sim.wheel) - 1,
+}
+_PLACES: Final = {name: place for place, name in enumerate((*_POINTERS, *_SIZES, "limits"))}
+
+
+def words_of(sim: Sim) -> at.Ints:
+    """Return the block's words; the caller must keep the arrays alive."""
+    addresses = [array.ctypes.data for array in sim]
+    return np.array([*addresses, *(size(sim) for size in _SIZES.values()), 0], dtype=np.int64)
+
+
+class _Block(types.Type):  # type: ignore[misc] # reason: numba has no types
+    """The type of a block, given the limiter's."""
+
+    def __init__(self, limits: Any) -> None:  # noqa: ANN401 # reason: a type of numba's
+        self.limits = limits
+        digest = hashlib.sha256(str(limits).encode()).hexdigest()[:16]
+        base: Any = super()
+        base.__init__(name=f"simulation_{digest}")
+
+
+class _Model(_models.PrimitiveModel):
+    """A block is a pointer to words."""
+
+    def __init__(self, manager: Any, block: Any) -> None:  # noqa: ANN401 # reason: numba's protocol
+        base: Any = super()
+        base.__init__(manager, block, ir.PointerType(ir.IntType(64)))
+
+
+class _Fields(_AttributeTemplate):
+    """What type each field of a block has."""
+
+    key = _Block
+
+    def generic_resolve(self, value: Any, attr: Any) -> Any:  # type: ignore[override] # noqa: ANN401 # reason: numba's protocol
+        """Return a field's type."""
+        if attr == "limits":
+            return value.limits
+        return types.int64 if attr in _SIZES else _POINTERS.get(attr)
+
+
+def _field(context: Any, builder: Any, block: Any, value: Any, name: str) -> Any:  # noqa: ANN401 # reason: numba's protocol
+    """Read a field of a block."""
+    place = ir.Constant(ir.IntType(64), _PLACES[name])
+    word = builder.load(builder.gep(value, [place]))
+    if name == "limits":
+        kept = context.get_value_type(block.limits)
+        return builder.load(builder.inttoptr(word, ir.PointerType(kept)))
+    word.set_metadata("invariant.load", builder.module.add_metadata([]))
+    if name in _SIZES:
+        return word
+    return builder.inttoptr(word, context.get_value_type(_POINTERS[name]))
+
+
+register: Any = _register_default
+register(_Block)(_Model)
+register = _infer_getattr
+register(_Fields)
+register = _lower_getattr_generic
+register(_Block)(_field)
+
+
+@intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types
+def block_of(typing_context: Any, words: Any, limits: Any) -> Any:  # noqa: ANN401, ARG001 # reason: numba's protocol
+    """Return the block that stands in an array of words, with the limiter's arrays in it."""
+    result = _Block(limits)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ANN401 # reason: numba's protocol
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        kept = cgutils.alloca_once_value(builder, args[1])
+        place = ir.Constant(ir.IntType(64), _PLACES["limits"])
+        builder.store(builder.ptrtoint(kept, ir.IntType(64)), builder.gep(array.data, [place]))
+        return array.data
+
+    return result(words, limits), generate
 
 
 RawSim: TypeAlias = Any
-"""What `simulator.play.compiled.block.block_of` makes of a `Sim`."""
+"""What `simulator.play.compiled.state.block_of` makes of a `Sim`."""
 
 
 @inlined

@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.limits.compiled.jit import Jit, pointer
-from simulator.play.compiled import draws as drawing
+from simulator.play.compiled import sampling as drawing
+from simulator.traffic import client_rules as retrying
 from simulator.traffic import draws
-from simulator.traffic import retries as retrying
 from simulator.traffic.draws import LONGEST_NS, categorical, cumulative_weights
 from simulator.traffic.streams import Stream, philox4x64, stream_number
 

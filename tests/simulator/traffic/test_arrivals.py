@@ -15,9 +15,8 @@ from engine.errors import InputError
 from simulator.play import simulate, template_for
 from simulator.scenario import OnOffArrivals, loads
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
-from simulator.traffic.instants import ReplayedInstants
 from simulator.traffic.population import populate
-from simulator.traffic.sampling import arrivals_of, begins_on
+from simulator.traffic.sampling import ReplayedInstants, arrivals_of, begins_on
 from simulator.traffic.streams import Stream
 
 S = 1_000_000_000

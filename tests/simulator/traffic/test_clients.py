@@ -16,8 +16,7 @@ from simulator.scenario.clients import (
     FullJitter,
     TokenBucketPacing,
 )
-from simulator.traffic.pacing import Aimd, Bucket
-from simulator.traffic.retries import own_delay_ns, retry_after_ns
+from simulator.traffic.client_rules import Aimd, Bucket, own_delay_ns, retry_after_ns
 
 S = 1_000_000_000
 

@@ -35,11 +35,11 @@ from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
 from simulator.scenario import Scenario
 from simulator.traffic.client_rules import (
+    DRAWN,
     Pace,
     attempts_of,
-    draws,
+    delays_of,
     own_delay_ns,
-    pace_of,
     retry_after_ns,
 )
 from simulator.traffic.population import Client, Population
@@ -61,6 +61,7 @@ class ClientRun:
         "_began",
         "_client",
         "_deadline_ns",
+        "_delays",
         "_ended",
         "_env",
         "_files",
@@ -101,13 +102,15 @@ class ClientRun:
         self._retry = group.retry
         self._attempts_limit = attempts_of(group.retry)
         self._honours = told_to_wait and getattr(group.retry, "honour_retry_after", False)
-        self._retry_draws = client.stream("retry").uniform if draws(group.retry) else _nothing
+        self._delays = delays_of(group.retry)
+        draws = self._delays[0] >= DRAWN
+        self._retry_draws = client.stream("retry").uniform if draws else _nothing
         self._service: Service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
         self._deadline_ns = group.deadline_ns
         self._line: PacingLine | None = None
         if group.pacing is not None:
-            self._line = PacingLine(env, pace_of(group.pacing, group.start_ns))
+            self._line = PacingLine(env, Pace(group.pacing, group.start_ns))
         self._under_way = 0
         self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
@@ -279,7 +282,7 @@ class ClientRun:
         return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
 
     def _delay_ns(self, number: int, last_ns: int) -> int:
-        return own_delay_ns(self._retry, number, last_ns, self._retry_draws())
+        return own_delay_ns(*self._delays, number, last_ns, self._retry_draws())
 
     def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
         if self._honours and answer.status == LIMITED:

@@ -10,9 +10,11 @@ begin; who waits meanwhile, and in which order, is the driver's.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import MutableSequence, Sequence
+from typing import Final
 
 from engine.files import Rate
+from engine.limits.algorithms import PART, READY, RULE_SIZE, TAT, charge_gcra
 from simulator.scenario.clients import (
     AimdPacing,
     DecorrelatedJitter,
@@ -22,23 +24,37 @@ from simulator.scenario.clients import (
     NoRetry,
     Pacing,
     Retry,
-    TokenBucketPacing,
 )
 from simulator.traffic.draws import nearest_ns, uniform_ns
 
 __all__ = [
-    "Aimd",
-    "Bucket",
+    "AIMD",
+    "BUCKET",
+    "DRAWN",
+    "UNPACED",
     "Pace",
     "attempts_of",
-    "draws",
+    "begin_attempt",
+    "delays_of",
     "own_delay_ns",
-    "pace_of",
+    "pace_rows",
     "retry_after_ns",
+    "take_answer",
 ]
 
 _SECOND_NS: Final = 1_000_000_000
 _MOST_DOUBLINGS: Final = 62
+
+FIXED, EXPONENTIAL, FULL, DECORRELATED = range(4)
+DRAWN: Final = FULL
+"""From this kind on, each delay takes a number from the client's stream."""
+
+_DELAYS: Final[dict[type, int]] = {
+    FixedRetry: FIXED,
+    ExponentialRetry: EXPONENTIAL,
+    FullJitter: FULL,
+    DecorrelatedJitter: DECORRELATED,
+}
 
 
 def attempts_of(retry: Retry) -> int:
@@ -46,29 +62,32 @@ def attempts_of(retry: Retry) -> int:
     return 1 if isinstance(retry, NoRetry) else retry.attempts
 
 
-def draws(retry: Retry) -> bool:
-    """Return whether each delay takes a number from the client's stream."""
-    return isinstance(retry, FullJitter | DecorrelatedJitter)
+def delays_of(retry: Retry) -> tuple[int, int, int]:
+    """Return the kind, base and cap of a retry's delays, as `own_delay_ns` takes them."""
+    if isinstance(retry, NoRetry):
+        return FIXED, 0, 0
+    if isinstance(retry, FixedRetry):
+        return FIXED, retry.delay_ns, retry.delay_ns
+    return _DELAYS[type(retry)], retry.base_ns, retry.cap_ns
 
 
-def own_delay_ns(retry: Retry, number: int, last_ns: int, u: float) -> int:
+def own_delay_ns(kind: int, base_ns: int, cap_ns: int, number: int, last_ns: int, u: float) -> int:
     """Return the delay before retry `number` (0 is the first), without `Retry-After`.
 
-    last_ns: the formula's last value within the request, ignored for the first retry.
+    last_ns: the formula's last value within the request, ignored for the first retry. No value on
+    the way is above 3 × cap, so that nothing overflows where it is compiled.
 
-    >>> policy = ExponentialRetry(base_ns=100, cap_ns=350)
-    >>> [own_delay_ns(policy, n, 0, 0.5) for n in range(4)]
+    >>> [own_delay_ns(EXPONENTIAL, 100, 350, n, 0, 0.5) for n in range(4)]
     [100, 200, 350, 350]
     """
-    if isinstance(retry, FixedRetry):
-        return retry.delay_ns
-    assert not isinstance(retry, NoRetry), "who never retries never waits"
-    if isinstance(retry, DecorrelatedJitter):
-        before_ns = last_ns if number else retry.base_ns
-        return min(retry.cap_ns, uniform_ns(u, retry.base_ns, 3 * before_ns))
+    if kind == FIXED:
+        return base_ns
+    if kind == DECORRELATED:
+        before_ns = last_ns if number else base_ns
+        return min(cap_ns, uniform_ns(u, base_ns, 3 * before_ns))
     doublings = min(number, _MOST_DOUBLINGS)
-    full_ns = min(retry.cap_ns, retry.base_ns << doublings)
-    return full_ns if isinstance(retry, ExponentialRetry) else uniform_ns(u, 0, full_ns)
+    full_ns = cap_ns if base_ns > cap_ns >> doublings else base_ns << doublings
+    return full_ns if kind == EXPONENTIAL else uniform_ns(u, 0, full_ns)
 
 
 def retry_after_ns(wait_ns: int) -> int:
@@ -80,84 +99,87 @@ def retry_after_ns(wait_ns: int) -> int:
     return max(1, -(-wait_ns // _SECOND_NS)) * _SECOND_NS
 
 
+# --- pacing --------------------------------------------------------------------------------------
+
+UNPACED, BUCKET, AIMD = range(3)
+
 _MILLI_NS: Final = 1_000_000_000_000
 """Between attempts at a thousandth of a request a second."""
 
+# A pace's line and rule. A bucket's are those of `charge_gcra`; DUE is the same in both.
+DUE: Final = READY  # the instant from which the next attempt may begin
+PACE: Final = 1  # AIMD: thousandths of a request a second
+LAST: Final = 2  # AIMD: when the last attempt began, -1 = none yet
+LINE_SIZE: Final = PART + 1
+FLOOR, TOP, GROWTH, KEPT_PERCENT = range(4)  # AIMD: of the rule
 
-class Bucket:
-    """A token bucket, in exact integers; full at `start_ns`.
 
-    >>> pace = Bucket(TokenBucketPacing(rate=Rate(1, 10), burst=2), 0)
+def pace_rows(pacing: Pacing, start_ns: int) -> tuple[int, list[int], list[int]]:
+    """Return the kind, the line and the rule of a fresh pace of a client that starts then."""
+    line, rule = [-1] * LINE_SIZE, [0] * RULE_SIZE
+    line[DUE], line[TAT], line[PART] = start_ns, start_ns, 0
+    if isinstance(pacing, AimdPacing):
+        floor = _milli(pacing.minimum)
+        top = max(floor, _milli(pacing.maximum))
+        line[PACE] = min(max(_milli(pacing.start), floor), top)
+        growth = nearest_ns(pacing.increase * 1_000)
+        rule[: KEPT_PERCENT + 1] = floor, top, growth, 100 - pacing.decrease_percent
+        return AIMD, line, rule
+    limit, window_ns = pacing.rate
+    rule[:] = limit, window_ns, 0, 0, *divmod(window_ns, limit), (pacing.burst - 1) * window_ns
+    return BUCKET, line, rule
+
+
+def begin_attempt(kind: int, line: MutableSequence[int], rule: Sequence[int], now_ns: int) -> None:
+    """Note that an attempt begins; a bucket gives a token for it."""
+    if kind == AIMD:
+        line[LAST] = now_ns
+        line[DUE] = now_ns + _MILLI_NS // line[PACE]
+    else:
+        charge_gcra(line, line, rule, now_ns)
+
+
+def take_answer(line: MutableSequence[int], rule: Sequence[int], limited: int) -> bool:
+    """Let an AIMD pace grow a step, or shrink where limited; return whether `DUE` changed."""
+    if limited:
+        line[PACE] = max(rule[FLOOR], line[PACE] * rule[KEPT_PERCENT] // 100)
+    else:
+        line[PACE] = min(rule[TOP], line[PACE] + rule[GROWTH])
+    if line[LAST] < 0:
+        return False
+    before_ns = line[DUE]
+    line[DUE] = line[LAST] + _MILLI_NS // line[PACE]
+    return line[DUE] != before_ns
+
+
+class Pace:
+    """The pace of one client, over lists.
+
+    >>> from simulator.scenario.clients import TokenBucketPacing
+    >>> pace = Pace(TokenBucketPacing(rate=Rate(1, 10), burst=2), 0)
     >>> for _ in range(2):
     ...     pace.began(0)
     >>> pace.due_ns
     10
     """
 
-    __slots__ = ("_burst_ns", "_limit", "_tat", "_window_ns", "due_ns")
+    __slots__ = ("_kind", "_line", "_rule")
 
-    def __init__(self, pacing: TokenBucketPacing, start_ns: int) -> None:
-        self._limit, self._window_ns = pacing.rate
-        self._burst_ns = (pacing.burst - 1) * self._window_ns
-        self._tat = start_ns * self._limit  # theoretical arrival time, times the limit
-        self.due_ns = start_ns
+    def __init__(self, pacing: Pacing, start_ns: int) -> None:
+        self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
 
-    def began(self, now_ns: int) -> None:
-        """Take one token at `now_ns`."""
-        self._tat = max(self._tat, now_ns * self._limit) + self._window_ns
-        self.due_ns = -((self._burst_ns - self._tat) // self._limit)
-
-    def answered(self, *, limited: bool) -> bool:
-        """Return whether `due_ns` changed: a bucket does not learn."""
-        del limited
-        return False
-
-
-class Aimd:
-    """A pace that grows a step with each answer and shrinks with each 429.
-
-    In exact integers: the pace is in thousandths of a request a second, the gap between attempts
-    ⌊10¹² / pace⌋ ns.
-    """
-
-    __slots__ = ("_floor", "_kept_percent", "_last_ns", "_pace", "_step", "_top", "due_ns")
-
-    def __init__(self, pacing: AimdPacing, start_ns: int) -> None:
-        self._floor = _milli(pacing.minimum)
-        self._top = max(self._floor, _milli(pacing.maximum))
-        self._pace = min(max(_milli(pacing.start), self._floor), self._top)
-        self._step = nearest_ns(pacing.increase * 1_000)
-        self._kept_percent = 100 - pacing.decrease_percent
-        self._last_ns: int | None = None
-        self.due_ns = start_ns
+    @property
+    def due_ns(self) -> int:
+        """The instant from which the next attempt may begin."""
+        return self._line[DUE]
 
     def began(self, now_ns: int) -> None:
         """Note that an attempt began."""
-        self._last_ns = now_ns
-        self.due_ns = now_ns + _MILLI_NS // self._pace
+        begin_attempt(self._kind, self._line, self._rule, now_ns)
 
     def answered(self, *, limited: bool) -> bool:
-        """Take in an answer; return whether `due_ns` changed."""
-        if limited:
-            self._pace = max(self._floor, self._pace * self._kept_percent // 100)
-        else:
-            self._pace = min(self._top, self._pace + self._step)
-        if self._last_ns is None:
-            return False
-        due_ns = self._last_ns + _MILLI_NS // self._pace
-        changed = due_ns != self.due_ns
-        self.due_ns = due_ns
-        return changed
-
-
-Pace: TypeAlias = Bucket | Aimd
-
-
-def pace_of(pacing: Pacing, start_ns: int) -> Pace:
-    """Return a fresh pace for a client that starts at `start_ns`."""
-    if isinstance(pacing, AimdPacing):
-        return Aimd(pacing, start_ns)
-    return Bucket(pacing, start_ns)
+        """Take in an answer; return whether `due_ns` changed. A bucket does not learn."""
+        return self._kind == AIMD and take_answer(self._line, self._rule, limited)
 
 
 def _milli(rate: Rate) -> int:

@@ -54,7 +54,7 @@ from simulator.play.compiled.sampling import (
     drawn_ns,
     entry_row,
     next_arrival_ns,
-    own_delay_ns,
+    uniform,
     uploaded,
 )
 from simulator.play.compiled.state import (
@@ -159,6 +159,9 @@ HAS_TURN: Final = 1 << 40
 _NEVER: Final = np.int64(1 << 62)
 
 _retry_after_ns = inlined(client_rules.retry_after_ns)
+_own_delay_ns = inlined(client_rules.own_delay_ns)
+_begin_attempt = inlined(client_rules.begin_attempt)
+_take_answer = inlined(client_rules.take_answer)
 
 
 @inlined
@@ -220,7 +223,7 @@ def upload(sim: RawSim, asking: Int, now_ns: Int) -> Int:
 def turn(sim: RawSim, asking: Int, now_ns: Int) -> Int:
     """Return a request whose turn it is; none where the client's pace does not allow it yet."""
     client = client_row(sim, request_row(sim, asking)[at.R_CLIENT])
-    if group_row(sim, client)[at.G_PACING] == at.UNPACED:
+    if group_row(sim, client)[at.G_PACING] == client_rules.UNPACED:
         return asking
     return _paced_turn(sim, asking, now_ns)
 
@@ -389,7 +392,12 @@ def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) ->
     if not group[at.G_RETRIES] >> how & 1 or attempt >= group[at.G_ATTEMPTS]:
         _end(sim, asking, now_ns, 0)
         return
-    delay_ns = own_delay_ns(sim, client, group, attempt - 1, request[at.R_DELAY])
+    kind, u = group[at.G_RETRY_KIND], 0.0
+    if kind >= client_rules.DRAWN:
+        u = uniform(sim.streams, client[at.C_RETRY])
+    delay_ns = _own_delay_ns(
+        kind, group[at.G_BASE], group[at.G_CAP], attempt - 1, request[at.R_DELAY], u
+    )
     request[at.R_DELAY] = delay_ns
     if group[at.G_HONOURS] and how == at.LIMITED:
         delay_ns = max(delay_ns, _retry_after_ns(wait_ns))
@@ -481,27 +489,12 @@ def think(sim: RawSim, asking: Int, now_ns: Int) -> None:
         schedule(sim, at_ns, number << 16 | 1, request[at.R_SERIAL], at.ASK, asking)
 
 
-_MILLI_NS: Final = 1_000_000_000_000
-
-
 @inlined
 def began(sim: RawSim, client: Pointer, now_ns: Int) -> None:
-    """Note that an attempt of a paced client began (`simulator.traffic.client_rules`)."""
+    """Note that an attempt of a paced client began."""
     group = group_row(sim, client)
-    if group[at.G_PACING] == at.AIMD:
-        client[at.C_LAST] = now_ns
-        client[at.C_DUE] = now_ns + _MILLI_NS // client[at.C_PACE]
-        return
-    limit, window_ns, burst_ns = group[at.G_PACE_1], group[at.G_PACE_2], group[at.G_PACE_3]
-    if client[at.C_TAT] < now_ns:
-        client[at.C_TAT] = now_ns
-        client[at.C_PART] = 0
-    client[at.C_TAT] += window_ns // limit
-    client[at.C_PART] += window_ns % limit
-    if client[at.C_PART] >= limit:
-        client[at.C_PART] -= limit
-        client[at.C_TAT] += 1
-    client[at.C_DUE] = client[at.C_TAT] - (burst_ns - client[at.C_PART]) // limit
+    line, rule = moved(client, at.C_DUE), moved(group, at.G_RULE)
+    _begin_attempt(group[at.G_PACING], line, rule, now_ns)
 
 
 @inlined
@@ -522,18 +515,9 @@ def answered(sim: RawSim, number: Int, now_ns: Int, limited: Int) -> None:
     """Give a paced client an answer; waiting attempts may begin earlier, or later."""
     client = client_row(sim, number)
     group = group_row(sim, client)
-    if group[at.G_PACING] != at.AIMD:
+    if group[at.G_PACING] != client_rules.AIMD:
         return
-    if limited:
-        slower = client[at.C_PACE] * group[at.G_PACE_4] // 100
-        client[at.C_PACE] = max(group[at.G_PACE_1], slower)
-    else:
-        client[at.C_PACE] = min(group[at.G_PACE_2], client[at.C_PACE] + group[at.G_PACE_3])
-    if client[at.C_LAST] < 0:
-        return
-    due_ns = client[at.C_LAST] + _MILLI_NS // client[at.C_PACE]
-    changed = due_ns != client[at.C_DUE]
-    client[at.C_DUE] = due_ns
+    changed = _take_answer(moved(client, at.C_DUE), moved(group, at.G_RULE), limited)
     if changed and client[at.C_LINE_HEAD] >= 0:
         arm(sim, number, now_ns)
 

@@ -60,7 +60,7 @@ _LINE_BYTES: Final = 64
 ) = range(31)
 CLOCK_WIDTH: Final = 31
 
-# A group's row.
+# A group's row. At `G_RULE` stands the rule of its pace (`simulator.traffic.client_rules`).
 (
     G_ATTEMPTS,
     G_RETRIES,
@@ -85,25 +85,27 @@ CLOCK_WIDTH: Final = 31
     G_SERVICE,
     G_THINK,
     G_PACING,
-    G_PACE_1,
-    G_PACE_2,
-    G_PACE_3,
-    G_PACE_4,
+    G_RULE,
+    _,
+    _,
+    _,
+    _,
+    _,
+    _,
     G_ARRIVALS,
     G_ARRIVE_1,
     G_ARRIVE_2,
     G_ENTRIES,
     G_DEALS,
-) = range(32)
-GROUP_WIDTH: Final = 32
+) = range(35)
+GROUP_WIDTH: Final = 40
 NONE: Final = -1
 
 FIXED, ROTATED, DRAWN = range(3)
-RETRY_FIXED, RETRY_EXPONENTIAL, RETRY_FULL, RETRY_DECORRELATED = range(4)
-UNPACED, BUCKET, AIMD = range(3)
 CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 
-# A client's row; what every attempt needs stands in the first cache line.
+# A client's row; what every attempt needs stands in the first cache line. The line of its pace
+# begins at `C_DUE`; `C_TIMER` stands in a place of it that no pace uses.
 (
     C_GROUP,
     C_STOP,
@@ -122,11 +124,11 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_QUEUE_TAIL,
     C_LINE_TAIL,
     C_DUE,
-    C_TAT,
-    C_PART,
-    C_PACE,
-    C_LAST,
+    _,
+    _,
     C_TIMER,
+    _,
+    _,
     C_MIX,
     C_KEYS,
     C_ADDRESS_STREAM,

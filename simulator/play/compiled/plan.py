@@ -24,14 +24,10 @@ from simulator.play.request_mix import _asked
 from simulator.play.simulation import needs_bodies
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
-    AimdPacing,
     Ask,
     ClientGroup,
-    DecorrelatedJitter,
-    ExponentialRetry,
-    FixedRetry,
-    FullJitter,
     NoRetry,
+    TokenBucketPacing,
 )
 from simulator.scenario.draws import (
     Constant,
@@ -47,7 +43,7 @@ from simulator.scenario.draws import (
     Uniform,
 )
 from simulator.scenario.model import Proxy, Reactor
-from simulator.traffic.client_rules import Aimd, attempts_of
+from simulator.traffic import client_rules as rules
 from simulator.traffic.draws import cumulative_weights, zipf_weights
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
@@ -68,12 +64,6 @@ _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_CALLS: Final = 1 << 6
-_RETRY_KINDS: Final[dict[type, int]] = {
-    FixedRetry: at.RETRY_FIXED,
-    ExponentialRetry: at.RETRY_EXPONENTIAL,
-    FullJitter: at.RETRY_FULL,
-    DecorrelatedJitter: at.RETRY_DECORRELATED,
-}
 
 
 def cannot_play(scenario: Scenario) -> str | None:
@@ -140,7 +130,7 @@ class Plan:
 
     def _group(self, group: ClientGroup, member: Client | None) -> tuple[list[int], list[float]]:
         row = [0] * at.GROUP_WIDTH
-        row[at.G_ATTEMPTS] = attempts_of(group.retry)
+        row[at.G_ATTEMPTS] = rules.attempts_of(group.retry)
         self._retry(row, group)
         row[at.G_DEADLINE] = at.NONE if group.deadline_ns is None else group.deadline_ns
         row[at.G_OPEN] = group.loop == "open"
@@ -176,12 +166,8 @@ class Plan:
             (at.CODE_TIMED_OUT, self._profile.outside.reactor_timeout_status),
         ):
             row[at.G_RETRIES] |= (status in retry.statuses) << how
-        row[at.G_RETRY_KIND] = _RETRY_KINDS[type(retry)]
         row[at.G_HONOURS] = self._profile.http.retry_after and retry.honour_retry_after
-        if isinstance(retry, FixedRetry):
-            row[at.G_BASE] = row[at.G_CAP] = retry.delay_ns
-        else:
-            row[at.G_BASE], row[at.G_CAP] = retry.base_ns, retry.cap_ns
+        row[at.G_RETRY_KIND], row[at.G_BASE], row[at.G_CAP] = rules.delays_of(retry)
         if 4 * row[at.G_CAP] >= _BOUND:
             raise InputError(
                 f"clients.{group.name}.retry.cap must be below 36 years where it is compiled; "
@@ -248,17 +234,11 @@ class Plan:
         pacing = group.pacing
         if pacing is None:
             return
-        if isinstance(pacing, AimdPacing):
-            row[at.G_PACING] = at.AIMD
-            pace = Aimd(pacing, group.start_ns)
-            row[at.G_PACE_1], row[at.G_PACE_2] = pace._floor, pace._top  # noqa: SLF001 # reason: what it paces by
-            row[at.G_PACE_3], row[at.G_PACE_4] = pace._step, pace._kept_percent  # noqa: SLF001 # reason: as above
-            return
-        row[at.G_PACING] = at.BUCKET
-        limit, window_ns = pacing.rate
-        row[at.G_PACE_1], row[at.G_PACE_2] = limit, window_ns
-        row[at.G_PACE_3] = (pacing.burst - 1) * window_ns
-        if pacing.burst * window_ns >= _BOUND:
+        row[at.G_PACING], _, rule = rules.pace_rows(pacing, group.start_ns)
+        row[at.G_RULE : at.G_RULE + len(rule)] = rule
+        if isinstance(pacing, TokenBucketPacing) and (
+            pacing.burst * pacing.rate.window_ns >= _BOUND
+        ):
             raise InputError(
                 f"clients.{group.name}.pacing.burst = {pacing.burst} must be lower where it is "
                 "compiled: burst × nanoseconds of the window must stay below 2^62"
@@ -311,18 +291,18 @@ class Plan:
         row[at.C_GROUP], row[at.C_START] = place, group.start_ns
         row[at.C_STOP] = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
         row[at.C_COMBO] = row[at.C_QUEUE_HEAD] = row[at.C_LINE_HEAD] = at.NONE
-        row[at.C_LAST] = row[at.C_TIMER] = -1
-        row[at.C_DUE] = row[at.C_TAT] = row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
-        if groups[at.G_PACING] == at.AIMD:
-            assert isinstance(group.pacing, AimdPacing)
-            row[at.C_PACE] = Aimd(group.pacing, group.start_ns)._pace  # noqa: SLF001 # reason: as above
+        row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
+        row[at.C_TIMER] = -1
+        if group.pacing is not None:
+            _, line, _ = rules.pace_rows(group.pacing, group.start_ns)
+            row[at.C_DUE : at.C_DUE + len(line)] = line
         if groups[at.G_ARRIVALS] == at.VARYING:
             row[at.C_AT] = 0
         wanted = (
             (at.C_MIX, "mix", len(group.mix) > 1),
             (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
             (at.C_ADDRESS_STREAM, "address", groups[at.G_ADDRESS_DEAL] == at.DRAWN),
-            (at.C_RETRY, "retry", groups[at.G_RETRY_KIND] >= at.RETRY_FULL),
+            (at.C_RETRY, "retry", groups[at.G_RETRY_KIND] >= rules.DRAWN),
             (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
             (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
             (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),

@@ -43,7 +43,6 @@ __all__ = [
     "exponential_ns",
     "nearest_ns",
     "next_arrival_ns",
-    "own_delay_ns",
     "uniform",
     "uniform_ns",
     "uploaded",
@@ -156,7 +155,6 @@ def draw_ns(draw: Pointer, share: float, u: float, values: Pointer, tables: Poin
 
 
 _NEVER: Final = 1 << 62
-_MOST_DOUBLINGS: Final = 62
 
 _area = inlined(arrivals._area)  # noqa: SLF001 # reason: compiled code needs every callee
 _distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
@@ -379,23 +377,3 @@ def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) 
         client[at.C_AT] += 1
         state[at.F_PASSED] = 0.0
     return np.int64(_NEVER)
-
-
-# --- retries -----------------------------------------------------------------------------------
-
-
-@called
-def own_delay_ns(sim: RawSim, client: Pointer, group: Pointer, retry: Int, last_ns: Int) -> Int:
-    """Return `retries.own_delay_ns`; min(cap, base << n) so that nothing overflows."""
-    kind, base_ns, cap_ns = group[at.G_RETRY_KIND], group[at.G_BASE], group[at.G_CAP]
-    if kind == at.RETRY_FIXED:
-        return base_ns
-    if kind == at.RETRY_DECORRELATED:
-        before_ns = last_ns if retry else base_ns
-        u = uniform(sim.streams, client[at.C_RETRY])
-        return min(cap_ns, uniform_ns(u, base_ns, 3 * before_ns))
-    doublings: Int = min(retry, np.int64(_MOST_DOUBLINGS))
-    full_ns = cap_ns if base_ns > cap_ns >> doublings else base_ns << doublings
-    if kind == at.RETRY_EXPONENTIAL:
-        return full_ns
-    return uniform_ns(uniform(sim.streams, client[at.C_RETRY]), 0, full_ns)

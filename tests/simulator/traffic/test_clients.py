@@ -16,7 +16,7 @@ from simulator.scenario.clients import (
     FullJitter,
     TokenBucketPacing,
 )
-from simulator.traffic.client_rules import Aimd, Bucket, own_delay_ns, retry_after_ns
+from simulator.traffic.client_rules import Pace, delays_of, own_delay_ns, retry_after_ns
 
 S = 1_000_000_000
 
@@ -24,16 +24,16 @@ S = 1_000_000_000
 def test_delays_without_chance() -> None:
     fixed = FixedRetry(delay_ns=7)
     doubling = ExponentialRetry(base_ns=3, cap_ns=20)
-    assert [own_delay_ns(fixed, n, 0, 0.5) for n in range(3)] == [7, 7, 7]
-    assert [own_delay_ns(doubling, n, 0, 0.5) for n in range(4)] == [3, 6, 12, 20]
-    assert own_delay_ns(doubling, 5_000, 0, 0.5) == 20
+    assert [own_delay_ns(*delays_of(fixed), n, 0, 0.5) for n in range(3)] == [7, 7, 7]
+    assert [own_delay_ns(*delays_of(doubling), n, 0, 0.5) for n in range(4)] == [3, 6, 12, 20]
+    assert own_delay_ns(*delays_of(doubling), 5_000, 0, 0.5) == 20
 
 
 @given(st.integers(0, 100), st.floats(1e-9, 1 - 1e-9))
 def test_full_jitter_stays_below_its_ceiling(number: int, u: float) -> None:
     policy = FullJitter(base_ns=200, cap_ns=20_000)
     ceiling = min(20_000, 200 * 2**number)
-    assert own_delay_ns(policy, number, 0, u) == int(u * ceiling + 0.5)
+    assert own_delay_ns(*delays_of(policy), number, 0, u) == int(u * ceiling + 0.5)
 
 
 @given(st.lists(st.floats(1e-9, 1 - 1e-9), min_size=1, max_size=20))
@@ -42,7 +42,7 @@ def test_decorrelated_jitter_grows_from_its_own_last_value(draws: list[float]) -
     last = 0
     for number, u in enumerate(draws):
         top = 3 * (last if number else 100)
-        last = own_delay_ns(policy, number, last, u)
+        last = own_delay_ns(*delays_of(policy), number, last, u)
         assert min(100, 5_000) <= last <= min(5_000, top)
 
 
@@ -53,7 +53,7 @@ def test_retry_after_is_whole_seconds_rounded_up(wait_ns: int) -> None:
     assert 0 <= told - wait_ns < S
 
 
-def _paced(pace: Bucket | Aimd, asks: Iterator[int]) -> list[int]:
+def _paced(pace: Pace, asks: Iterator[int]) -> list[int]:
     begun = []
     for at_ns in asks:
         begun.append(max(at_ns, pace.due_ns))
@@ -74,17 +74,17 @@ def test_a_bucket_never_lets_more_through(
     for gap in gaps:
         now += gap
         asks.append(now)
-    begun = _paced(Bucket(TokenBucketPacing(rate=Rate(limit, window), burst=burst), 0), iter(asks))
+    begun = _paced(Pace(TokenBucketPacing(rate=Rate(limit, window), burst=burst), 0), iter(asks))
     for i, first in enumerate(begun):
         for j in range(i, len(begun)):
             # In any stretch of time at most the burst and what is refilled meanwhile.
             assert (j - i + 1 - burst) * window <= (begun[j] - first) * limit
-    free = Bucket(TokenBucketPacing(rate=Rate(limit, window), burst=burst), 0)
+    free = Pace(TokenBucketPacing(rate=Rate(limit, window), burst=burst), 0)
     assert _paced(free, iter([0] * burst)) == [0] * burst
 
 
 def test_aimd_grows_by_steps_and_shrinks_by_share() -> None:
-    pace = Aimd(
+    pace = Pace(
         AimdPacing(
             start=Rate(10, S), minimum=Rate(1, S), maximum=Rate(20, S), increase=2.0,
             decrease_percent=50,

@@ -48,7 +48,7 @@ class Asked(Asking):
 
 
 class Asker:
-    """Draws one client's requests; `next` returns the next one."""
+    """Draws one client's requests. only: the one that it asks for, None where they differ."""
 
     __slots__ = (
         "_client",
@@ -60,7 +60,7 @@ class Asker:
         "_recorder",
         "_scenario",
         "_view",
-        "next",
+        "only",
     )
 
     def __init__(
@@ -89,12 +89,10 @@ class Asker:
         # Dealt once per client, or per request: in the first case the dealer is called once.
         deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
         self._dealt = None if deals else (client.deal_key(), client.deal_address())
-        self.next: Callable[[], Asked] = self._draw
-        if not deals and self._pick is None:
-            only = self._draw()
-            self.next = lambda: only
+        self.only = None if deals or self._pick is not None else self.next()
 
-    def _draw(self) -> Asked:
+    def next(self) -> Asked:
+        """Draw the next request."""
         client = self._client
         entry = self._pick() if self._pick is not None else 0
         key, address = self._dealt or (client.deal_key(), client.deal_address())

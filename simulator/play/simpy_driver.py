@@ -71,6 +71,7 @@ class ClientRun:
         "_line",
         "_never",
         "_next",
+        "_only",
         "_retry",
         "_retry_draws",
         "_service",
@@ -95,7 +96,7 @@ class ClientRun:
         self._env = env
         self._client = client
         self._gate = gate
-        self._next = asker.next
+        self._next, self._only = asker.next, asker.only
         self._began = tally.request_began
         self._ended = tally.request_ended
         self._never = env.event()
@@ -169,7 +170,7 @@ class ClientRun:
 
     def _request(self, now_ns: int, serial: int) -> _Process:
         """Return the play of one request; where it stands for several, begin the others with it."""
-        asked = self._next()
+        asked = self._only or self._next()
         for _ in range(1, asked.parts):
             spawn(self._env, self._one(now_ns, asked, FILE + self._files, None))
             self._files += 1

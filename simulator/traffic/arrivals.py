@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from simulator.traffic.draws import exponential_ns, nearest_ns
-from simulator.traffic.streams import Stream
+from simulator.traffic.draws import Stream, exponential_ns, nearest_ns
 
 __all__ = ["Piece", "constant", "on_off", "poisson", "varying"]
 

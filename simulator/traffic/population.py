@@ -20,8 +20,7 @@ from typing import Final, TypeAlias
 from engine.model import ApplicationKind, TenantKind
 from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.scenario.model import AddressPool, Application, Scenario
-from simulator.traffic.draws import categorical, cumulative_weights, zipf_weights
-from simulator.traffic.streams import Stream
+from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
 __all__ = ["Client", "Dealer", "KeyHolder", "Population", "populate"]
 

@@ -34,6 +34,7 @@ from simulator.scenario.draws import (
 )
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
 from simulator.traffic.draws import (
+    Stream,
     categorical,
     cumulative_weights,
     exponential_from,
@@ -41,7 +42,6 @@ from simulator.traffic.draws import (
     pareto_ns,
     uniform_ns,
 )
-from simulator.traffic.streams import Stream
 
 __all__ = ["ReplayedInstants", "arrivals_of", "begins_on", "duration_of", "pieces_of"]
 

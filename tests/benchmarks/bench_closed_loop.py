@@ -15,8 +15,8 @@ import simpy
 from engine.limits import Limiter, Subject
 from simulator.play.compiled import CompiledRun, warm_up
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
+from simulator.traffic.draws import stream_number
 from simulator.traffic.population import populate
-from simulator.traffic.streams import stream_number
 from tests.benchmarks import _measure
 
 _SECOND_NS = 1_000_000_000

@@ -44,10 +44,9 @@ from simulator.scenario.draws import (
 )
 from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
-from simulator.traffic.draws import cumulative_weights, zipf_weights
+from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
-from simulator.traffic.streams import stream_number
 
 __all__ = [
     "Numbers",

@@ -2,7 +2,7 @@
 
 The formulas of `simulator.traffic` are compiled from their own source, so a draw is one function
 for both fidelities. Philox's words are computed here block by block (numpy's come from its own C
-code); the definition, `simulator.traffic.streams.philox4x64`, is what tests hold both to. What is
+code); the definition, `simulator.traffic.draws.philox4x64`, is what tests hold both to. What is
 a generator in `simulator.traffic.arrivals` is a state in a client's row here; tests hold the
 instants of both together.
 

@@ -20,8 +20,14 @@ from engine.limits.compiled.jit import Jit, pointer
 from simulator.play.compiled import sampling as drawing
 from simulator.traffic import client_rules as retrying
 from simulator.traffic import draws
-from simulator.traffic.draws import LONGEST_NS, categorical, cumulative_weights
-from simulator.traffic.streams import Stream, philox4x64, stream_number
+from simulator.traffic.draws import (
+    LONGEST_NS,
+    Stream,
+    categorical,
+    cumulative_weights,
+    philox4x64,
+    stream_number,
+)
 
 _JIT = Jit("tests of draws", [Path(__file__), Path(drawing.__file__), Path(draws.__file__)])
 _MOST = 2**64 - 1

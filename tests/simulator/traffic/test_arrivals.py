@@ -15,9 +15,9 @@ from engine.errors import InputError
 from simulator.play import simulate, template_for
 from simulator.scenario import OnOffArrivals, loads
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
+from simulator.traffic.draws import Stream
 from simulator.traffic.population import populate
 from simulator.traffic.sampling import ReplayedInstants, arrivals_of, begins_on
-from simulator.traffic.streams import Stream
 
 S = 1_000_000_000
 

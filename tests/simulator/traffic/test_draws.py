@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simulator.traffic import draws
-from simulator.traffic.streams import Stream
+from simulator.traffic.draws import Stream
 
 _OPEN = st.floats(2.0**-53, 1 - 2.0**-53)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from simulator.traffic.streams import Stream, philox4x64, stream_number
+from simulator.traffic.draws import Stream, philox4x64, stream_number
 
 _WORD = st.integers(0, 2**64 - 1)
 

@@ -1,9 +1,5 @@
 """One run of a scenario: connect population, limits, gate and clients, and play them.
 
-Without bodies nothing is created, so nothing can be invalid, missing or beyond a token quota: only
-the limits decide. Where something else affects a decision, a fidelity without bodies would decide
-differently, so it must not run; `needs_bodies` returns the reason.
-
 `simulator.study.runs` handles several runs, files and thresholds.
 """
 
@@ -17,24 +13,16 @@ from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
+from simulator.play.engine_needs import needs_bodies
 from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
-from simulator.scenario.clients import Ask, NoRetry
 from simulator.traffic.population import populate
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
-__all__ = [
-    "FIDELITIES",
-    "SEED",
-    "Fidelity",
-    "needs_bodies",
-    "seed_in_force",
-    "simulate",
-    "template_for",
-]
+__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate", "template_for"]
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
@@ -153,42 +141,3 @@ def _warm_up_ns(scenario: Scenario, asked_ns: int | None) -> int:
             f"{format_duration(scenario.duration_ns)}; take less"
         )
     return warm_up_ns
-
-
-_JOBS: Final = "POST /account-updater/jobs"
-
-
-def needs_bodies(scenario: Scenario, profile: Profile) -> str | None:
-    """Return what in the scenario needs bodies, as part of a sentence; None when nothing does."""
-    if profile.limits.counted_statuses == "success":
-        return 'the profile\'s counted_statuses = "success" counts by what a body answers'
-    played = {429, 408, 502, profile.outside.reactor_timeout_status}
-    plain = {
-        app.name for app in scenario.applications if app.grants is None and app.kind != "public"
-    }
-    for group in scenario.clients:
-        where = f"clients.{group.name}"
-        retry = group.retry
-        if not isinstance(retry, NoRetry) and set(retry.statuses) - played:
-            return f"{where}.retry.on retries what only a body answers"
-        for ask in group.mix:
-            if _too_large(scenario, profile, ask):
-                return f"{where} sends what is too large for what it invokes"
-            behind = ask.reactor or ask.proxy or ask.request.partition("?")[0] == _JOBS
-            if behind and not plain.issuperset(group.applications):
-                return f"{where} may lack a right, which its application's grants decide"
-    return None
-
-
-def _too_large(scenario: Scenario, profile: Profile, ask: Ask) -> bool:
-    outside = profile.outside
-    if ask.reactor is not None:
-        return ask.size_bytes > outside.reactor_payload_limit_bytes
-    proxy = next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
-    if proxy is None:
-        return False
-    transforms = proxy.request_transform is not None or proxy.response_transform is not None
-    limit_bytes = (
-        outside.reactor_payload_limit_bytes if transforms else profile.http.proxy_body_limit_bytes
-    )
-    return ask.size_bytes > limit_bytes

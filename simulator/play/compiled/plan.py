@@ -19,9 +19,9 @@ from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, aligned, linked, longer
+from simulator.play.engine_needs import needs_bodies
 from simulator.play.outside import REQUEST, RESPONSE
 from simulator.play.request_mix import _asked
-from simulator.play.simulation import needs_bodies
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
     Ask,

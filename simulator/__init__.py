@@ -3,7 +3,8 @@
     result = simulator.run("everyday", seed=7)
     result.requests, result.summary, result.metrics(by="clause"), result.save("runs/mine")
 
-A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log.
+A scenario is a TOML file, its text, a built-in name or a `Scenario`; `replay` takes an access log,
+and `fit` makes a scenario of one.
 `capacity` finds the largest value that meets a condition, `compare` says what differs between two
 runs, `coverage` triggers every limit once, `sweep` plays many values. `with_value` changes a
 scenario, and `interval_of` says what the values of several runs tell about their mean. `trace`
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from simulator.study.coverage import CoverageLine as CoverageLine
     from simulator.study.coverage import coverage as coverage
     from simulator.study.explorer import explore as explore
+    from simulator.study.fit import Fit as Fit
+    from simulator.study.fit import fit as fit
     from simulator.study.policies import Policies as Policies
     from simulator.study.policies import policies as policies
     from simulator.study.replay import replay as replay

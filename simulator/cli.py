@@ -34,6 +34,7 @@ _STUDIES: Final = "simulator.commands.studies"
 _COMMANDS: Final[dict[str, _Command]] = {
     "run": _Command("play a scenario", "simulator.commands.run"),
     "replay": _Command("put a real access log through the limits", "simulator.commands.replay"),
+    "fit": _Command("fit a scenario to a real access log", "simulator.commands.fit"),
     "coverage": _Command(
         "fire every limit, quota and bound once",
         _STUDIES,

@@ -13,7 +13,7 @@ from typing import Final
 from simulator.commands.flags import add_columns
 from simulator.logs import FORMATS, KINDS, log_name
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "progress_of", "run"]
 
 _PIPE_COLUMNS: Final = 140
 _TELL_EVERY_S: Final = 5.0
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             f" limits {args.limits or 'default'}",
             markup=False,
         )
-    with _progress(quiet=args.quiet) as progress:
+    with progress_of(quiet=args.quiet) as progress:
         result = replay(
             args.log,
             format=args.format,
@@ -149,8 +149,8 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
-    """Show the progress of the replay: in place on a terminal, occasional plain lines elsewhere."""
+def progress_of(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
+    """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
     if quiet:
         yield None
     elif sys.stderr.isatty():

@@ -1,0 +1,512 @@
+"""`simulator.fit`: a log in, a scenario out, and how well it stands for the log."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import InputError
+from engine.limits import LimitTable
+from engine.model import TenantKind
+from engine.profile import Profile
+from simulator.arguments import (
+    FLAG,
+    FUNCTION,
+    TEXT,
+    Rule,
+    instance,
+    is_number,
+    may_be_a_path,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
+from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
+from simulator.scenario import Scenario
+from simulator.study.fit.groups import group_clients
+from simulator.study.fit.judge import Judgement, LogView, judge, lead_of, replayed
+from simulator.study.fit.model import Model, model_of
+from simulator.study.fit.observed import Observed, Window, observe
+from simulator.study.fit.series import Series, gap_edges
+from simulator.study.fit.traffic import attempts_told, burst_gap_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Group
+
+    from simulator.study.fit.report import FitPlots
+
+__all__ = ["Fit", "check_free", "fit"]
+
+Numbers = npt.NDArray[np.int64]
+
+_LOG: Final = Rule(
+    "a log's path, or a frame that Arrow can read",
+    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
+)
+_TABLE: Final = instance("a LimitTable or a file's path", LimitTable, str, Path)
+_PROFILE: Final = instance("a Profile or a file's path", Profile, str, Path)
+_MAP: Final = instance("a LogMap or a file's path", LogMap, str, Path)
+_SHARE: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?)%")
+
+
+def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
+    """Return the share that is held out; 0 where it is none."""
+    if isinstance(value, str):
+        found = _SHARE.fullmatch(value.strip())
+        return float(found[1]) / 100 if found else 0.0
+    return float(value) if is_number(value) and 0 < value < 1 else 0.0
+
+
+HOLDOUT: Final = optional(
+    Rule(
+        "a share from 10% to 90%, such as 50%",
+        lambda value: 0.1 <= _share_of(value) <= 0.9,
+        _share_of,
+    )
+)
+
+
+@takes(
+    source=_LOG,
+    limits=optional(_TABLE),
+    profile=optional(_PROFILE),
+    as_kind=optional(one_of(KINDS)),
+    map=optional(_MAP),
+    format=optional(one_of(FORMATS)),
+    tenant=optional(one_of(get_args(TenantKind))),
+    time_column=optional(TEXT),
+    holdout=HOLDOUT,
+    runs=optional(whole(3)),
+    judged=FLAG,
+    progress=optional(FUNCTION),
+)
+def fit(  # noqa: PLR0913 # reason: the command's own options
+    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
+    *,
+    limits: LimitTable | str | Path | None = None,
+    profile: Profile | str | Path | None = None,
+    as_kind: Kind | None = None,
+    map: LogMap | str | Path | None = None,  # noqa: A002 # reason: the command's own word for it
+    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
+    tenant: TenantKind | None = None,
+    time_column: str | None = None,
+    holdout: str | float | None = None,
+    runs: int | None = None,
+    judged: bool = True,
+    progress: Callable[[str, int], None] | None = None,
+) -> Fit:
+    """Fit a scenario to an access log, and judge how well it stands for the log.
+
+    source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
+    limits, profile: what log and scenario are judged under; the specification's own unless given.
+    as_kind: the kind of every key of which the log says nothing; `public` unless given.
+    map: which field of the log says what (`simulator.logs.LogMap`).
+    tenant: kind of the tenant of which the log says nothing; `production` unless given.
+    holdout: such as `"50%"`: fit what comes before the last 50 % of the time, and predict those.
+    runs: of the scenario; as many as are quick unless given. judged: False skips the judge.
+    progress: told now and then what is done and how much of it so far.
+
+    Raises `InputError` for a log that cannot be read or fitted.
+
+    >>> rows = __import__("simulator").run("management-loop", fidelity="limits").requests
+    >>> fit(rows, as_kind="management", judged=False).groups["loop"].tolist()
+    ['open', 'open']
+    """
+    assert not isinstance(holdout, str), "a text was read already"
+    table = limits if isinstance(limits, LimitTable) else _table(limits)
+    in_force = profile if isinstance(profile, Profile) else _profile(profile)
+    log_map = map if isinstance(map, LogMap | None) else LogMap.read(map)
+    if as_kind is not None and log_map is not None and "application_kind" in log_map.sources:
+        raise InputError(f"as_kind = {as_kind!r} must be left out; the map says application_kind")
+    with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
+        observed = observe(
+            source,
+            table=table,
+            kind=as_kind or "public",
+            tenant_kind=tenant or "production",
+            format_=format,
+            log_map=log_map,
+            time_column=time_column,
+            prefix_bits=in_force.http.ipv6_prefix_bits,
+            folder=Path(folder),
+            progress=_stage(progress, "reading"),
+        )
+        try:
+            work = _Work(observed, table, in_force, progress)
+            work.files = (_path_of(limits), _path_of(profile))
+            return work.fitted(holdout, runs, judged=judged)
+        finally:
+            observed.close()
+
+
+def _stage(progress: Callable[[str, int], None] | None, name: str) -> Callable[[int], None] | None:
+    return None if progress is None else lambda done: progress(name, done)
+
+
+def _table(limits: str | Path | None) -> LimitTable:
+    return LimitTable.default() if limits is None else LimitTable.from_toml(limits)
+
+
+def _profile(profile: str | Path | None) -> Profile:
+    return Profile() if profile is None else Profile.from_toml(profile)
+
+
+def _path_of(given: object) -> str | None:
+    return str(given) if isinstance(given, str | Path) else None
+
+
+class _Work:
+    """A fit under way."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        table: LimitTable,
+        profile: Profile,
+        progress: Callable[[str, int], None] | None,
+    ) -> None:
+        self.observed, self.table, self.profile = observed, table, profile
+        self.files: tuple[str | None, str | None] = (None, None)
+        self._progress = progress
+
+    def fitted(self, holdout: float | None, runs: int | None, *, judged: bool) -> Fit:
+        """Fit, and judge."""
+        observed = self.observed
+        whole_log = observed.whole
+        split = whole_log.to_ns if holdout is None else round(whole_log.to_ns * (1 - holdout))
+        fitted_on = Window(0, split)
+        model, view = self._model(fitted_on, steady=holdout is not None)
+        found = Fit(model, observed_summary(observed), None, holdout)
+        if not judged:
+            return found
+        if holdout is None:
+            found.judgement = self._judged(model, view, fitted_on, runs, predicted=False)
+            return found
+        rest = Window(split, whole_log.to_ns)
+        series = self._series(model.of_client, len(model.groups), rest)
+        series.patience_ns = model.series.patience_ns
+        series.most_attempts = model.series.most_attempts
+        later = self._replayed(rest, series, model.of_client)
+        if later.measures["offered", ""] < 1:
+            raise InputError(
+                f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
+            )
+        ahead = self._ahead(model, rest)
+        found.judgement = self._judged(ahead, later, rest, runs, predicted=True)
+        return found
+
+    def _ahead(self, model: Model, rest: Window) -> Model:
+        """Return the model, to be played in the window that is predicted."""
+        begin_ns = self.observed.start_ns + rest.from_ns - lead_of(rest)
+        scenario = replaced(model.played, start_time_ns=begin_ns // 1000 * 1000)
+        return replaced(model, scenario=scenario)
+
+    def _model(self, window: Window, *, steady: bool) -> tuple[Model, LogView]:
+        observed = self.observed
+        counts = self._counts(window)
+        grouping = group_clients(observed, counts)
+        series = self._series(grouping.of_client, len(grouping), window)
+        view = self._replayed(window, series, grouping.of_client)
+        if _asks_again(observed, series):
+            patience = _patience(series)
+            for attempts in (None, attempts_told):
+                told = None if attempts is None else _each(attempts, series)
+                series = self._series(grouping.of_client, len(grouping), window)
+                series.patience_ns, series.most_attempts = patience, told
+                view = self._replayed(window, series, grouping.of_client)
+        if (gaps := _each(lambda found, group: burst_gap_ns(found.gaps, group), series)).any():
+            again = self._series(grouping.of_client, len(grouping), window)
+            again.patience_ns, again.most_attempts = (
+                series.patience_ns,
+                series.most_attempts,
+            )
+            again.burst_gap_ns, series = gaps, again
+            view = self._replayed(window, series, grouping.of_client)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", _stem(observed.name)).strip("-") or "log"
+        model = model_of(
+            observed,
+            window,
+            series,
+            grouping,
+            name=name,
+            limits=self.files[0],
+            profile=self.files[1],
+            steady=steady,
+        )
+        return model, view
+
+    def _counts(self, window: Window) -> Numbers:
+        """Return the first attempts of each party in a window; all, where none is told apart."""
+        counts = np.zeros(len(self.observed.client), dtype=np.int64)
+        for block in self.observed.blocks(window):
+            counts += np.bincount(block.party, minlength=len(counts))
+        return np.asarray(np.where(self.observed.attempt <= 1, counts, 0))
+
+    def _series(self, of_client: Numbers, groups: int, window: Window) -> Series:
+        observed = self.observed
+        return Series(
+            groups,
+            len(of_client),
+            window.span_ns,
+            observed.start_ns + window.from_ns,
+            observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
+        )
+
+    def _replayed(self, window: Window, series: Series, of_client: Numbers) -> LogView:
+        return replayed(
+            self.observed,
+            window,
+            series,
+            self.table,
+            self.profile,
+            of_client,
+            _stage(self._progress, "deciding"),
+        )
+
+    def _judged(
+        self,
+        model: Model,
+        view: LogView,
+        window: Window,
+        runs: int | None,
+        *,
+        predicted: bool,
+    ) -> Judgement:
+        told = self._progress
+        rows = round(view.measures["offered", ""])
+        heard = None if told is None else lambda done: told("playing", done * rows)
+        return judge(model, view, window, predicted=predicted, runs=runs, progress=heard)
+
+
+def _each(told: Callable[[Series, int], int], series: Series) -> Numbers:
+    """Return a number of each group."""
+    return np.array([told(series, group) for group in range(series.groups)], dtype=np.int64)
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".gz").rsplit(".", 1)[0] or name
+
+
+def _asks_again(observed: Observed, series: Series) -> bool:
+    """Whether the log has refusals, and does not tell which requests repeat one."""
+    return "attempt" not in observed.says and bool(series.refusals.any())
+
+
+def _patience(series: Series) -> Numbers:
+    """Return how long after a refusal the same request is a further attempt, of each group.
+
+    Gaps after a refusal are shorter than others where clients ask again. What the excess of short
+    gaps ends at is the border; 0 where there is no excess.
+    """
+    found = np.zeros(series.groups, dtype=np.int64)
+    edges = gap_edges()[1:]
+    for group in range(series.groups):
+        after, others = (
+            series.after_refusal.counts[group],
+            series.all_gaps.counts[group],
+        )
+        if after.sum() < 5:
+            continue
+        of_others = np.cumsum(others) / max(1, others.sum())
+        excess = np.cumsum(after) / after.sum() - of_others
+        place = int(excess.argmax())
+        if excess[place] * np.sqrt(after.sum()) > 1.6:
+            found[group] = round(float(edges[place]))
+    return found
+
+
+def observed_summary(observed: Observed) -> dict[str, Any]:
+    """Return what a result says of its log."""
+    return {
+        "log": observed.name,
+        "format": observed.format,
+        "requests": observed.rows,
+        "clients": observed.clients,
+        "span_ns": observed.span_ns,
+        "start_ns": observed.start_ns,
+        "unparsed": observed.unparsed,
+        "unparsed_first": list(observed.unparsed_first),
+        "says": sorted(observed.says),
+    }
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise `InputError` where a file is there already that must not be replaced."""
+    if path.is_dir():
+        raise InputError(f"out = {path} must be a file; it is a folder")
+    if path.exists() and not force:
+        raise InputError(
+            f"out = {path} must not be there yet; name another file, or replace it with --force"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"out = {path} must be in a folder that is there; make {path.parent}")
+
+
+class Fit:
+    """A fitted scenario.
+
+    text: the scenario file. scenario: what it reads as. summary: what the log is. holdout: the
+    share of time that was held out, None for none. judgement: log and scenario side by side.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        summary: dict[str, Any],
+        judgement: Judgement | None,
+        holdout: float | None,
+    ) -> None:
+        self.model = model
+        self.summary = summary
+        self.judgement = judgement
+        self.holdout = holdout
+
+    @property
+    def text(self) -> str:
+        """The scenario file."""
+        return self.model.text
+
+    @property
+    def scenario(self) -> Scenario:
+        """The fitted scenario."""
+        return self.model.played
+
+    @property
+    def lost(self) -> list[str]:
+        """What the scenario does not show: what the log does not tell, and where it fits badly."""
+        return [*(self.judgement.lost if self.judgement else ()), *self.model.lost]
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """A line a client group: who, how many, how they ask."""
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small fit takes
+
+        rows = [
+            {
+                "group": group.name,
+                "application": group.application,
+                "kind": group.kind,
+                "clients": int(group.count.value),
+                "seen": group.seen,
+                "requests": group.rows,
+                "first_attempts": group.firsts,
+                "refused": group.refused,
+                "loop": group.pace.loop,
+                "arrivals": group.pace.kind,
+                "rate_per_s": group.pace.rate.value,
+                "rate_low": group.pace.rate.low,
+                "rate_high": group.pace.rate.high,
+                "retry": group.retry.retry.kind,
+            }
+            for group in self.model.groups
+        ]
+        return pd.DataFrame(rows).set_index("group")
+
+    @property
+    def parameters(self) -> pd.DataFrame:
+        """A line a parameter of a group: its value, and its interval of 95 %."""
+        import pandas as pd  # noqa: PLC0415 # reason: as above
+
+        rows = [
+            {
+                "group": group.name,
+                "parameter": name,
+                "value": each.value,
+                "low": each.low,
+                "high": each.high,
+            }
+            for group in self.model.groups
+            for name, each in {
+                "count": group.count,
+                "rate": group.pace.rate,
+                **group.pace.parameters,
+                **{f"retry.{name}": found for name, found in group.retry.parameters.items()},
+            }.items()
+        ]
+        return pd.DataFrame(rows).set_index(["group", "parameter"])
+
+    @property
+    def comparison(self) -> pd.DataFrame:
+        """Log and scenario side by side: a line a measure, with the interval of prediction."""
+        import pandas as pd  # noqa: PLC0415 # reason: as above
+
+        lines = [] if self.judgement is None else self.judgement.lines
+        rows = [
+            (
+                line.measure,
+                line.of,
+                line.log,
+                line.fitted,
+                line.low,
+                line.high,
+                line.agrees,
+            )
+            for line in lines
+        ]
+        names = ["measure", "of", "log", "scenario", "low", "high", "agrees"]
+        return pd.DataFrame(rows, columns=names).set_index(["measure", "of"])
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the scenario file, whole or not at all.
+
+        Raises `InputError` where something is there already (unless `force`), or cannot be written.
+        """
+        target = Path(path)
+        check_free(target, force=force)
+        try:
+            number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            try:
+                with os.fdopen(number, "w", encoding="utf-8") as file:
+                    file.write(self.text)
+                Path(name).chmod(0o644)
+                Path(name).replace(target)
+            except BaseException:
+                with suppress(OSError):
+                    Path(name).unlink()
+                raise
+        except OSError as fault:
+            raise InputError(
+                f"out = {target} must be a file that can be written; {fault.strerror}"
+            ) from None
+        return target
+
+    @property
+    def judged(self) -> Judgement:
+        """The judgement; raises `InputError` where the fit was not judged."""
+        if self.judgement is None:
+            raise InputError("fit(judged=False) has nothing to compare; fit with judged = True")
+        return self.judgement
+
+    @property
+    def plots(self) -> FitPlots:
+        """Altair charts: `plots.rate()`, `plots.comparison()`."""
+        from simulator.study.fit import report  # noqa: PLC0415 # reason: charts load where drawn
+
+        return report.FitPlots(self)
+
+    def __rich__(self) -> Group:
+        from simulator.study.fit import report  # noqa: PLC0415 # reason: loads only where it is shown
+
+        return report.as_text(self)
+
+    def _repr_html_(self) -> str:
+        from simulator.study.fit.report import as_html  # noqa: PLC0415 # reason: as above
+
+        return as_html(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Fit {self.summary['log']} requests={self.summary['requests']} "
+            f"groups={len(self.model.groups)}>"
+        )

@@ -1,0 +1,191 @@
+"""Client groups: by application where the log tells, then by behaviour.
+
+Clients of one application are a mixture of groups. In each group a client's number of requests is
+negative binomial and its requests fall on kinds by fixed shares; how many groups there are is what
+the Bayesian information criterion says. The search splits one group at a time, at the widest gap or
+the middle of the clients' numbers of requests, or by the kind of request that tells them apart
+best, and begins with one; it draws nothing at random.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.study.fit.observed import Observed
+
+__all__ = ["Grouping", "group_clients"]
+
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_MOST_GROUPS: Final = 6
+"""Groups of one application."""
+_MOST_APPLICATIONS: Final = 12
+"""Owners of keys beyond these are told apart by kind alone."""
+_ROUNDS: Final = 40
+_EVIDENCE: Final = 60.0
+"""Requests of one client that speak for its mix at most: they are not independent."""
+_LARGEST_SHAPE: Final = 1e4
+_GAIN: Final = 6.0
+"""By how much a further group must better the criterion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which client belongs to which group.
+
+    of_client: the group of each client, −1 of one without requests. owner: of each group, its place
+    in the log's owners. sure: the mean probability with which clients of a group belong to it.
+    """
+
+    of_client: Numbers
+    owner: list[int]
+    sure: list[float]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+
+def group_clients(observed: Observed, counts: Numbers) -> Grouping:
+    """Tell groups of clients apart. counts: the first attempts of each party, of what is fitted."""
+    owner_of = _owner_of_clients(observed, counts)
+    classes = observed.limit_class[observed.request]
+    per_class = np.zeros((observed.clients, int(observed.limit_class.max()) + 1))
+    np.add.at(per_class, (observed.client, classes), counts)
+    of_client = np.full(observed.clients, -1, dtype=np.int64)
+    owners: list[int] = []
+    sure: list[float] = []
+    met = per_class.sum(axis=1) > 0
+    for owner in np.unique(owner_of[met]).tolist():
+        clients = np.flatnonzero(met & (owner_of == owner))
+        found = _mixture(per_class[clients])
+        best = found.argmax(axis=1)
+        used = [group for group in range(found.shape[1]) if (best == group).any()]
+        used.sort(key=lambda group: -float(per_class[clients[best == group]].sum()))
+        for group in used:
+            of_client[clients[best == group]] = len(owners)
+            sure.append(float(found[best == group, group].mean()))
+            owners.append(owner)
+    return Grouping(of_client, owners, sure)
+
+
+def _owner_of_clients(observed: Observed, counts: Numbers) -> Numbers:
+    """Return whose key each client asks with, most of the time."""
+    owners = len(observed.parties.owners)
+    weights = np.zeros((observed.clients, owners), dtype=np.int64)
+    np.add.at(weights, (observed.client, observed.parties.owner), counts)
+    return np.asarray(weights.argmax(axis=1))
+
+
+@dataclass(slots=True)
+class _Group:
+    """What clients of one group have in common."""
+
+    weight: float
+    mean: float
+    shape: float
+    log_mix: Floats
+
+    def log_likelihood(self, totals: Floats, mix: Floats) -> Floats:
+        """Return that of each client. mix: requests by kind, as far as they speak."""
+        from scipy import special  # noqa: PLC0415 # reason: it loads where a log is fitted
+
+        shape, mean = self.shape, self.mean
+        count = (
+            special.gammaln(totals + shape)
+            - special.gammaln(shape)
+            - special.gammaln(totals + 1)
+            + shape * np.log(shape / (shape + mean))
+            + totals * np.log(mean / (shape + mean))
+        )
+        return np.asarray(np.log(self.weight) + count + mix @ self.log_mix)
+
+
+def _mixture(per_class: Floats) -> Floats:
+    """Return the probability of each client to be of each group."""
+    totals = per_class.sum(axis=1)
+    mix = per_class * np.minimum(1.0, _EVIDENCE / totals)[:, None]
+    clients = len(totals)
+    best = _settled(np.ones((clients, 1)), totals, mix)
+    while best[0].shape[1] < min(_MOST_GROUPS, clients):
+        tries = [
+            _settled(start, totals, mix)
+            for group in range(best[0].shape[1])
+            for start in _splits(best[0], group, totals, mix)
+        ]
+        better = max(tries, key=lambda found: found[1], default=best)
+        if better[1] < best[1] + _GAIN:
+            break
+        best = better
+    return best[0]
+
+
+def _splits(parts: Floats, group: int, totals: Floats, mix: Floats) -> list[Floats]:
+    """Return some ways to divide one group in two."""
+    members = np.flatnonzero(parts.argmax(axis=1) == group)
+    if len(members) < 2:
+        return []
+    logs = np.log(totals[members])
+    order = np.sort(logs)
+    gaps = np.diff(order)
+    cuts = [
+        (logs, float(order[gaps.argmax()] + gaps.max() / 2)),
+        (logs, float(np.median(logs))),
+    ]
+    shares = (mix[members] + 0.5) / (mix[members] + 0.5).sum(axis=1, keepdims=True)
+    widest = int(shares.var(axis=0).argmax())
+    cuts.append(
+        (
+            shares[:, widest],
+            float((shares[:, widest].min() + shares[:, widest].max()) / 2),
+        )
+    )
+    found = []
+    for values, cut in cuts:
+        above = values > cut
+        if above.any() and not above.all():
+            split = np.column_stack([parts, np.zeros(len(parts))])
+            split[members[above], -1] = split[members[above], group]
+            split[members[above], group] = 0.0
+            found.append(split)
+    return found
+
+
+def _settled(parts: Floats, totals: Floats, mix: Floats) -> tuple[Floats, float]:
+    """Return the groups that a first division settles at, and its information criterion."""
+    score = -np.inf
+    for _ in range(_ROUNDS):
+        groups = [_group_of(column, totals, mix) for column in parts.T if column.sum() >= 0.5]
+        logs = np.column_stack([group.log_likelihood(totals, mix) for group in groups])
+        top = logs.max(axis=1, keepdims=True)
+        parts = np.exp(logs - top)
+        sums = parts.sum(axis=1, keepdims=True)
+        parts /= sums
+        now = float((top + np.log(sums)).sum())
+        if now - score < 1e-4 * max(1.0, abs(now)) / 100:
+            score = now
+            break
+        score = now
+    parameters = parts.shape[1] * (2 + _kinds(mix)) - 1
+    return parts, 2 * score - parameters * float(np.log(len(totals) + 1))
+
+
+def _kinds(mix: Floats) -> int:
+    return int((mix.sum(axis=0) > 0).sum())
+
+
+def _group_of(part: Floats, totals: Floats, mix: Floats) -> _Group:
+    """Return what the clients of a group, each as far as it belongs to it, have in common."""
+    weight = float(part.sum())
+    mean = float(part @ totals) / weight
+    variance = float(part @ (totals - mean) ** 2) / max(weight - 1, 1.0)
+    shape = mean * mean / (variance - mean) if variance > mean * 1.0001 else _LARGEST_SHAPE
+    shares = part @ mix + 0.5 * (mix.sum(axis=0) > 0)
+    with np.errstate(divide="ignore"):
+        log_mix = np.log(shares / shares.sum())
+    log_mix[~np.isfinite(log_mix)] = -700.0
+    return _Group(weight / len(part), max(mean, 1e-9), min(shape, _LARGEST_SHAPE), log_mix)

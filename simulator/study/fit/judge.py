@@ -1,0 +1,407 @@
+"""The judge of a fit: the log and the fitted scenario under the same limits, side by side.
+
+The scenario is played several times, each time under a seed of its own and with the paces of its
+groups moved by what the fit does not know of them: the error of the estimate, and how much the next
+stretch of time differs beyond what the process does by itself. So an interval is one of prediction:
+it holds what one further log like this would show with probability 95 %, not the mean alone.
+
+What of the log lies outside is a sight that the scenario has lost, and is said so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import InputError
+from engine.limits import LimitTable
+from engine.profile import Profile
+from simulator.logs.arrivals import Block
+from simulator.play import simulate
+from simulator.play.gates import Rows
+from simulator.play.replay import replay_arrivals
+from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows.counters import LimitsView
+from simulator.rows.record import SubjectTable
+from simulator.scenario import Scenario
+from simulator.study.fit.model import Model, varied
+from simulator.study.fit.observed import Observed, Window, part_of
+from simulator.study.fit.series import WIDTHS_S, Series
+from simulator.study.fit.series import Rows as LogRows
+from simulator.study.fit.traffic import Pace, own_dispersion
+from simulator.study.replay import _enter
+
+if TYPE_CHECKING:
+    from simulator.rows.record import Recorder
+
+__all__ = ["Judgement", "Line", "LogView", "judge", "lead_of", "replayed"]
+
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_SEED: Final = 20_260_101
+_MOST_ROWS: Final = 4_000_000
+"""Attempts that all runs together may have, but for the fewest runs."""
+_RUNS: Final = (39, 9)
+_ERROR: Final = 0.05
+_FREEDOM: Final = 7
+_FEW_ROWS: Final = 1_000_000
+_ROW_COLUMNS: Final = ("t_ns", "client", "attempt")
+_LEAD_NS: Final = 600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measure: the log's value, and what the scenario foretells, with its interval of 95 %."""
+
+    measure: str
+    of: str
+    log: float
+    fitted: float
+    low: float
+    high: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the log's value lies within the interval."""
+        slack = 0.01 if self.measure == "dispersion" else 1e-9 + 1e-6 * abs(self.log)
+        return self.low - slack <= self.log <= self.high + slack
+
+
+@dataclass(slots=True)
+class LogView:
+    """What a window of the log comes to under the limits, and its series."""
+
+    measures: dict[tuple[str, str], float]
+    series: Series
+
+
+@dataclass(slots=True)
+class Judgement:
+    """A comparison. runs: of the scenario. rates: requests a slot, of the log and of each run."""
+
+    lines: list[Line]
+    runs: int
+    predicted: bool
+    window: Window
+    slots_log: Numbers
+    slots_runs: Floats
+    gaps: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def line(self, measure: str, of: str = "") -> Line:
+        """Return one line; raises `KeyError` where there is none."""
+        for line in self.lines:
+            if (line.measure, line.of) == (measure, of):
+                return line
+        raise KeyError(measure)
+
+    @property
+    def lost(self) -> list[str]:
+        """What of the log the scenario does not show, in words."""
+        return [_words(line) for line in self.lines if not line.agrees]
+
+
+def replayed(
+    observed: Observed,
+    window: Window,
+    series: Series,
+    table: LimitTable,
+    profile: Profile,
+    of_client: Numbers,
+    progress: Callable[[int], None] | None = None,
+) -> LogView:
+    """Put a window of the log through the limits, and count its rows meanwhile.
+
+    The limits see what came shortly before the window too, so that it begins with full counters.
+    """
+    lead_ns = lead_of(window)
+    part = part_of(observed, Window(window.from_ns - lead_ns, window.to_ns))
+    header = RunHeader(
+        name="log",
+        seed=0,
+        fidelity="compiled",
+        start_time_ns=part.start_ns,
+        duration_ns=window.span_ns + lead_ns,
+        warm_up_ns=lead_ns,
+        groups={"log": range(observed.clients)},
+    )
+    view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
+    numbers = _enter(subjects, part, view)
+    book = RunBook(
+        header,
+        {"Default": table},
+        profile.limits,
+        check=False,
+        headroom=True,
+        by_client=False,
+        known=(view, subjects),
+        keep=False,
+    )
+    waits = _Waits(book.recorder)
+    rows = Rows(cast("Recorder", waits), book.tally)
+    for _ in replay_arrivals(
+        part, table, profile, rows, numbers, fidelity="compiled", progress=progress
+    ):
+        found = _log_rows(observed, part.last, waits.last_ns, of_client)
+        series.take(found.after(lead_ns))
+    book.recorder.close()
+    return LogView(_measures(book.close(), series), series)
+
+
+class _Waits:
+    """Hands rows on to a recorder, and keeps the waits of the last block."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.verdicts = recorder.verdicts
+        self.last_ns: Numbers = np.empty(0, dtype=np.int64)
+        self._recorder = recorder
+
+    def take(self, columns: dict[str, Numbers]) -> None:
+        """Take in the next rows."""
+        self.last_ns = columns["wait_ns"]
+        self._recorder.take(columns)
+
+
+def lead_of(window: Window) -> int:
+    """Return how much time before a window the limits see."""
+    return min(window.from_ns, _LEAD_NS)
+
+
+def _log_rows(observed: Observed, block: Block, wait_ns: Numbers, of_client: Numbers) -> LogRows:
+    party = block.party
+    client = observed.client[party]
+    refused = observed.refused[party]
+    return LogRows(
+        block.t_ns,
+        client,
+        np.maximum(of_client[client], 0),
+        observed.request[party],
+        observed.attempt[party],
+        refused,
+        np.where(refused == 1, wait_ns, 0),
+    )
+
+
+def _measures(result: Result, series: Series) -> dict[tuple[str, str], float]:
+    """Return what is compared: measure and what it is of → value."""
+    summary = result.summary
+    totals = summary["totals"]
+    offered = max(1, totals["offered"])
+    found: dict[tuple[str, str], float] = {
+        ("offered", ""): float(totals["offered"]),
+        ("refused share", ""): totals["refused"] / offered,
+    }
+    for line in summary["clauses"]:
+        if line["offered"]:
+            found["refused share", line["clause"]] = line["refused"] / offered
+            if line["blocked_ns"] or line["clause"] in summary["counters"]:
+                found["blocked s", line["clause"]] = line["blocked_ns"] / 1e9
+    for rule in summary["headroom"]["rules"]:
+        found["peak", rule["rule"]] = float(rule["peak"])
+    for width, value in zip(WIDTHS_S, series.dispersion()[-1].tolist(), strict=True):
+        if series.span_ns >= 9.5 * width * 1_000_000_000:
+            found["dispersion", f"{width} s"] = value
+    return found
+
+
+def judge(
+    model: Model,
+    log: LogView,
+    window: Window,
+    *,
+    predicted: bool,
+    runs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Judgement:
+    """Play the scenario, and compare. predicted: the window is not the one that was fitted."""
+    offered = log.measures["offered", ""]
+    count = runs or next((each for each in _RUNS if each * offered <= _MOST_ROWS), _RUNS[-1])
+    played: list[dict[tuple[str, str], float]] = []
+    slots: list[Numbers] = []
+    gaps: list[Numbers] = []
+    random = np.random.Generator(np.random.Philox(_SEED))
+    spreads = {
+        group.name: _spread(group.pace, group.firsts, predicted=predicted) for group in model.groups
+    }
+    for run in range(count):
+        factors = {
+            name: math.exp(spread * float(random.standard_t(_FREEDOM)))
+            for name, spread in spreads.items()
+        }
+        stretch = {
+            group.name: math.exp(_burst_error(group.pace) * float(random.standard_normal()))
+            for group in model.groups
+        }
+        scenario = varied(model.played, factors, stretch)
+        with _room(offered) as folder:
+            result, series = _play(scenario, _SEED + run, log.series, lead_of(window), folder)
+        played.append(_measures(result, series))
+        slots.append(series.slots.sum(axis=0))
+        gaps.append(series.gaps.counts)
+        if progress is not None:
+            progress(run + 1)
+    lines = [_line(key, log.measures, played) for key in _keys(log.measures, played)]
+    lines += _gap_lines(model, log.series, gaps)
+    return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
+
+
+@contextmanager
+def _room(offered: float) -> Iterator[Path | None]:
+    """Yield a folder for the rows of a run, None where there are few."""
+    if offered <= _FEW_ROWS:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="simulator-fit-") as name:
+        yield Path(name)
+
+
+def _play(
+    scenario: Scenario, seed: int, like: Series, lead_ns: int, folder: Path | None
+) -> tuple[Result, Series]:
+    """Play the scenario once, for as long as the log; return its result and its series."""
+    scenario = dataclasses.replace(scenario, duration_ns=like.span_ns + lead_ns)
+    flags: dict[str, Any] = {"seed": seed, "check": False, "headroom": True}
+    flags["warm_up_ns"] = lead_ns
+    if folder is not None:  # the rows of a long run do not stay in memory
+        flags |= {"folder": folder, "columns": _ROW_COLUMNS}
+    try:
+        result = simulate(scenario, fidelity="compiled", **flags)
+    except InputError:  # what cannot be compiled is played by the reference
+        result = simulate(scenario, fidelity="limits", **flags)
+    groups = result.groups
+    clients = max((each.stop for each in groups.values()), default=0)
+    of_client = np.zeros(max(1, clients), dtype=np.int64)
+    for number, each in enumerate(groups.values()):
+        of_client[each.start : each.stop] = number
+    series = Series(len(groups), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
+    for rows in _run_rows(result, of_client, like.tick_ns):
+        series.take(rows.after(lead_ns))
+    return result, series
+
+
+def _run_rows(result: Result, of_client: Numbers, tick_ns: int) -> Iterator[LogRows]:
+    """Yield the rows of a run as the log would have stamped them."""
+    for batch in result.batches():
+        t_ns = batch.column("t_ns").to_numpy(zero_copy_only=False)
+        client = batch.column("client").to_numpy(zero_copy_only=False).astype(np.int64)
+        attempt = batch.column("attempt").to_numpy(zero_copy_only=False).astype(np.int64)
+        none = np.zeros(len(t_ns), dtype=np.int64)
+        yield LogRows(
+            t_ns // tick_ns * tick_ns,
+            client,
+            of_client[client],
+            none,
+            np.minimum(attempt, 32),
+            none,
+            none,
+        )
+
+
+def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:
+    """Return the spread of the logarithm of a group's pace.
+
+    The process varies by itself by what its index of dispersion says; what eighths of the window
+    vary more is an error of the estimate, and once more one of the next window.
+    """
+    own = own_dispersion(pace) / max(1, firsts)
+    seen = pace.sd**2
+    if pace.kind in {"constant", "think-constant"}:
+        return pace.sd
+    if not predicted:
+        return math.sqrt(max(0.0, seen - own))
+    return math.sqrt(max(seen, own) + max(0.0, seen - own))
+
+
+def _burst_error(pace: Pace) -> float:
+    """Return the relative error of the length of bursts."""
+    estimate = pace.parameters.get("on")
+    return 0.0 if estimate is None else math.log(estimate.high / estimate.value) / 1.96
+
+
+def _keys(
+    log: dict[tuple[str, str], float], played: list[dict[tuple[str, str], float]]
+) -> list[tuple[str, str]]:
+    """Return what is compared, in the order of the log, then what only the scenario shows."""
+    found = dict.fromkeys(log)
+    for measures in played:
+        found.update(dict.fromkeys(measures))
+    order = ["offered", "refused share", "blocked s", "peak", "dispersion"]
+    return sorted(found, key=lambda key: order.index(key[0]))
+
+
+def _line(
+    key: tuple[str, str],
+    log: dict[tuple[str, str], float],
+    played: list[dict[tuple[str, str], float]],
+) -> Line:
+    values = np.array([measures.get(key, 0.0) for measures in played])
+    low, high = _interval(values)
+    if key[0] in {"offered", "blocked s", "peak", "dispersion"}:
+        low = max(0.0, low)
+    if key[0] == "refused share":
+        low, high = max(0.0, low), min(1.0, high)
+    return Line(*key, log.get(key, 0.0), float(np.median(values)), low, high)
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    """Return the interval in which a further value lies with 95 %: ranks, or Student's t."""
+    ordered, count = np.sort(values), len(values)
+    place = int((count + 1) * _ERROR / 2)
+    if place >= 1:
+        return float(ordered[place - 1]), float(ordered[-place])
+    from scipy import special  # noqa: PLC0415 # reason: it loads where a log is fitted
+
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
+    half = float(special.stdtrit(count - 1, 1 - _ERROR / 2)) * deviation
+    half *= math.sqrt(1 + 1 / count)
+    return mean - half, mean + half
+
+
+def _gap_lines(model: Model, log: Series, runs: list[Numbers]) -> list[Line]:
+    """Return how far the gaps of each group lie from the scenario's: Kolmogorov's distance.
+
+    The interval is that of single runs from all runs together.
+    """
+    found = []
+    for number, group in enumerate(model.groups):
+        of_log = log.gaps.counts[number]
+        pooled = np.sum([run[number] for run in runs], axis=0)
+        if of_log.sum() < 30 or not pooled.sum():
+            continue
+        singles = np.array([_distance(run[number], pooled) for run in runs])
+        value = _distance(of_log, pooled)
+        ordered = np.sort(singles)
+        top = float(ordered[min(len(ordered) - 1, int(0.95 * (len(ordered) + 1)))])
+        found.append(Line("gap distance", group.name, value, float(np.median(singles)), 0.0, top))
+    return found
+
+
+def _distance(counts: Numbers, others: Numbers) -> float:
+    if not counts.sum():
+        return 1.0
+    one, two = np.cumsum(counts) / counts.sum(), np.cumsum(others) / others.sum()
+    return float(np.abs(one - two).max())
+
+
+def _words(line: Line) -> str:
+    """Return the sight that a line shows to be lost."""
+    less = line.log > line.high
+    if line.measure == "dispersion":
+        how = "burstier" if less else "steadier"
+        return f"bursts within {line.of}: the log is {how} than the scenario"
+    if line.measure == "gap distance":
+        return f"the times between requests of {line.of}: they follow another law"
+    if line.measure == "peak":
+        how = "fuller" if less else "less full"
+        return f"how full {line.of} gets: {how} in the log"
+    what = line.measure if not line.of else f"{line.measure} by {line.of}"
+    return f"{what}: {'more' if less else 'less'} in the log"

@@ -1,0 +1,790 @@
+"""The fitted model: groups, what they share, and the scenario file that says it.
+
+The file is text first: it is what a person reads, each number with its evidence as a comment, and
+the `Scenario` that is played is what `simulator.scenario` reads from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.files import Rate, format_duration, format_rate
+from simulator.logs.parties import Owner
+from simulator.rows.record import distinct
+from simulator.scenario import (
+    Arrivals,
+    Constant,
+    ConstantArrivals,
+    DailyArrivals,
+    Draw,
+    Exponential,
+    FixedRetry,
+    Lognormal,
+    NoRetry,
+    OnOffArrivals,
+    PoissonArrivals,
+    Retry,
+    Scenario,
+    StepArrivals,
+    loads,
+)
+from simulator.study.fit.groups import Grouping, group_clients
+from simulator.study.fit.observed import PROXIED as _PROXIED
+from simulator.study.fit.observed import Observed, Window
+from simulator.study.fit.series import Series
+from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
+
+__all__ = ["FittedGroup", "Model", "Pool", "model_of", "varied"]
+
+Numbers = npt.NDArray[np.int64]
+
+_SHOWN: Final = 8
+"""Kinds of requests of a group's mix."""
+_LEAST_SHARE: Final = 0.01
+_UNEVEN: Final = 1.5
+_WIDTH: Final = 98
+_SEED: Final = 7
+
+
+@dataclass(slots=True)
+class Pool:
+    """Addresses that clients share. zipf: exponent, None where they are dealt evenly."""
+
+    name: str
+    count: int
+    zipf: Estimate | None = None
+    per: str = "client"
+    clients_each: int | None = None
+    evidence: str = ""
+
+    @property
+    def dealt(self) -> tuple[object, ...]:
+        """How its addresses are dealt."""
+        return self.per, self.zipf, self.clients_each
+
+
+@dataclass(slots=True)
+class FittedGroup:
+    """A client group. seen: its clients in the log; count: how many there are.
+
+    keys_used: how many keys they use. per_request: whether a client changes its key by request.
+    mix: method and path → share. rest: how many further kinds of requests the mix leaves out.
+    """
+
+    name: str
+    application: str | None
+    kind: str
+    seen: int
+    count: Estimate
+    rows: int
+    firsts: int
+    refused: int
+    pace: Pace
+    retry: RetryFit
+    mix: dict[str, float]
+    rest: int = 0
+    keys_used: int = 0
+    keys_per: str = "client"
+    keys_zipf: Estimate | None = None
+    pool: Pool | None = None
+    sure: float = 1.0
+    dispersion: tuple[float, ...] = ()
+
+    @property
+    def lost(self) -> list[str]:
+        """What the log does not tell of the group."""
+        return [*self.pace.lost, *self.retry.lost]
+
+
+@dataclass(slots=True)
+class Model:
+    """All groups, and the scenario. of_client: the group of each client of the log."""
+
+    groups: list[FittedGroup]
+    owners: list[Owner]
+    owner_of: list[int]
+    keys: dict[int, int]
+    of_client: Numbers
+    series: Series
+    text: str = ""
+    scenario: Scenario | None = None
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def played(self) -> Scenario:
+        """The scenario as it is read from the text."""
+        assert self.scenario is not None, "a model is written before it is played"
+        return self.scenario
+
+
+def model_of(  # noqa: PLR0913 # reason: what a model is made of
+    observed: Observed,
+    window: Window,
+    series: Series,
+    grouping: Grouping,
+    *,
+    name: str,
+    limits: str | None = None,
+    profile: str | None = None,
+    steady: bool = False,
+    duration_ns: int | None = None,
+) -> Model:
+    """Return the model of a window of a log. steady: without trends; duration_ns: of the file."""
+    shared = _Shared(observed, grouping, series)
+    names = _names(observed, grouping, series)
+    groups = [
+        _group(observed, series, grouping, shared, names[number], number, steady=steady)
+        for number in range(len(grouping))
+    ]
+    shared.pools(groups)
+    model = Model(
+        groups,
+        list(observed.parties.owners),
+        grouping.owner,
+        shared.keys_of_owner(),
+        grouping.of_client,
+        series,
+    )
+    model.lost = _lost(observed, model)
+    writing = _Writing(observed, window, model, name, limits, profile, duration_ns)
+    model.text = writing.text()
+    model.scenario = loads(model.text, f"{name}.toml")
+    return model
+
+
+def regroup(observed: Observed, counts: Numbers) -> Grouping:
+    """Return the groups of the clients that asked. counts: of each party."""
+    return group_clients(observed, counts)
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+def _group(
+    observed: Observed,
+    series: Series,
+    grouping: Grouping,
+    shared: _Shared,
+    name: str,
+    number: int,
+    *,
+    steady: bool,
+) -> FittedGroup:
+    clients = np.flatnonzero(grouping.of_client == number)
+    count = _count(series.per_client[clients])
+    pace = pace_of(series, number, count.value, steady=steady)
+    owner = observed.parties.owners[grouping.owner[number]]
+    mix, rest = _mix(observed, series, number)
+    found = FittedGroup(
+        name=name,
+        application=_application(owner, grouping.owner[number]),
+        kind="legacy" if owner.legacy else str(owner.application_kind or "no key"),
+        seen=len(clients),
+        count=count,
+        rows=int(series.rows[number]),
+        firsts=int(series.firsts[number]),
+        refused=int(series.refusals[number]),
+        pace=pace,
+        retry=retry_of(series, number),
+        mix=mix,
+        rest=rest,
+        sure=grouping.sure[number],
+    )
+    shared.keys(found, number)
+    return found
+
+
+def _count(per_client: Numbers) -> Estimate:
+    """Return how many clients there are: some may have asked nothing in the window.
+
+    Their numbers of requests are Poisson, and those with none are not seen. Where the numbers vary
+    more than that, nothing can be said of the unseen.
+    """
+    seen = len(per_client)
+    mean = float(per_client.mean())
+    sure = Estimate(seen, seen, seen)
+    if seen < 10 or mean > 8:
+        return sure
+    low, high = 1e-3, mean
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle / -math.expm1(-middle) < mean else (low, middle)
+    unseen = math.exp(-high)
+    if float(per_client.var()) > 1.5 * mean or unseen > 0.7:
+        return sure
+    total = seen / (1 - unseen)
+    spread = 1.96 * math.sqrt(total * unseen / (1 - unseen)) * 1.3
+    return Estimate(round(total), max(seen, total - spread), total + spread)
+
+
+def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, float], int]:
+    """Return the shares of the kinds of requests; rare ones join one that limits treat alike."""
+    counts = {request: count for (group, request), count in series.mix.items() if group == number}
+    counts = {
+        request: count
+        for request, count in counts.items()
+        if "/batch-files/" not in observed.requests[request] or len(counts) == 1
+    }
+    total = sum(counts.values())
+    order = sorted(counts, key=lambda request: -counts[request])
+    kept: dict[int, int] = {}
+    heads: dict[tuple[str, int], int] = {}
+    rest = 0
+    for request in order:
+        alike = (
+            observed.requests[request].split(" ")[0],
+            int(observed.limit_class[request]),
+        )
+        big = len(kept) < _SHOWN and counts[request] >= _LEAST_SHARE * total
+        if big or alike not in heads:
+            kept[request] = counts[request]
+            heads.setdefault(alike, request)
+        else:
+            kept[heads[alike]] += counts[request]
+            rest += 1
+    return {observed.requests[request]: count / total for request, count in kept.items()}, rest
+
+
+def _names(observed: Observed, grouping: Grouping, series: Series) -> list[str]:
+    """Return a name for each group: its application's, numbered where that has several."""
+    found: list[str] = []
+    for number, owner in enumerate(grouping.owner):
+        word = _application(observed.parties.owners[owner], owner) or "no-key"
+        several = grouping.owner.count(owner) > 1
+        place = grouping.owner[:number].count(owner) + 1
+        found.append(f"{word}-{place}" if several else word)
+    del series
+    return found
+
+
+def _application(owner: Owner, number: int) -> str | None:
+    if owner.application_kind is None:
+        return None
+    word = re.sub(r"[^A-Za-z0-9_-]+", "-", owner.application or "").strip("-")
+    return word or f"application-{number}"
+
+
+# --- what is shared ------------------------------------------------------------------------------
+
+
+class _Shared:
+    """Keys and addresses of groups."""
+
+    def __init__(self, observed: Observed, grouping: Grouping, series: Series) -> None:
+        parties = observed.parties
+        self._observed = observed
+        self._told = "client" in observed.says
+        asked = series.per_client[observed.client] > 0
+        group = grouping.of_client[observed.client]
+        self._rows = np.flatnonzero(asked & (group >= 0))
+        self._group = group
+        self._key, self._ip = parties.key.codes, parties.ip.codes
+        self._client = observed.client
+        self._ips: dict[int, Numbers] = {}
+
+    def keys_of_owner(self) -> dict[int, int]:
+        """Return how many keys each owner has, of those that asked."""
+        owner = self._observed.parties.owner[self._rows]
+        keys = self._key[self._rows]
+        return {
+            number: len(np.unique(keys[(owner == number) & (keys >= 0)]))
+            for number in np.unique(owner).tolist()
+        }
+
+    def keys(self, found: FittedGroup, number: int) -> None:
+        """Say how the clients of a group use keys."""
+        rows = self._rows[self._group[self._rows] == number]
+        rows = rows[self._key[rows] >= 0]
+        if not len(rows):
+            return
+        pairs, first = distinct([self._client[rows], self._key[rows]])
+        del pairs
+        keys = self._key[rows][first]
+        found.keys_used = len(np.unique(keys))
+        if len(first) > 1.2 * len(np.unique(self._client[rows])) and found.keys_used > 1:
+            found.keys_per = "request"
+        elif found.keys_used > 1:
+            counts = np.sort(np.unique(keys, return_counts=True)[1])[::-1]
+            found.keys_zipf = _zipf(counts)[0]
+
+    def pools(self, groups: list[FittedGroup]) -> None:
+        """Say which addresses the groups share, and how."""
+        ips: list[Numbers] = []
+        for number, found in enumerate(groups):
+            rows = self._rows[self._group[self._rows] == number]
+            ips.append(np.unique(self._ip[rows]))
+            found.pool = self._pool(found, rows)
+        order = sorted(range(len(groups)), key=lambda number: -len(ips[number]))
+        for place, number in enumerate(order):
+            for other in order[:place]:
+                if self._join(groups, ips, number, other):
+                    break
+
+    def _join(self, groups: list[FittedGroup], ips: list[Numbers], number: int, other: int) -> bool:
+        """Let a group share the addresses of one with more, where half of its are among them."""
+        common = len(np.intersect1d(ips[number], ips[other], assume_unique=True))
+        if 2 * common <= len(ips[number]):
+            return False
+        mine, found = groups[number], groups[other]
+        if not self._told and mine.application == found.application:
+            return False  # a client is a key at an address: no two are alike
+        if found.pool is None:
+            found.pool = Pool(f"{found.name}-addresses", len(ips[other]))
+        pool = found.pool
+        if mine.pool is not None and (mine.pool.per, mine.pool.zipf) != (
+            pool.per,
+            pool.zipf,
+        ):
+            return False
+        ips[other] = np.union1d(ips[other], ips[number])
+        pool.count = max(pool.count, len(ips[other]))
+        pool.evidence += f"{'; ' if pool.evidence else ''}{mine.name} has {common} of them"
+        mine.pool = pool
+        return True
+
+    def _pool(self, found: FittedGroup, rows: Numbers) -> Pool | None:
+        _, first = distinct([self._client[rows], self._ip[rows]])
+        clients, addresses = self._client[rows][first], self._ip[rows][first]
+        seen, number = len(np.unique(clients)), len(np.unique(addresses))
+        name = f"{found.name}-addresses"
+        if len(first) > 1.2 * seen:
+            return self._per_request(found, rows, name, number)
+        counts = np.sort(np.unique(addresses, return_counts=True)[1])[::-1]
+        if counts[0] == 1:
+            return None
+        if not self._told:
+            each = max(2, round(seen / number))
+            words = f"{_many(seen, 'key')} at {_many(number, 'address', 'es')}"
+            return Pool(name, -(-seen // each), clients_each=each, evidence=words)
+        zipf, count = _zipf(counts)
+        words = f"{_many(seen, 'client')} at {_many(number, 'address', 'es')}"
+        words += f", {counts[0]:,} at the busiest"
+        if zipf is not None and count > number:
+            words += f"; {count - number:,} more that nobody of them drew"
+        return Pool(name, count, zipf, evidence=words)
+
+    def _per_request(self, found: FittedGroup, rows: Numbers, name: str, number: int) -> Pool:
+        weights = np.zeros(int(self._ip.max()) + 1)
+        np.add.at(weights, self._ip[rows], self._counts(rows))
+        counts = np.sort(weights[weights > 0])[::-1].astype(np.int64)
+        zipf, count = _zipf(counts)
+        words = f"a client changes its address from request to request, among {number:,}"
+        del found
+        return Pool(name, count, zipf, "request", evidence=words)
+
+    def _counts(self, rows: Numbers) -> Numbers:
+        return np.asarray(np.where(self._observed.attempt <= 1, self._observed.counts, 0)[rows])
+
+
+def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
+    """Return the exponent of an uneven dealing, None for an even one, and how many members.
+
+    counts: what each member was dealt, the largest first. Members that were dealt nothing are not
+    among them: exponent and number are those of which both the share of the first tenth and the
+    number of the dealt are expected.
+    """
+    total, seen = int(counts.sum()), len(counts)
+    if seen < 2 or counts[0] - counts[-1] <= 1:
+        return None, seen
+    mean = total / seen
+    if (
+        float(counts.var()) < _UNEVEN * mean / max(1, seen) ** 0
+        and float(counts.var()) < 1.5 * mean
+    ):
+        return None, seen
+    top = max(1, seen // 10)
+    share = float(counts[:top].sum()) / total
+    value, members = _zipf_of(share, top, total, seen)
+    error = 1.96 * math.sqrt(share * (1 - share) / total)
+    low, _ = _zipf_of(max(1e-6, share - error), top, total, seen)
+    high, _ = _zipf_of(min(1 - 1e-6, share + error), top, total, seen)
+    return Estimate(round(value, 2), low - 0.05, high + 0.05), members
+
+
+def _zipf_of(share: float, top: int, total: int, seen: int) -> tuple[float, int]:
+    """Return exponent and members at which the first `top` have a share, and `seen` are met."""
+    low, high, members = 0.0, 4.0, seen
+    for _ in range(30):
+        middle = (low + high) / 2
+        members = _members(middle, total, seen)
+        weights = np.arange(1, members + 1) ** -middle
+        found = float(weights[:top].sum() / weights.sum())
+        low, high = (middle, high) if found < share else (low, middle)
+    return (low + high) / 2, members
+
+
+def _members(exponent: float, total: int, seen: int) -> int:
+    """Return how many members there are when so many of them were met by so many draws."""
+
+    def met(members: int) -> float:
+        weights = np.arange(1, members + 1) ** -exponent
+        return float(-np.expm1(total * np.log1p(-weights / weights.sum() * (1 - 1e-12))).sum())
+
+    low, high = seen, seen
+    while high < 50 * seen and met(high) < seen - 0.5:
+        low, high = high, high * 2
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (middle, high) if met(middle) < seen - 0.5 else (low, middle)
+    return high
+
+
+def _lost(observed: Observed, model: Model) -> list[str]:
+    """Return what the log cannot show of its traffic, in a person's words."""
+    lost = ["how long answers take: think times hold it, and `service` is 0"]
+    if "client" not in observed.says:
+        lost.append("who stands behind one key at one address: it counts as one client")
+    if "key" not in observed.says:
+        lost.append("keys: the log has none, so all requests share one key")
+    if "status" not in observed.says and "outcome" not in observed.says:
+        lost.append("refusals: the log has no status, so nobody is known to ask again")
+    if observed.tick_ns >= 1_000_000:
+        lost.append(
+            f"the order within {format_duration(observed.tick_ns)}: stamps are no finer, requests "
+            "are spread evenly over it"
+        )
+    if observed.merged:
+        lost.append(
+            f"{observed.merged:,} rare kinds of requests: each stands as the commonest one that "
+            "the limits treat alike"
+        )
+    if any(_PROXIED in text for group in model.groups for text in group.mix):
+        lost.append(f"proxies: which one a request names; {_PROXIED} stands for their paths")
+    for group in model.groups:
+        lost += [f"{group.name}: {words}" for words in group.lost]
+    return lost
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Writing:
+    observed: Observed
+    window: Window
+    model: Model
+    name: str
+    limits: str | None
+    profile: str | None
+    duration_ns: int | None
+
+    def text(self) -> str:
+        """Return the scenario file."""
+        parts = [self._head(), *self._tenants(), *self._applications(), *self._pools()]
+        parts += [self._client(group) for group in self.model.groups]
+        return "\n".join(parts)
+
+    def _head(self) -> str:
+        observed, window = self.observed, self.window
+        rows = int(self.model.series.rows.sum())
+        clients = _many(sum(group.seen for group in self.model.groups), "client")
+        question = (
+            f"What {observed.name} shows: {rows:,} requests of {clients} in "
+            f"{format_duration(_round_ns(window.span_ns))}. The comments say what each number "
+            "was read from, with its interval of 95 %."
+        )
+        lines = textwrap.wrap(question, _WIDTH - 2)
+        start = _instant(observed.start_ns + window.from_ns)
+        duration = self.duration_ns or window.span_ns
+        head = [f"# {line}" for line in lines]
+        head += [
+            f'name = "{self.name}"',
+            f'duration = "{format_duration(_round_ns(duration))}"',
+            f"seed = {_SEED}",
+            f"start_time = {start}",
+        ]
+        if self.limits is not None:
+            head.append(f"limits = {_quoted(self.limits)}")
+        if self.profile is not None:
+            head.append(f"profile = {_quoted(self.profile)}")
+        return "\n".join([*head, ""])
+
+    def _tenants(self) -> list[str]:
+        found: dict[str, str] = {}
+        for number in self.model.owner_of:
+            owner = self.model.owners[number]
+            if owner.tenant is not None:
+                found[_word(owner.tenant)] = str(owner.tenant_kind)
+        found = found or {"tenant": "production"}
+        return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
+
+    def _applications(self) -> list[str]:
+        parts = []
+        for number in dict.fromkeys(self.model.owner_of):
+            owner = self.model.owners[number]
+            name = _application(owner, number)
+            if name is None:
+                continue
+            keys = max(1, self.model.keys.get(number, 1))
+            field_name = "legacy_keys" if owner.legacy else "keys"
+            parts.append(
+                f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "")}"\n'
+                f'kind = "{owner.application_kind}"\n{field_name} = {keys}\n'
+            )
+        return parts
+
+    def _pools(self) -> list[str]:
+        pools: dict[str, Pool] = {}
+        for group in self.model.groups:
+            if group.pool is not None:
+                pools.setdefault(group.pool.name, group.pool)
+        parts = []
+        for pool in pools.values():
+            lines = ["[[addresses]]", f'name = "{pool.name}"']
+            lines.append(_commented(f"count = {pool.count}", pool.evidence))
+            inner = []
+            if pool.clients_each is not None:
+                lines.append(f"clients_each = {pool.clients_each}")
+            if pool.zipf is not None:
+                inner.append(f"zipf = {pool.zipf.value:g}")
+            if pool.per == "request":
+                inner.append('per = "request"')
+            if inner:
+                evidence = "" if pool.zipf is None else f"zipf {_between(pool.zipf, '')}"
+                lines.append(_commented(f"deal = {{ {', '.join(inner)} }}", evidence))
+            parts.append("\n".join([*lines, ""]))
+        return parts
+
+    def _client(self, group: FittedGroup) -> str:
+        pace = group.pace
+        lines = ["[[clients]]", f'name = "{group.name}"']
+        seen = f"{group.seen:,} seen"
+        if group.count.high > group.count.low:
+            low, high = group.count.low, group.count.high
+            seen += f", {low:,.0f} to {high:,.0f} with those that did not ask"
+        if group.sure < 0.95:
+            seen += f"; each belongs here with probability {group.sure:.2f}"
+        lines.append(_commented(f"count = {group.count.value:.0f}", seen))
+        if group.application is not None:
+            lines.append(f'application = "{group.application}"')
+        lines += self._keys(group)
+        if group.pool is not None:
+            lines.append(f'addresses = "{group.pool.name}"')
+        if pace.loop == "open":
+            lines.append('loop = "open"')
+            assert pace.arrivals is not None, "an open loop has arrivals"
+            lines += _evidence(pace)
+            lines.append(f"arrivals = {_arrivals(pace.arrivals)}")
+        else:
+            assert pace.think is not None, "a closed loop thinks"
+            lines += _evidence(pace)
+            lines.append(f"think = {_draw(pace.think)}")
+            if pace.concurrency > 1:
+                lines.append(f"concurrency = {pace.concurrency}")
+        lines += self._mix(group)
+        lines += self._times(pace)
+        if not isinstance(group.retry.retry, NoRetry):
+            words = "; ".join(
+                [group.retry.evidence]
+                + [
+                    f"{name} {_between(each, 's' if name != 'attempts' else '')}"
+                    for name, each in group.retry.parameters.items()
+                    if each.high > each.low
+                ]
+            )
+            lines += _wrapped(words)
+            lines.append(f"retry = {_retry(group.retry.retry)}")
+        elif group.retry.evidence:
+            lines += _wrapped(f"no retry: {group.retry.evidence}")
+        return "\n".join([*lines, ""])
+
+    def _times(self, pace: Pace) -> list[str]:
+        lines = []
+        if pace.start_ns:
+            lines.append(f'start = "{format_duration(pace.start_ns)}"')
+        if pace.stop_ns is not None and pace.stop_ns < self.window.span_ns:
+            lines.append(f'stop = "{format_duration(pace.stop_ns)}"')
+        return lines
+
+    @staticmethod
+    def _keys(group: FittedGroup) -> list[str]:
+        if group.keys_per == "request":
+            return ['keys = { per = "request" }']
+        if group.keys_zipf is not None:
+            return [
+                _commented(
+                    f"keys = {{ zipf = {group.keys_zipf.value:g} }}",
+                    f"{group.keys_used} keys, zipf {_between(group.keys_zipf, '')}",
+                )
+            ]
+        return []
+
+    @staticmethod
+    def _mix(group: FittedGroup) -> list[str]:
+        lines = []
+        if group.rest:
+            lines += _wrapped(
+                f"{group.rest} rarer kinds of requests count as the commonest one that the limits "
+                "treat alike"
+            )
+        entries = []
+        for text, share in group.mix.items():
+            weight = "" if len(group.mix) == 1 else f", weight = {_weight(share)}"
+            entries.append(f'{{ request = "{text}"{weight} }}')
+        if len(entries) == 1:
+            return [*lines, f"mix = [{entries[0]}]"]
+        return [*lines, "mix = [", *(f"    {entry}," for entry in entries), "]"]
+
+
+def _evidence(pace: Pace) -> list[str]:
+    words = [pace.evidence] if pace.evidence else []
+    for name, each in pace.parameters.items():
+        if name.endswith("rate"):
+            unit = _unit_of(each.value)
+            words.append(f"{name} {_between(each.scaled(unit[0]), unit[1])}")
+        else:
+            words.append(f"{name} {_between(each, 's')}")
+    return _wrapped("; ".join(words))
+
+
+def _unit_of(per_second: float) -> tuple[float, str]:
+    for factor, word in ((1, "/s"), (60, "/m"), (3_600, "/h"), (86_400, "/d")):
+        if per_second * factor >= 1:
+            return factor, word
+    return 86_400, "/d"
+
+
+def _wrapped(words: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(words, _WIDTH - 2)] if words else []
+
+
+def _commented(line: str, words: str) -> str:
+    if not words:
+        return line
+    if len(line) + len(words) + 4 <= _WIDTH:
+        return f"{line.ljust(34)} # {words}" if len(words) < 60 else f"{line}  # {words}"
+    return "\n".join([*_wrapped(words), line])
+
+
+def _between(estimate: Estimate, unit: str) -> str:
+    return f"{estimate.value:.3g}{unit} ({estimate.low:.3g} to {estimate.high:.3g})"
+
+
+def _weight(share: float) -> str:
+    return f"{100 * share:.3g}"
+
+
+def _many(count: int, what: str, ending: str = "s") -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{ending}"
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "tenant"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _instant(at_ns: int) -> str:
+    moment = np.datetime64(max(0, at_ns) // 1_000_000_000, "s")
+    return f"{moment}Z"
+
+
+def _round_ns(duration_ns: int) -> int:
+    unit = 1_000_000_000 if duration_ns >= 60_000_000_000 else 1_000_000
+    return -(-duration_ns // unit) * unit
+
+
+def _arrivals(arrivals: Arrivals) -> str:
+    if isinstance(arrivals, PoissonArrivals | ConstantArrivals):
+        return f'{{ kind = "{arrivals.kind}", rate = "{format_rate(arrivals.rate)}" }}'
+    if isinstance(arrivals, StepArrivals):
+        steps = [
+            f'    {{ at = "{format_duration(step.at_ns)}", rate = "{format_rate(step.rate)}" }},'
+            for step in arrivals.steps
+        ]
+        return "\n".join(['{ kind = "steps", steps = [', *steps, "] }"])
+    if isinstance(arrivals, DailyArrivals):
+        hours = ", ".join(f"{hour:g}" for hour in arrivals.hours)
+        return f'{{ kind = "daily", rate = "{format_rate(arrivals.rate)}", hours = [{hours}] }}'
+    assert isinstance(arrivals, OnOffArrivals), "no other arrivals are fitted"
+    off = f', off_rate = "{format_rate(arrivals.off_rate)}"' if arrivals.off_rate[0] else ""
+    return (
+        f'{{ kind = "on-off", on_rate = "{format_rate(arrivals.on_rate)}"{off}, '
+        f'on = "{format_duration(arrivals.on_ns)}", off = "{format_duration(arrivals.off_ns)}", '
+        f'begin = "{arrivals.begin}" }}'
+    )
+
+
+def _draw(draw: Draw) -> str:
+    if isinstance(draw, Constant):
+        return f'{{ kind = "constant", value = "{format_duration(draw.value_ns)}" }}'
+    if isinstance(draw, Exponential):
+        return f'{{ kind = "exponential", mean = "{format_duration(draw.mean_ns)}" }}'
+    assert isinstance(draw, Lognormal), "no other think times are fitted"
+    return (
+        f'{{ kind = "lognormal", median = "{format_duration(draw.median_ns)}", '
+        f"sigma = {draw.sigma:g} }}"
+    )
+
+
+def _retry(retry: Retry) -> str:
+    assert not isinstance(retry, NoRetry), "a retry is written where there is one"
+    honours = "" if retry.honour_retry_after else ", honour_retry_after = false"
+    tail = f"attempts = {retry.attempts}{honours} }}"
+    if isinstance(retry, FixedRetry):
+        return f'{{ kind = "fixed", delay = "{format_duration(retry.delay_ns)}", {tail}'
+    return (
+        f'{{ kind = "{retry.kind}", base = "{format_duration(retry.base_ns)}", '
+        f'cap = "{format_duration(retry.cap_ns)}", {tail}'
+    )
+
+
+def varied(
+    scenario: Scenario, factors: Mapping[str, float], stretch: Mapping[str, float]
+) -> Scenario:
+    """Return the scenario with the pace of each group, and the length of bursts, multiplied."""
+    groups = []
+    for group in scenario.clients:
+        factor = factors.get(group.name, 1.0)
+        arrivals = None if group.arrivals is None else _faster(group.arrivals, factor)
+        if arrivals is not None:
+            arrivals = _stretched(arrivals, stretch.get(group.name, 1.0))
+        think = None if group.think is None else _shorter(group.think, factor)
+        groups.append(dataclasses.replace(group, arrivals=arrivals, think=think))
+    return dataclasses.replace(scenario, clients=tuple(groups))
+
+
+def _stretched(arrivals: Arrivals, factor: float) -> Arrivals:
+    if not isinstance(arrivals, OnOffArrivals):
+        return arrivals
+    on_ns, off_ns = (max(1, round(each * factor)) for each in (arrivals.on_ns, arrivals.off_ns))
+    return dataclasses.replace(arrivals, on_ns=on_ns, off_ns=off_ns)
+
+
+def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
+    if isinstance(arrivals, StepArrivals):
+        steps = tuple(
+            dataclasses.replace(step, rate=_scaled(step.rate, factor)) for step in arrivals.steps
+        )
+        return dataclasses.replace(arrivals, steps=steps)
+    if isinstance(arrivals, OnOffArrivals):  # more bursts, each as it was
+        off_ns = max(1, round((arrivals.on_ns + arrivals.off_ns) / factor) - arrivals.on_ns)
+        return dataclasses.replace(arrivals, off_ns=off_ns)
+    if isinstance(arrivals, PoissonArrivals | ConstantArrivals | DailyArrivals):
+        return dataclasses.replace(arrivals, rate=_scaled(arrivals.rate, factor))
+    return arrivals
+
+
+def _scaled(rate: Rate, factor: float) -> Rate:
+    return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
+
+
+def _shorter(think: Draw, factor: float) -> Draw:
+    if isinstance(think, Constant):
+        return Constant(value_ns=max(1, round(think.value_ns / factor)))
+    if isinstance(think, Exponential):
+        return Exponential(mean_ns=max(1, round(think.mean_ns / factor)))
+    if isinstance(think, Lognormal):
+        return dataclasses.replace(think, median_ns=max(1, round(think.median_ns / factor)))
+    return think

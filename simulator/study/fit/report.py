@@ -1,0 +1,206 @@
+"""How a fit is shown: on a terminal, in a notebook, and as charts."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from engine.files import format_duration
+from simulator.views.charts import CLAUSES, REFUSED
+
+if TYPE_CHECKING:
+    import altair as alt
+    from rich.console import Group
+
+    from simulator.study.fit._fit import Fit
+    from simulator.study.fit.judge import Line
+    from simulator.study.fit.model import FittedGroup
+
+__all__ = ["FitPlots", "as_html", "as_text"]
+
+_WIDTH: Final = 640
+_UNITS: Final = {
+    "offered": "requests",
+    "refused share": "%",
+    "blocked s": "s",
+    "peak": "requests in a window",
+    "dispersion": "index",
+    "gap distance": "of 1",
+}
+
+
+def as_text(fit: Fit) -> Group:
+    """Return what a terminal shows of a fit."""
+    from rich.console import Group  # noqa: PLC0415 # reason: loads only where it is shown
+    from rich.table import Table  # noqa: PLC0415 # reason: as above
+    from rich.text import Text  # noqa: PLC0415 # reason: as above
+
+    groups = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("group", "clients", "requests", "how they ask", "after a refusal"):
+        groups.add_column(name, justify="right" if name in {"clients", "requests"} else "left")
+    for group in fit.model.groups:
+        groups.add_row(
+            group.name,
+            f"{group.count.value:,.0f}",
+            f"{group.rows:,}",
+            _pace(group),
+            _retry(group),
+        )
+    parts: list[Any] = [Text(_head(fit)), Text(), groups]
+    if fit.judgement is not None:
+        sides = Table(box=None, header_style="bold", pad_edge=False)
+        title = "predicted" if fit.judgement.predicted else "scenario"
+        for name in ("measure", "log", title, "95 % of runs lie in", ""):
+            left = name in {"measure", ""}
+            sides.add_column(name, justify="left" if left else "right", no_wrap=True)
+        for line in fit.judgement.lines:
+            if line.log or line.high:
+                sides.add_row(*_cells(line))
+        parts += [Text(), Text(_judged(fit)), Text(), sides]
+    if fit.lost:
+        parts += [
+            Text(),
+            Text("Sight lost:"),
+            *(Text(f"- {words}") for words in fit.lost),
+        ]
+    return Group(*parts)
+
+
+def _head(fit: Fit) -> str:
+    summary = fit.summary
+    span = format_duration(summary["span_ns"] // 1_000_000_000 * 1_000_000_000)
+    words = (
+        f"{summary['log']}: {summary['requests']:,} requests of {summary['clients']:,} clients in "
+        f"{span}"
+    )
+    if summary["unparsed"]:
+        words += f"; {summary['unparsed']:,} lines did not parse"
+    return words
+
+
+def _judged(fit: Fit) -> str:
+    found = fit.judgement
+    assert found is not None, "it is judged"
+    runs = f"{found.runs} runs of the scenario under the same limits"
+    if fit.holdout is None:
+        return f"Log and scenario side by side; {runs}:"
+    return f"The last {fit.holdout:.0%} of the time, predicted from what came before; {runs}:"
+
+
+def _pace(group: FittedGroup) -> str:
+    pace = group.pace
+    rate = pace.rate
+    low, high = rate.low, rate.high
+    factor, unit = next(
+        (each for each in ((1, "s"), (60, "m"), (3600, "h")) if rate.value * each[0] >= 1),
+        (86_400, "d"),
+    )
+    return (
+        f"{pace.loop}, {pace.kind}, {rate.value * factor:.3g}/{unit} each "
+        f"({low * factor:.3g} to {high * factor:.3g})"
+    )
+
+
+def _retry(group: FittedGroup) -> str:
+    retry = group.retry.retry
+    if retry.kind == "none":
+        return "gives up" if group.refused else "–"
+    honours = ", honours Retry-After" if retry.honour_retry_after else ""
+    return f"{retry.kind}, {retry.attempts} attempts{honours}"
+
+
+def _cells(line: Line) -> list[str]:
+    name = line.measure if not line.of else f"{line.measure} {line.of}"
+    log, fitted, low, high = (
+        _number(line.measure, value) for value in (line.log, line.fitted, line.low, line.high)
+    )
+    return [name, log, fitted, f"{low} to {high}", "" if line.agrees else "differs"]
+
+
+def _number(measure: str, value: float) -> str:
+    if measure == "refused share":
+        return f"{value:.2%}"
+    if measure == "dispersion":
+        return f"{value:.3g}"
+    if measure == "gap distance":
+        return f"{value:.3f}"
+    return f"{value:,.0f}"
+
+
+def as_html(fit: Fit) -> str:
+    """Return what a notebook shows of a fit."""
+    parts = [f"<p><b>{html.escape(_head(fit))}</b></p>", fit.groups.to_html(border=0)]
+    if fit.judgement is not None:
+        parts += [f"<p>{html.escape(_judged(fit))}</p>"]
+        lines = [line for line in fit.judgement.lines if line.log or line.high]
+        rows = [_cells(line) for line in lines]
+        names = ["measure", "log", "scenario", "95 % of runs lie in", ""]
+        parts.append(pd.DataFrame(rows, columns=names).to_html(border=0, index=False))
+    if fit.lost:
+        items = "".join(f"<li>{html.escape(words)}</li>" for words in fit.lost)
+        parts.append(f"<p>Sight lost:</p><ul>{items}</ul>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+class FitPlots:
+    """Altair charts of a fit: `rate()`, `comparison()`, `gaps(group)`."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+
+    def rate(self, slots: int = 60) -> alt.Chart:
+        """First attempts over time: the log as a line, the scenario's 95 % of runs as a band."""
+        import altair as alt  # noqa: PLC0415 # reason: charts load where they are drawn
+
+        found = self._fit.judged
+        size = max(1, len(found.slots_log) // slots)
+        log = found.slots_log.reshape(-1, size).sum(axis=1)
+        runs = found.slots_runs.reshape(len(found.slots_runs), -1, size).sum(axis=2)
+        width_s = found.window.span_ns / 1e9 / len(log)
+        frame = pd.DataFrame(
+            {
+                "seconds": [width_s * (place + 0.5) for place in range(len(log))],
+                "log": log,
+                "low": pd.DataFrame(runs).quantile(0.025).tolist(),
+                "high": pd.DataFrame(runs).quantile(0.975).tolist(),
+            }
+        )
+        title = f"first attempts in {width_s:.3g} s"
+        words = f"First attempts over time in {len(log)} slots, the log within the scenario's runs."
+        base = alt.Chart(frame, width=_WIDTH, height=220, description=words)
+        x = alt.X("seconds:Q", title="seconds from the start")
+        band = base.mark_area(opacity=0.35, color=CLAUSES[1]).encode(
+            x=x, y=alt.Y("low:Q", title=title), y2="high:Q"
+        )
+        line = base.mark_line(color=REFUSED).encode(x=x, y="log:Q", tooltip=["seconds", "log"])
+        chart: alt.Chart = band + line
+        return chart
+
+    def comparison(self) -> alt.Chart:
+        """Each measure: the log's value as a mark on the interval of the scenario's runs."""
+        import altair as alt  # noqa: PLC0415 # reason: as above
+
+        frame = self._fit.comparison.reset_index()
+        frame = frame[(frame["high"] > 0) | (frame["log"] > 0)]
+        frame["what"] = (frame["measure"] + " " + frame["of"]).str.strip()
+        scale = frame[["high", "log", "scenario"]].max(axis=1)
+        for name in ("log", "low", "high", "scenario"):
+            frame[f"part_{name}"] = frame[name] / scale
+        words = "Each measure of the log beside the interval in which 95 % of the runs lie."
+        base = alt.Chart(frame, width=_WIDTH, description=words)
+        y = alt.Y("what:N", sort=list(frame["what"]), title=None)
+        tips = ["what", "log", "scenario", "low", "high"]
+        bars = base.mark_bar(size=6, opacity=0.4, color=CLAUSES[1]).encode(
+            y=y,
+            x=alt.X("part_low:Q", title="share of the largest"),
+            x2="part_high:Q",
+            tooltip=tips,
+        )
+        colour = alt.condition("datum.agrees", alt.value(REFUSED), alt.value(CLAUSES[0]))
+        marks = base.mark_point(filled=True, size=50).encode(
+            y=y, x="part_log:Q", color=colour, tooltip=tips
+        )
+        chart: alt.Chart = bars + marks
+        return chart

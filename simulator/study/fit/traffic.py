@@ -1,0 +1,794 @@
+"""From counts to the parameters of a client group, each with its interval and its evidence.
+
+What decides, in this order: gaps that hardly vary are a constant pace; a rate that steps is steps,
+one that follows the hour is a day; bursts with pauses between them are on-off arrivals; the rest is
+Poisson. A client that never begins a request while an earlier one is still being retried, though
+chance would have had it do so, is a closed loop.
+
+Intervals are of 95 %. That of a rate takes the variance between eighths of the window for what
+the process is, so that it is as wide as bursts make it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.files import Rate, format_duration, format_rate
+from simulator.scenario import (
+    Arrivals,
+    Constant,
+    ConstantArrivals,
+    DailyArrivals,
+    DecorrelatedJitter,
+    Draw,
+    Exponential,
+    ExponentialRetry,
+    FixedRetry,
+    FullJitter,
+    Lognormal,
+    NoRetry,
+    OnOffArrivals,
+    PoissonArrivals,
+    Retry,
+    Step,
+    StepArrivals,
+)
+from simulator.study.fit.observed import MOST_ATTEMPTS
+from simulator.study.fit.series import LAG_CHAIN, SLOTS, GapCounts, Series, gap_edges
+
+__all__ = [
+    "Estimate",
+    "Pace",
+    "attempts_told",
+    "burst_gap_ns",
+    "nice_ns",
+    "nice_rate",
+    "pace_of",
+    "retry_of",
+]
+
+Floats = npt.NDArray[np.float64]
+
+_SECOND_NS: Final = 1_000_000_000
+_HOUR_NS: Final = 3_600 * _SECOND_NS
+_PARTS: Final = 8
+_T_7: Final = 2.365
+"""Student's t at 97.5 % with `_PARTS` − 1 degrees of freedom."""
+_Z: Final = 1.96
+_FEW: Final = 30
+"""Requests of a group of which no more than a mean pace is told."""
+_EVEN: Final = 0.1
+_REGULAR: Final = 0.8
+_MOST_STEPS: Final = 6
+_HALT: Final = 5.0
+_MOST_LANES: Final = 64
+_TOO_MUCH: Final = 4.0
+_STEADY: Final = 0.15
+_GROWS: Final = 1.4
+_WINDOWS_S: Final = (1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number and the interval of 95 % in which the true one lies."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Estimate:
+        """Return it in another unit."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies within."""
+        return self.low <= value <= self.high
+
+
+@dataclass(slots=True)
+class Pace:
+    """When the clients of a group ask.
+
+    rate: first attempts a second of one client. sd: of its logarithm, for predictions: the error of
+    the estimate, and how much the next stretch of time may differ beyond what the process does by
+    itself. kind: of the arrivals, or `think`. evidence: why, in words. lost: what is not told.
+    """
+
+    loop: str
+    kind: str
+    rate: Estimate
+    sd: float
+    arrivals: Arrivals | None = None
+    think: Draw | None = None
+    parameters: dict[str, Estimate] = field(default_factory=dict)
+    concurrency: int = 1
+    start_ns: int = 0
+    stop_ns: int | None = None
+    evidence: str = ""
+    lost: list[str] = field(default_factory=list)
+
+
+def nice_rate(per_second: float) -> Rate:
+    """Return a rate of three digits in a window that a person would write.
+
+    >>> str(nice_rate(2.5)), str(nice_rate(1 / 300))
+    ('25/10s', '2/10m')
+    """
+    if per_second <= 0:
+        return Rate(0, _SECOND_NS)
+    for seconds in _WINDOWS_S:
+        requests = per_second * seconds
+        if requests >= 1 and abs(round(requests) - requests) <= 0.002 * requests:
+            return Rate(round(requests), seconds * _SECOND_NS)
+        if requests >= 100:
+            return Rate(_three_digits(requests), seconds * _SECOND_NS)
+    return Rate(1, nice_ns(_SECOND_NS / per_second))
+
+
+def _three_digits(number: float) -> int:
+    step = 10 ** max(0, len(str(int(number))) - 3)
+    return int(round(number / step) * step)
+
+
+def nice_ns(duration_ns: float) -> int:
+    """Return a duration of three digits."""
+    whole = max(1, round(duration_ns))
+    for unit in (_HOUR_NS, 60 * _SECOND_NS, _SECOND_NS, 1_000_000, 1_000):
+        if whole >= 3 * unit:
+            step = unit
+            while whole // step > 999:
+                step *= 10
+            while whole // step < 100 and step > 1 and step % 10 == 0:
+                step //= 10
+            return max(1, round(whole / step) * step)
+    return whole
+
+
+# --- pace ----------------------------------------------------------------------------------------
+
+
+def pace_of(series: Series, group: int, clients: float, *, steady: bool = False) -> Pace:
+    """Return when the clients of a group ask. steady: say no trend, for what comes after."""
+    firsts = int(series.firsts[group])
+    rate, sd = _rate(series, group, clients)
+    if firsts < _FEW:
+        pace = _poisson(rate, sd)
+        pace.evidence = f"{firsts} requests: too few to tell more than their mean pace"
+        return pace
+    even = _even(series, group, rate, sd, clients)
+    if even is not None:
+        return even
+    if (waits := _awaited(series, group, rate)) is not None:
+        return _closed(series, group, rate, sd, waits)
+    if (halting := _halting(series, group, rate, sd)) is not None:
+        return halting
+    bursts = _bursts(series, group, rate, sd, clients)
+    trend = _day(series, group, rate, sd)
+    if bursts is not None and _explains(series, group, bursts):
+        if trend is not None:
+            bursts.lost.append(f"the hour of the day, as on-off bursts have none: {trend.evidence}")
+        return bursts
+    if trend is None and not steady:
+        trend = _steps(series, group, rate, sd, clients)
+    return trend or bursts or _loop(series, group, rate, sd)
+
+
+def _rate(series: Series, group: int, clients: float) -> tuple[Estimate, float]:
+    """Return the mean pace of one client, and the spread of a prediction's logarithm."""
+    firsts = max(1, int(series.firsts[group]))
+    value = firsts / (clients * series.span_ns / 1e9)
+    parts = series.slots[group].reshape(_PARTS, -1).sum(axis=1)
+    between = float(parts.var(ddof=1)) / max(float(parts.mean()), 1e-9) ** 2 / _PARTS
+    by_chance = 1.0 / firsts
+    error = math.sqrt(max(between, by_chance))
+    wide = _T_7 * error if between > by_chance else _Z * error
+    return Estimate(value, value * math.exp(-wide), value * math.exp(wide)), error
+
+
+def _poisson(rate: Estimate, sd: float) -> Pace:
+    arrivals = PoissonArrivals(rate=nice_rate(rate.value))
+    return Pace("open", "poisson", rate, sd, arrivals, parameters={"rate": rate})
+
+
+def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+    """Return a constant pace, or a constant think time, where gaps hardly vary."""
+    if (clock := _clock(series, group, clients)) is not None:
+        return clock
+    gaps = series.gaps if not series.refusals[group] else series.all_gaps
+    if gaps.number(group) < 2 * _PARTS:
+        return None
+    low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
+    if middle <= 2 * series.tick_ns or (high - low) / middle > _EVEN:
+        return None
+    spread = (high - low) / middle
+    words = f"gaps from {_ms(low)} (p10) to {_ms(high)} (p90), median {_ms(middle)}"
+    half = spread / 2 + 0.01
+    think = Estimate(middle / 1e9, middle / 1e9 * (1 - half), middle / 1e9 * (1 + half))
+    return Pace(
+        *("closed", "think-constant", rate, min(sd, 0.02)),
+        think=Constant(value_ns=nice_ns(middle)),
+        parameters={"think": think},
+        evidence=f"{words}: one after the other, evenly; the time of an answer is part of it",
+    )
+
+
+def _clock(series: Series, group: int, clients: float) -> Pace | None:
+    """Return a constant pace where all gaps are the same; with begin and end, if it is short."""
+    gaps = series.gaps
+    if gaps.number(group) < 2 * _PARTS:
+        return None
+    low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
+    if middle <= 2 * series.tick_ns or high - low > 2e-3 * middle + 2 * series.tick_ns:
+        return None
+    exact = 1e9 / gaps.mean_ns(group)
+    found = Estimate(exact, exact * (1 - 1e-3), exact * (1 + 1e-3))
+    pace = Pace(
+        *("open", "constant", found, 0.0, ConstantArrivals(rate=nice_rate(exact))),
+        parameters={"rate": found},
+        evidence=f"gaps from {_ms(low)} (p10) to {_ms(high)} (p90): evenly spaced",
+    )
+    busy = np.flatnonzero(series.slots[group])
+    slot_ns = series.span_ns / SLOTS
+    if len(busy) < 0.9 * SLOTS and busy[-1] - busy[0] < 0.9 * SLOTS:
+        lasts_ns = int(series.firsts[group]) / clients / exact * 1e9
+        pace.start_ns = _round_to(max(0.0, (busy[0] + busy[-1] + 1) / 2 * slot_ns - lasts_ns / 2))
+        pace.stop_ns = pace.start_ns + _round_to(lasts_ns)
+    return pace
+
+
+def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+    """Return a rate that steps, or a start and a stop, where the rate over time tells."""
+    counts = series.slots[group].reshape(SLOTS // 4, 4).sum(axis=1)
+    edges = _segments(counts)
+    if len(edges) < 3:
+        return None
+    slot_ns = series.span_ns / len(counts)
+    rates = [
+        counts[low:high].sum() / ((high - low) * slot_ns / 1e9) / clients
+        for low, high in pairwise(edges)
+    ]
+    steps = tuple(
+        Step(at_ns=_round_to(low * slot_ns), rate=nice_rate(found))
+        for low, found in zip(edges, rates, strict=False)
+    )
+    shape = np.repeat(
+        [counts[low:high].mean() for low, high in pairwise(edges)],
+        np.diff(edges).tolist(),
+    )
+    rate, sd = _around(series, group, rate, counts, shape)
+    return Pace(
+        *("open", "steps", rate, sd, StepArrivals(steps=steps)),
+        parameters={"rate": rate},
+        evidence=f"the pace steps {len(rates) - 1} times in {len(counts)} slots, from "
+        f"{min(rates):.3g} to {max(rates):.3g} a second",
+    )
+
+
+def _around(
+    series: Series,
+    group: int,
+    rate: Estimate,
+    counts: npt.NDArray[Any],
+    shape: npt.NDArray[Any],
+) -> tuple[Estimate, float]:
+    """Return the pace and its spread about a shape, which is no error of the pace."""
+    met = shape > 0
+    excess = float((((counts - shape) ** 2)[met] / shape[met]).mean())
+    error = math.sqrt(max(1.0, excess) / max(1, int(series.firsts[group])))
+    wide = math.exp(_Z * error)
+    return Estimate(rate.value, rate.value / wide, rate.value * wide), error
+
+
+def _round_to(at_ns: float) -> int:
+    unit = _SECOND_NS if at_ns >= 10 * _SECOND_NS else 1_000_000
+    return round(at_ns / unit) * unit
+
+
+def _segments(counts: npt.NDArray[np.int64]) -> list[int]:
+    """Divide slots into stretches of one rate: least cost, where each further one must pay.
+
+    What one must pay grows with the dispersion of neighbouring slots, which bursts raise and steps
+    do not.
+    """
+    size = len(counts)
+    mean = float(counts.mean())
+    if mean <= 0:
+        return [0, size]
+    alternating = float((np.diff(counts) ** 2).mean()) / (2 * mean)
+    price = 4 * math.log(size) * max(1.0, alternating)
+    sums = np.r_[0.0, np.cumsum(counts)]
+
+    def cost(low: int, high: int) -> float:
+        total = sums[high] - sums[low]
+        return 0.0 if total <= 0 else -2 * total * math.log(total / (high - low))
+
+    best: list[list[tuple[float, int]]] = [[(0.0, 0)] + [(math.inf, 0)] * size]
+    for _ in range(_MOST_STEPS):
+        row = [(math.inf, 0)] * (size + 1)
+        for high in range(1, size + 1):
+            tries = [(best[-1][low][0] + cost(low, high), low) for low in range(high)]
+            row[high] = min(tries)
+        best.append(row)
+    prices = [row[size][0] + price * number for number, row in enumerate(best)]
+    edges, at = [size], size
+    for number in range(int(np.argmin(prices[1:])) + 1, 0, -1):
+        at = best[number][at][1]
+        edges.append(at)
+    return edges[::-1]
+
+
+def _explains(series: Series, group: int, pace: Pace) -> bool:
+    """Whether bursts alone would make the pace vary as much over the window as it does."""
+    parts = series.slots[group].reshape(12, -1).sum(axis=1)
+    seen = float(parts.var(ddof=1)) / max(float(parts.mean()), 1e-9)
+    return seen <= _TOO_MUCH * own_dispersion(pace)
+
+
+def own_dispersion(pace: Pace) -> float:
+    """Return the index of dispersion over long times that the process itself has."""
+    arrivals = pace.arrivals
+    if not isinstance(arrivals, OnOffArrivals):
+        return 1.0
+    fast, slow = (rate[0] / rate[1] * 1e9 for rate in (arrivals.on_rate, arrivals.off_rate))
+    leave, come = 1e9 / arrivals.on_ns, 1e9 / arrivals.off_ns
+    mean = fast * come + slow * leave
+    return 1 + 2 * (fast - slow) ** 2 * leave * come / ((leave + come) ** 2 * mean)
+
+
+def _day(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
+    """Return a daily shape, where the log is long enough and the hours differ."""
+    hours = series.hours[group]
+    if series.span_ns < 20 * _HOUR_NS or hours.sum() < 24 * 5:
+        return None
+    met = _hours_met(series)
+    mean = hours.sum() / met.sum()
+    expected = mean * met
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = np.where(expected > 0, (hours - expected) ** 2 / expected, 0.0).sum()
+    if excess < 2 * 24 * max(1.0, _local_dispersion(series, group)):
+        return None
+    weights = np.where(met > 0, hours / np.maximum(met, 1e-9) / mean, 1.0)
+    shape = tuple(round(float(weight), 2) for weight in weights)
+    arrivals = DailyArrivals(rate=nice_rate(rate.value), hours=shape)
+    peak = int(np.argmax(weights))
+    rate, sd = _around(series, group, rate, hours, expected * weights)
+    return Pace(
+        *("open", "daily", rate, sd, arrivals),
+        parameters={"rate": rate},
+        evidence=f"the busiest hour, {peak}:00 UTC, has {weights.max():.2g} times the mean, the "
+        f"quietest {weights.min():.2g}",
+    )
+
+
+def _hours_met(series: Series) -> Floats:
+    """Return how many hours of each hour of the day the window holds."""
+    found = np.zeros(24)
+    at, end = series.start_ns, series.start_ns + series.span_ns
+    while at < end:
+        border = (at // _HOUR_NS + 1) * _HOUR_NS
+        found[at // _HOUR_NS % 24] += (min(border, end) - at) / _HOUR_NS
+        at = border
+    return found
+
+
+def _local_dispersion(series: Series, group: int) -> float:
+    """Return the dispersion of neighbouring slots, which a slow trend does not raise."""
+    slots = series.slots[group]
+    return float((np.diff(slots) ** 2).mean()) / (2 * max(float(slots.mean()), 1e-9))
+
+
+# --- bursts --------------------------------------------------------------------------------------
+
+
+def burst_gap_ns(gaps: GapCounts, group: int) -> int:
+    """Return the gap that divides short gaps from long ones, 0 where one exponential will do.
+
+    Two exponentials are fitted to the classes of gaps; the border is where both are as likely.
+    """
+    counts = gaps.counts[group].astype(float)
+    total = counts.sum()
+    if total < _FEW or gaps.variation(group) < 1.15:
+        return 0
+    with np.errstate(invalid="ignore"):
+        means = np.where(counts > 0, gaps.sums_ns[group] / np.maximum(counts, 1), 1.0) / 1e9
+    means = np.maximum(means, 1e-9)
+    mean = float(counts @ means) / total
+    share, short, long = 0.5, mean / 5, mean * 2
+    for _ in range(300):
+        one = share / short * np.exp(-means / short)
+        two = (1 - share) / long * np.exp(-means / long)
+        part = one / np.maximum(one + two, 1e-300)
+        weight = float(counts @ part)
+        if weight < 1 or weight > total - 1:
+            return 0
+        share = weight / total
+        short = float(counts @ (part * means)) / weight
+        long = float(counts @ ((1 - part) * means)) / (total - weight)
+    one = np.log(np.maximum(share / short * np.exp(-means / short), 1e-300))
+    both = np.logaddexp(one, np.log((1 - share) / long) - means / long)
+    gain = float(counts @ both - counts @ (-np.log(mean) - means / mean))
+    if gain < 12 or long < 3 * short:
+        return 0
+    border_s = math.log(share / short * long / (1 - share)) / (1 / short - 1 / long)
+    border_ns: int = round(max(border_s, 0.0) * 1e9)
+    return border_ns
+
+
+def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+    """Return on-off arrivals, where requests come in bursts."""
+    if series.burst_gap_ns is None or not series.burst_gap_ns[group]:
+        return None
+    short, short_ns, _, _, bursts, lonely, heads = series.runs[group].tolist()
+    if bursts < 4 or short < 4:
+        return None
+    border_s = float(series.burst_gap_ns[group]) / 1e9
+    inner_s = _untruncated(short_ns / short / 1e9, border_s)
+    on_rate, lonely_rate = 1 / inner_s, 0.0
+    off_s = max(clients * series.span_ns / 1e9 - short_ns / 1e9, inner_s) / bursts
+    if lonely > max(5.0, 0.6 * bursts) and lonely * inner_s < 0.05 * short_ns / 1e9:
+        lonely_rate = lonely / (off_s * bursts)
+    else:  # bursts of one request
+        bursts += max(0.0, lonely + heads - clients)
+    # In a burst a request is followed by another one with probability rate · on / (1 + rate · on).
+    on_s = short / bursts / on_rate
+    off_s = on_s * (on_rate - rate.value) / max(rate.value - lonely_rate, 1e-9)
+    if off_s <= 0:
+        return None
+    if on_s + off_s > series.span_ns / 1e9 * 20:
+        return None
+    arrivals = OnOffArrivals(
+        on_rate=nice_rate(on_rate),
+        off_rate=nice_rate(lonely_rate) if lonely_rate else Rate(0, _SECOND_NS),
+        on_ns=nice_ns(on_s * 1e9),
+        off_ns=nice_ns(off_s * 1e9),
+        begin="either",
+    )
+    part = _Z / math.sqrt(bursts)
+    of_short = _Z / math.sqrt(short)
+    parameters = {
+        "on_rate": _spread(on_rate, of_short + 0.02),
+        "on": _spread(on_s, part + 0.02),
+        "off": _spread(off_s, 1.5 * part + 0.1),
+    }
+    if lonely_rate:
+        parameters["off_rate"] = _spread(lonely_rate, _Z / math.sqrt(lonely) + 0.1)
+    return Pace(
+        *("open", "on-off", rate, max(sd, 0.0), arrivals),
+        parameters=parameters,
+        evidence=f"{bursts:,.0f} bursts, {short / bursts + 1:.3g} requests each, pauses above "
+        f"{border_s:.3g} s; gaps vary {series.gaps.variation(group):.2g} times as much as their "
+        "mean",
+    )
+
+
+def _untruncated(mean: float, border: float) -> float:
+    """Return the mean of exponential gaps of which only those below a border were seen."""
+    found = mean = max(mean, 1e-9)
+    for _ in range(50):
+        over = border / found
+        if over > 30:
+            return found
+        found = mean + border / math.expm1(over)
+        if found > 50 * mean:
+            return mean
+    return found
+
+
+def _spread(value: float, relative: float) -> Estimate:
+    wide = math.exp(min(relative, 3.0))
+    return Estimate(value, value / wide, value * wide)
+
+
+# --- open or closed ------------------------------------------------------------------------------
+
+
+def _awaited(series: Series, group: int, rate: Estimate) -> float | None:
+    """Return how many requests chance would have put among retries, where none is there.
+
+    None where some are, or where there are too few retries to tell.
+    """
+    further = int(series.attempts[group, 2:].sum())
+    expected = rate.value * float(series.chained_ns[group]) / 1e9
+    crossed = int(series.interleaved[group]) > max(2.0, 0.02 * further)
+    return None if crossed or further < 10 or expected < 5 else expected
+
+
+def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
+    """Return a closed loop of several requests at once, where refusals bring a client to a halt.
+
+    In an open loop the gap after a refusal is as any other. Here the last of the requests under way
+    is refused, and then nothing comes until one of them is repeated: so many refusals as there are
+    long gaps after one were the last, and the others tell how many were under way.
+    """
+    going, halts = series.all_gaps, series.halts
+    refused = halts.number(group)
+    mean_ns = going.mean_ns(group)
+    if refused < 2 * _PARTS or halts.mean_ns(group) < _HALT * mean_ns:
+        return None
+    edges = gap_edges()[:-1]
+    long = int(halts.counts[group][edges > _HALT * mean_ns].sum())
+    lanes = round(refused / max(1, long))
+    if not 1 < lanes <= _MOST_LANES:
+        return None
+    cycle_s = mean_ns / 1e9 * lanes
+    spread = _spread(cycle_s, 0.1 + _Z * going.variation(group) / math.sqrt(going.number(group)))
+    return Pace(
+        *("closed", "think-constant", rate, min(sd, 0.02)),
+        think=Constant(value_ns=nice_ns(cycle_s * 1e9)),
+        parameters={"think": spread},
+        concurrency=lanes,
+        evidence=f"after {refused:,} refusals the next request came {_ms(halts.mean_ns(group))} "
+        f"later on average, else {_ms(mean_ns)}: refusals halt a client that has about {lanes} "
+        "requests under way; the time of an answer is part of the pause",
+    )
+
+
+def _loop(series: Series, group: int, rate: Estimate, sd: float) -> Pace:
+    """Return Poisson arrivals, or think times where gaps are too regular for them."""
+    interleaved = int(series.interleaved[group])
+    further = int(series.attempts[group, 2:].sum())
+    words = f"gaps vary {series.gaps.variation(group):.2f} times as much as their mean"
+    crossed = interleaved > max(2.0, 0.02 * further)
+    if not crossed and series.thinks.variation(group) < _REGULAR:
+        return _closed(series, group, rate, sd, None)
+    pace = _poisson(rate, sd)
+    pace.evidence = words
+    if crossed:
+        pace.evidence += f"; {interleaved} retries came after a newer request: nobody waits"
+    elif further >= 10 or series.refusals[group]:
+        pace.lost.append("whether clients wait for an answer before they ask again")
+    return pace
+
+
+def _closed(series: Series, group: int, rate: Estimate, sd: float, expected: float | None) -> Pace:
+    thinks = series.thinks
+    variation, number = thinks.variation(group), thinks.number(group)
+    firsts = max(1, int(series.firsts[group]))
+    # Pauses that outlast the window are not among the gaps, so the time is divided instead.
+    mean_s = 1 / rate.value - float(series.chained_ns[group]) / 1e9 / firsts
+    spread = _spread(mean_s, max(2.1 * max(variation, 0.05) / math.sqrt(firsts), 0.01))
+    why = f"mean of {number:,} pauses after an answer, which vary {variation:.2f} times as much"
+    if expected is not None:
+        why += f"; chance would have put {expected:.0f} requests among retries, and none is there"
+    if variation >= _REGULAR:
+        think: Draw = Exponential(mean_ns=nice_ns(mean_s * 1e9))
+        kind = "think-exponential"
+    else:
+        sigma = math.sqrt(math.log1p(variation**2))
+        median = mean_s / math.exp(sigma**2 / 2)
+        think = Lognormal(median_ns=nice_ns(median * 1e9), sigma=round(sigma, 2))
+        kind = "think-lognormal"
+    return Pace(
+        *("closed", kind, rate, sd),
+        think=think,
+        parameters={"think": spread},
+        evidence=why,
+    )
+
+
+def _ms(duration_ns: float) -> str:
+    return format_duration(nice_ns(duration_ns))
+
+
+# --- retries -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RetryFit:
+    """What clients do after a refusal. evidence: why, in words. lost: what is not told."""
+
+    retry: Retry
+    parameters: dict[str, Estimate] = field(default_factory=dict)
+    evidence: str = ""
+    lost: list[str] = field(default_factory=list)
+
+
+def retry_of(series: Series, group: int) -> RetryFit:
+    """Return what the clients of a group do after a refusal."""
+    refused = int(series.refusals[group])
+    further = int(series.attempts[group, 2:].sum())
+    if not refused:
+        found = RetryFit(NoRetry())
+        found.lost.append("what clients do when they are refused: nobody was")
+        return found
+    if further < 5 or further < 0.02 * refused:
+        return RetryFit(NoRetry(), evidence=f"{refused:,} refusals, {further} further attempts")
+    attempts = _attempts(series, group)
+    crossed = int(series.interleaved[group]) > 0.02 * further
+    delays = _Crossed(series, group) if crossed else _Delays(series, group)
+    honours, hidden = delays.honours(), delays.hidden()
+    words = (
+        f"{further:,} further attempts after {refused:,} refusals, up to "
+        f"{np.flatnonzero(series.attempts[group]).max()} of a request; the first after "
+        f"{delays.first_s():.3g} s on average"
+    )
+    if honours:
+        words += ", hardly one before Retry-After was over"
+    found = RetryFit(NoRetry(), {"attempts": attempts}, words)
+    common: dict[str, Any] = {
+        "attempts": max(2, round(attempts.value)),
+        "honour_retry_after": honours,
+    }
+    if hidden:
+        found.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
+        found.lost.append("delays of clients' own, which are shorter than Retry-After asks for")
+        return found
+    found.retry, parameters = _delay(delays, common)
+    found.parameters |= parameters
+    return found
+
+
+def attempts_told(series: Series, group: int) -> int:
+    """Return after how many attempts clients give up, of a log that does not number them; or 0.
+
+    Up to there nearly every refused attempt is repeated, and from there on few are: what looks like
+    one is a new request that came soon.
+    """
+    refused, made = series.refused_attempts[group], series.attempts[group]
+    going = 1.0
+    for place in range(1, MOST_ATTEMPTS):
+        if refused[place] < 5:
+            return 0
+        share = float(made[place + 1]) / float(refused[place])
+        if share < 0.6 * going:
+            return place
+        going = max(share, 0.5) if place == 1 else (going + share) / 2
+    return 0
+
+
+def _attempts(series: Series, group: int) -> Estimate:
+    """Return the attempts of a request: known where several gave up at the same one."""
+    most = int(np.flatnonzero(series.attempts[group]).max())
+    gave_up = int(series.refused_attempts[group, most])
+    before = int(series.refused_attempts[group, most - 1])
+    if gave_up >= 3 or (gave_up and gave_up >= 0.2 * before):
+        return Estimate(most, most, most)
+    return Estimate(max(most, 5), most, math.inf)
+
+
+def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Estimate]]:
+    """Return the delays before retries, and their parameters."""
+    base, growth, variation, cap = delays.shape(honours=bool(common["honour_retry_after"]))
+    sure = _Z * max(variation, 0.05) / math.sqrt(max(1, delays.number))
+    if variation < _STEADY and growth < _GROWS:
+        return (
+            FixedRetry(delay_ns=nice_ns(base * 1e9), **common),
+            {"delay": _spread(base, 0.05 + sure)},
+        )
+    if variation < _STEADY:
+        return (
+            ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common),
+            {"base": _spread(base, 0.05 + sure)},
+        )
+    honours = bool(common["honour_retry_after"])
+    if not honours and delays.least_s() > 0.3 * base and variation < 0.45:
+        low = base / 2
+        top = nice_ns(max(cap, low) * 1e9)
+        return (
+            DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common),
+            {"base": _spread(low, 0.1 + sure)},
+        )
+    top = nice_ns(max(cap, 2 * base) * 1e9)
+    return (
+        FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common),
+        {"base": _spread(2 * base, 0.15 + sure)},
+    )
+
+
+class _Delays:
+    """The delays before further attempts, by the place of the attempt."""
+
+    def __init__(self, series: Series, group: int) -> None:
+        self._series, self._group = series, group
+        self.number = sum(each.number(group) for each in series.delays)
+
+    def honours(self) -> bool:
+        """Whether retries wait at least as long as Retry-After asks."""
+        series, group = self._series, self._group
+        waited = int(series.waited[group])
+        return waited >= 5 and int(series.honoured[group]) >= 0.97 * waited
+
+    def hidden(self) -> bool:
+        """Whether Retry-After is longer than nearly all delays of the clients' own."""
+        beyond = sum(each.number(self._group) for each in self._series.beyond)
+        return self.honours() and beyond < max(5, 0.1 * self.number)
+
+    def first_s(self) -> float:
+        """Return the mean first delay."""
+        return self._series.delays[0].mean_ns(self._group) / 1e9
+
+    def least_s(self) -> float:
+        """Return the shortest first delay."""
+        return float(self._series.delays[0].least_ns[self._group]) / 1e9
+
+    def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
+        """Return the mean first delay, how it grows a step, how it varies, and the longest."""
+        group = self._group
+        counted = self._series.beyond if honours else self._series.delays
+        means = [each.mean_ns(group) / 1e9 for each in counted]
+        enough = [n for n in range(LAG_CHAIN) if counted[n].number(group) >= 5]
+        if not enough:
+            return max(self.first_s(), 1e-3), 1.0, 0.6, max(self.first_s(), 1e-3)
+        first = enough[0]
+        if honours:  # what outlasts Retry-After reaches up to the longest delay of its step
+            tops = {n: counted[n].quantile_ns(group, 1.0) / 1e9 for n in enough}
+            steady = counted[first].variation(group) < _STEADY
+            base = means[first] if steady else tops[first] / 2 ** (first + 1)
+            growth = 1.0 if steady else 2.0
+            return max(base, 1e-3), growth, 0.0 if steady else 1.0, max(tops.values())
+        base = means[first] / 2**first
+        growths = [means[n + 1] / max(means[n], 1e-9) for n in enough if n + 1 in enough]
+        top = max(counted[n].quantile_ns(group, 0.99) for n in enough) / 1e9
+        variation = counted[first].variation(group)
+        return (
+            max(base, 1e-3),
+            growths[0] if growths else 1.0,
+            variation,
+            max(top, base),
+        )
+
+
+class _Crossed(_Delays):
+    """Delays of clients whose requests cross: which attempt repeats which is not known.
+
+    But the mean delay is: it is the mean instant of attempts of one number, less that of the
+    refused attempts before them.
+    """
+
+    def __init__(self, series: Series, group: int) -> None:
+        super().__init__(series, group)
+        self._means: list[float] = []
+        busy = np.flatnonzero(series.slots[group])
+        end_s = (int(busy[-1]) + 1) / SLOTS * series.span_ns / 1e9
+        for place in range(2, 2 + LAG_CHAIN):
+            number = int(series.attempts[group, place])
+            refused = int(series.refused_attempts[group, place - 1])
+            if number < 10 or refused < number:
+                break
+            missing = refused - number
+            total = float(series.refused_times_s[group, place - 1])
+            if missing <= 0.1 * refused:  # refused too near the end to be repeated
+                total -= missing * end_s
+                mean = total / number
+            else:
+                mean = total / refused
+            self._means.append(float(series.times_s[group, place]) / number - mean)
+        self.number = int(series.attempts[group, 2:].sum())
+
+    def _asked_s(self) -> float:
+        series, group = self._series, self._group
+        return float(series.asked_s[group]) / max(1, int(series.asked[group]))
+
+    def first_s(self) -> float:
+        """Return the mean first delay."""
+        return max(self._means[0], 1e-3) if self._means else 1.0
+
+    def least_s(self) -> float:
+        """Return 0: nothing is known of the shortest."""
+        return 0.0
+
+    def honours(self) -> bool:
+        """Whether retries wait about as long as Retry-After asks, or longer, on average."""
+        return self._asked_s() > 0 and self.first_s() >= 0.8 * self._asked_s()
+
+    def hidden(self) -> bool:
+        """Whether they wait no longer than that."""
+        return not self._means or (self.honours() and self.first_s() < 1.3 * self._asked_s())
+
+    def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
+        """Return the mean first delay, how it grows a step, a jitter's variation, the longest."""
+        del honours
+        means = [max(mean, 1e-3) for mean in self._means]
+        growth = means[1] / means[0] if len(means) > 1 else 1.0
+        return means[0], growth, 0.6 if growth > _GROWS else 0.0, 2 * max(means)
+
+
+def rate_words(per_second: float) -> str:
+    """Return a rate as a scenario writes it."""
+    return format_rate(nice_rate(per_second))

@@ -1,0 +1,205 @@
+"""From a log to a scenario: what is told of it, and what is refused in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simulator
+from engine.errors import InputError
+from engine.files import parse_toml
+from simulator.cli import main
+from simulator.logs import LogMap
+from simulator.scenario import OnOffArrivals, PoissonArrivals, Scenario, loads
+
+S = 1_000_000_000
+
+TWO = """
+duration = "10m"
+seed = 5
+[[tenants]]
+name = "shop"
+[[applications]]
+name = "page"
+tenant = "shop"
+kind = "public"
+[[applications]]
+name = "back"
+tenant = "shop"
+keys = 2
+[[addresses]]
+name = "office"
+[[clients]]
+name = "people"
+count = 20
+application = "page"
+addresses = "office"
+think = { kind = "exponential", mean = "20s" }
+retry = { kind = "fixed", delay = "2s", attempts = 4, honour_retry_after = false }
+[[clients]]
+name = "bursts"
+count = 2
+application = "back"
+loop = "open"
+arrivals = { kind = "on-off", on_rate = "20/1s", on = "5s", off = "15s" }
+mix = [{ request = "GET /tokens", weight = 3 }, { request = "POST /tokens/search" }]
+"""
+MAP = """
+time = { field = "t_ns", unit = "ns" }
+address = "ip"
+key = "key"
+method = "method"
+path = "path"
+tenant = "tenant"
+application = "application"
+application_kind = { field = "application", lookup = { page = "public", back = "private" } }
+"""
+
+
+@pytest.fixture(scope="module")
+def two() -> simulator.Fit:
+    """Return the fit of the rows of a scenario of two groups."""
+    rows = simulator.run(loads(TWO), fidelity="compiled", check=False).requests
+    log_map = LogMap.from_document(parse_toml(MAP, "map.toml"))
+    return simulator.fit(rows, map=log_map, runs=9)
+
+
+def test_own_rows_give_groups_keys_and_addresses_back(two: simulator.Fit) -> None:
+    groups = {group.applications[0]: group for group in two.scenario.clients}
+    assert groups["page"].count == 20
+    assert groups["back"].count == 2
+    assert [app.ordinary_keys for app in two.scenario.applications] == [2, 1]
+    pool = next(p for p in two.scenario.addresses if p.name == groups["page"].addresses)
+    assert pool.count == 1
+    assert groups["back"].addresses is None
+    mix = {ask.request: ask.weight for ask in groups["back"].mix}
+    assert mix["GET /tokens"] / sum(mix.values()) == pytest.approx(0.75, abs=0.05)
+
+
+def interval(frame: pd.DataFrame, *line: str) -> tuple[float, float]:
+    """Return the ends of a line's interval."""
+    found = frame[["low", "high"]].to_dict("index")[line]
+    return found["low"], found["high"]
+
+
+def test_own_rows_give_their_parameters_back_within_intervals(two: simulator.Fit) -> None:
+    found = two.parameters
+    people = next(g.name for g in two.scenario.clients if g.applications == ("page",))
+    bursts = next(g.name for g in two.scenario.clients if g.applications == ("back",))
+    for group, name, truth in (
+        (people, "think", 20.0),
+        (people, "retry.delay", 2.0),
+        (bursts, "on_rate", 20.0),
+        (bursts, "on", 5.0),
+        (bursts, "off", 15.0),
+    ):
+        low, high = interval(found, group, name)
+        assert low <= truth <= high, (group, name, low, high)
+        assert high < 2.5 * low, "an interval that says something"
+
+
+def test_the_judge_plays_both_under_the_same_limits(two: simulator.Fit) -> None:
+    lines = two.comparison
+    log = lines["log"].to_dict()
+    agrees = lines["agrees"].to_dict()
+    assert agrees["offered", ""]
+    assert agrees["refused share", ""]
+    assert agrees["refused share", "LIM-PUBLIC"]
+    assert log["blocked s", "LIM-PUBLIC"] > 0
+    assert lines["scenario"].to_dict()["peak", "LIM-READ"] == 100
+    assert {("dispersion", f"{width} s") for width in (1, 10, 60)} < set(log)
+
+
+def test_the_file_reads_as_it_plays(two: simulator.Fit) -> None:
+    assert loads(two.text, "frame.toml") == two.scenario
+    assert "# 20 seen" in two.text
+    assert "bursts," in two.text
+    shown = two._repr_html_()
+    assert "Sight lost" in shown
+    assert two.plots.rate().to_dict()["layer"]
+    assert two.plots.comparison().to_dict()["layer"]
+
+
+def poisson_log(seed: int, rate: float, span_s: float) -> pd.DataFrame:
+    """Return the rows of one client that asks at random."""
+    random = np.random.Generator(np.random.Philox(seed))
+    at = np.sort(random.uniform(0, span_s, random.poisson(rate * span_s)))
+    return pd.DataFrame({"time": (at * 1e9).astype(np.int64) + 1_700_000_000 * S, "ip": "a"})
+
+
+def arrivals_of(scenario: Scenario) -> object:
+    """Return the arrivals of the only group."""
+    (group,) = scenario.clients
+    return group.arrivals
+
+
+def test_what_comes_at_random_is_poisson_and_what_comes_in_bursts_is_not() -> None:
+    plain = simulator.fit(poisson_log(1, 2.0, 600.0), judged=False)
+    assert isinstance(arrivals_of(plain.scenario), PoissonArrivals)
+    rows = [poisson_log(burst, 10.0, 4.0) for burst in range(20)]
+    for burst, frame in enumerate(rows):
+        frame["time"] += burst * 30 * S
+    bursty = simulator.fit(pd.concat(rows), judged=False)
+    assert isinstance(arrivals_of(bursty.scenario), OnOffArrivals)
+    low, high = interval(bursty.parameters, "public", "on")
+    assert low <= 4.0 <= high
+
+
+def test_what_was_held_out_is_predicted_with_an_interval() -> None:
+    found = simulator.fit(poisson_log(3, 1.2, 3_600.0), holdout="50%", runs=9)
+    low, high = interval(found.comparison, "refused share", "")
+    assert 0 < low <= found.comparison["log"].to_dict()["refused share", ""] <= high < 0.5
+    assert found.judged.predicted
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (1, "must hold at least 20 requests to be fitted; it has 1, take a longer one"),
+        (40, "must span at least 5s to be fitted; all its times lie within 1ns"),
+    ],
+)
+def test_a_log_that_cannot_be_fitted_is_told_so(rows: int, said: str) -> None:
+    frame = pd.DataFrame({"time": [1_700_000_000 * S] * rows, "ip": ["a"] * rows})
+    with pytest.raises(InputError, match=said) as caught:
+        simulator.fit(frame)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_writes_a_file_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    poisson_log(4, 1.0, 120.0).to_csv("access.csv", index=False)
+    assert main(["fit", "access.csv", "--runs", "9"]) == 0
+    printed = capsys.readouterr().out
+    assert "Log and scenario side by side; 9 runs" in printed
+    assert "Sight lost:" in printed
+    assert main(["check", "scenario.toml"]) == 0
+    assert main(["fit", "access.csv"]) == 2
+    assert "must not be there yet" in capsys.readouterr().err
+    (tmp_path / "one.log").write_text("", "utf-8")
+    assert main(["fit", "one.log", "--out", "other.toml"]) == 2
+    assert not (tmp_path / "other.toml").exists()
+
+
+def test_an_interrupted_fit_leaves_nothing_half_written(tmp_path: Path) -> None:
+    poisson_log(4, 1.0, 120.0).to_csv(tmp_path / "access.csv", index=False)
+    code = (
+        "import simulator.study.fit._fit as fit\n"
+        "def stop(*_, **__): raise KeyboardInterrupt\n"
+        "fit.judge = stop\n"
+        "from simulator.cli import main\n"
+        "raise SystemExit(main(['fit', 'access.csv', '--out', 'out.toml']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == "simulator: interrupted"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["access.csv"]

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.errors import InputError
 from simulator.commands.flags import count_of, seed_of
+from simulator.logs import KINDS
 
 if TYPE_CHECKING:
+    from simulator.scenario import Scenario
     from simulator.study.advise import Advice
 
 __all__ = ["add_arguments", "run"]
@@ -22,8 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " cost. Each suggestion has the runs that support it."
     )
     parser.add_argument(
-        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
+        "scenario",
+        metavar="SCENARIO|LOG",
+        help="a scenario's file (.toml), a built-in scenario's name, or an access log, to which a"
+        " scenario is fitted first",
     )
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument(
+        "--as", dest="as_kind", choices=KINDS, help="of a log: the kind of every key (public)"
+    )
+    who.add_argument("--map", metavar="FILE", help="of a log: which field says what")
     parser.add_argument(
         "--refused",
         type=_share,
@@ -82,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         check_out(Path(args.out), force=args.force)
     try:
         found = advise(
-            args.scenario,
+            _scenario(args),
             refused=args.refused,
             groups=args.groups,
             replications=args.replications,
@@ -96,6 +107,23 @@ def run(args: argparse.Namespace) -> int:
         raise
     _print_advice(found, args)
     return 0
+
+
+def _scenario(args: argparse.Namespace) -> Scenario | str:
+    """Return the scenario that is named, or the one that is fitted to the log."""
+    is_log = Path(args.scenario).suffix != ".toml" and Path(args.scenario).is_file()
+    for flag in ("as_kind", "map"):
+        if not is_log and (value := getattr(args, flag)) is not None:
+            name = flag.removesuffix("_kind")
+            raise InputError(f"--{name} = {value} must go with a log; {args.scenario} is none")
+    if not is_log:
+        return str(args.scenario)
+    from simulator.study.fit import fit
+
+    if not args.quiet:
+        _tell("the log, to fit a scenario to it; `fit` says how well that stands for the log")
+    found: Scenario = fit(args.scenario, as_kind=args.as_kind, map=args.map, judged=False).scenario
+    return found
 
 
 def _tell(text: str) -> None:

@@ -247,3 +247,16 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "out" / "advice.html").is_file()
     assert main(command) == 2
     assert "must be an empty folder" in capsys.readouterr().err
+
+
+def test_a_log_is_fitted_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`advise LOG` fits a scenario and advises its groups; flags of a log need one."""
+    log = tmp_path / "access.csv"
+    rows = simulator.run("management-loop", fidelity="limits", progress=False).requests
+    rows.to_csv(log, index=False)
+    assert main(["advise", str(log), "--as", "management", "--replications", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "LIM-MANAGEMENT" in printed
+    assert "pace: " in printed
+    assert main(["advise", "everyday", "--as", "public"]) == 2
+    assert "--as = public must go with a log" in capsys.readouterr().err

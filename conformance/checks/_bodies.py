@@ -1,27 +1,66 @@
-"""Bodies to try: deep, wide, with odd keys and repeated values, and the smallest that fails.
+"""Bodies to try, drawn by Hypothesis: deep, wide, with odd keys and repeated values.
 
-Generated bodies of a schema are shallow and hold one token at most; faults of a mirror show in
-bodies that are neither. So these strategies are our own. They draw valid bodies only: a refusal is
-then a finding, and what the specification leaves open (empty bodies, empty strings, numbers) is
-asked for elsewhere, one by one.
+Bodies that are generated from a schema are shallow and hold one token at most, but a mirror shows
+its faults in deep bodies with many tokens. So these strategies are our own. They draw valid bodies
+only, so a refusal is a finding. Other checks ask for what the specification leaves open (empty
+bodies, empty strings, numbers).
+
+A run, its replay and its judgement must draw the same bodies for the same seed. By default,
+Hypothesis mixes in constants from the local modules that are loaded, and these differ between the
+three. So `Repeating` draws without constants. Only this module uses Hypothesis's interface for
+backends, which is not documented as stable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import hypothesis
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from conformance.checks._repeatable import BACKEND
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange
 from engine.messages import Json
 from engine.tokens import dumps
 
-__all__ = ["ODD_KEYS", "Broken", "bodies", "smallest", "texts", "tokens_in"]
+__all__ = ["BACKEND", "ODD_KEYS", "Broken", "bodies", "repeating", "smallest", "texts", "tokens_in"]
+
+
+# --- draws that repeat ----------------------------------------------------------------------------
+
+
+BACKEND: Final = "tollgate-repeating"
+"""For `hypothesis.settings(backend=…)`."""
+
+
+class Repeating(HypothesisProvider):
+    """Hypothesis's own draws, without constants."""
+
+    def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 # reason: its form
+        return None
+
+
+AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.{Repeating.__name__}"
+hypothesis.settings.register_profile(BACKEND, backend=BACKEND)
+
+
+@contextlib.contextmanager
+def repeating() -> Iterator[None]:
+    """Make `BACKEND` the default for libraries that read Hypothesis's settings, in threads too."""
+    before = hypothesis.settings.get_current_profile_name()
+    hypothesis.settings.load_profile(BACKEND)
+    try:
+        yield
+    finally:
+        hypothesis.settings.load_profile(before)
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
 
 ODD_KEYS: Final = (
     "",

@@ -1,15 +1,21 @@
-"""What the clause checks share: asking so that an answer can be judged, and made-up values.
+"""What the clause checks share: requests whose answers can be judged, made-up values, timing.
 
-The traps of verdicts are held off here. A deployment that answers 200, HTML, 429 or 5xx to
-everything, a wrong key and a key without permission all fail `ready`, which asks for one plain
-token first: no check counts a refusal before it has seen an acceptance by the same key.
+A deployment may answer 200, HTML, 429 or 5xx to everything, and a key may be wrong or lack the
+permission. `ready` finds all of these: it asks for one plain token first, so no check counts a
+refusal before the same key was accepted.
 
-Every value is made up from the run's seed, so that a run repeats and no two checks share a value.
+Every value is made up from the run's seed, so a run repeats and no two checks share a value.
+
+A measured time is an upper bound of the time that the deployment took, because its machine or ours
+may be busy. So *too early* is judged as measured. *Too late* is judged after the known delays are
+subtracted: how late this process itself woke (`Stalls`), and how long a request took beside it that
+had nothing to wait for. Where these delays exceed the margin, the verdict is inconclusive.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from conformance.runner.bench import Bench
@@ -20,6 +26,7 @@ from engine.messages import Json
 
 __all__ = [
     "UUID",
+    "Stalls",
     "accepted",
     "card",
     "card_number",
@@ -40,12 +47,15 @@ __all__ = [
     "records_of",
     "refusal",
     "says_whether",
+    "seconds",
     "spread_key",
     "token",
     "tokenize",
+    "took_ns",
     "unsettled",
     "value",
 ]
+
 
 UUID: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -56,7 +66,7 @@ _TRIES: Final = 3
 _LUHN_PREFIX: Final = "4242"
 
 
-# --- values -------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def is_uuid(text: object) -> bool:
@@ -110,7 +120,7 @@ def quota(bench: Bench, name: str, label: KeyLabel) -> int:
     return found
 
 
-# --- asking -------------------------------------------------------------------------------------
+# --- asking ---------------------------------------------------------------------------------------
 
 
 def spread_key(bench: Bench, role: str) -> KeyLabel:
@@ -260,7 +270,7 @@ def deduplicated(
     return said, exchange
 
 
-# --- saying -------------------------------------------------------------------------------------
+# --- saying ---------------------------------------------------------------------------------------
 
 
 def reads(bench: Bench, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
@@ -304,3 +314,55 @@ def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: 
         seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
         return bench.passes(clause, seen, *shown)
     return bench.fails(clause, says, *shown)
+
+
+# --- timing ---------------------------------------------------------------------------------------
+
+
+_SECOND_NS: Final = 1_000_000_000
+_BEAT_NS: Final = 50_000_000
+
+
+def took_ns(exchange: Exchange) -> int:
+    """Return how long an answer took, from its first byte sent to its first byte here."""
+    return exchange.received_ns - exchange.sent_ns
+
+
+def seconds(duration_ns: int) -> str:
+    """Return a duration for a sentence.
+
+    >>> seconds(25_004_000_000)
+    '25.00 s'
+    """
+    return f"{duration_ns / _SECOND_NS:.2f} s"
+
+
+class Stalls:
+    """Measures by how much this process was held up while others are awaited."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._is_over = False
+        self._late_ns = 0
+        self.stalled_ns = 0
+
+    async def beside(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run coroutines side by side; `stalled_ns` then says for how long nothing ran here."""
+
+        async def watched() -> list[Any]:
+            try:
+                return await self._bench.gather(coroutines)
+            finally:
+                self._is_over = True
+
+        found, _ = await self._bench.gather([watched(), self._beat()])
+        # No seed fixes it: whoever judges the run again must have the same.
+        self.stalled_ns = int(self._bench.make("stalled_ns", lambda: str(self._late_ns)))
+        return list(found)
+
+    async def _beat(self) -> None:
+        transport = self._bench.transport
+        while not self._is_over:
+            due_ns = transport.now_ns + _BEAT_NS
+            await transport.sleep_until_ns(due_ns)
+            self._late_ns += max(0, transport.now_ns - due_ns - _BEAT_NS)

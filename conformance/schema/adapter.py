@@ -21,7 +21,7 @@ from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.engine import events, from_schema
 from schemathesis.generation.hypothesis.examples import default_settings
 
-from conformance.checks._repeatable import repeating
+from conformance.checks._bodies import repeating
 from conformance.schema.bridge import (
     NUMBER_HEADER,
     Asked,

@@ -11,10 +11,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from conformance.checks._bodies import Broken, bodies, smallest, tokens_in
+from conformance.checks._bodies import BACKEND, Broken, bodies, smallest, tokens_in
 from conformance.checks._common import card_number, is_uuid
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
-from conformance.checks._repeatable import BACKEND
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.runner.registry import Inconclusive

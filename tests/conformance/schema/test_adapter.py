@@ -6,7 +6,7 @@ from typing import Any
 
 from schemathesis.generation.hypothesis.examples import default_settings
 
-from conformance.checks._repeatable import BACKEND
+from conformance.checks._bodies import BACKEND
 from conformance.schema.adapter import explore
 from conformance.schema.bridge import Search
 

@@ -1,27 +1,33 @@
-"""Seed 8.9: how long a reactor's code and how large an invocation's payload may be.
+"""Seed 7, 8.5 and 8.9: a proxy's destination and a reactor's code, outside of the service.
 
-Units are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more than
-51 200 characters and more than 2²⁰ bytes refused, and nothing is said about what lies between.
+A proxy's destination may take 25 s, then the answer is 408. A reactor may run for 30 s. Its code
+and the payload of an invocation have a largest size.
+
+Units of size are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more
+than 51 200 characters and more than 2²⁰ bytes refused. Sizes between the two are a reading.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._common import (
+    Stalls,
     informs,
     is_refused,
     must_be_there,
     reads,
     refusal,
+    seconds,
     spread_key,
+    took_ns,
     unsettled,
     value,
 )
-from conformance.checks._stalls import Stalls, seconds, took_ns
 from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, check
+from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
@@ -29,16 +35,110 @@ from engine.tokens import dumps
 
 __all__: list[str] = []
 
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+_SECOND_NS: Final = 1_000_000_000
+_PROXY_TIMEOUT_NS: Final = 25 * _SECOND_NS
+_EARLY_NS: Final = _SECOND_NS // 2
+_LATE_NS: Final = 5 * _SECOND_NS
+_DELAY: Final = re.compile(r"/delay/([0-9]+)$")
+_JUST_BELOW: Final = 24
+
+
+@check(
+    "proxies.timeout",
+    "PRX-TIMEOUT",
+    "ERR-408",
+    accepts="408 after 25 s for a destination that takes longer; else the destination's answer",
+    roles=("slow_destination",),
+    requests=4,
+    takes_ns=_PROXY_TIMEOUT_NS,
+    is_timed=True,
+)
+async def proxy_timeout(bench: Bench) -> list[Finding]:
+    """A proxy request whose destination takes longer than 25 s gets 408, after 25 s."""
+    label = bench.key("slow_destination")
+    path = bench.target.key_labels[label].path
+    if path is None:
+        raise Skip('the slow destination has no path; add path = "/proxy/…" to its [[keys]]')
+    paths = [path]
+    delay = _DELAY.search(path)
+    if delay is not None:
+        front = path[: delay.start()]
+        paths += [f"{front}/delay/{_JUST_BELOW}", f"{front}/delay/0"]
+    lanes = [bench.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
+    asked = [lane.ask("GET", one) for lane, one in zip(lanes, paths, strict=True)]
+    stalls = Stalls(bench)
+    slow, *quick = await stalls.beside(asked)
+    held_ns = stalls.stalled_ns
+    if quick:
+        # At once, now that the slow one has ended: how long does one take that waits for nothing?
+        after = await lanes[-1].ask("GET", paths[-1])
+        held_ns += max(took_ns(quick[-1]), took_ns(after))
+    found = [_quick(bench, exchange) for exchange in quick]
+    if quick and not any(exchange.ok for exchange in quick):
+        says = f"no destination answers through this proxy: {quick[-1].status}"
+        return [unsettled(bench, clause, says, *quick, slow) for clause in bench.check.clauses]
+    return [*found, *_slow(bench, slow, held_ns)]
+
+
+def _quick(bench: Bench, exchange: Exchange) -> Finding:
+    """Judge a destination that takes less than 25 s by itself."""
+    path, took = exchange.ask.path, seconds(took_ns(exchange))
+    if exchange.status == 408 and took_ns(exchange) < _PROXY_TIMEOUT_NS:
+        says = f"{path}: a destination that takes less than 25 s must not get 408, got it in {took}"
+        return bench.fails("PRX-TIMEOUT", says, exchange)
+    if exchange.status == 408:
+        says = f"{path}: 408 after {took}; what held it up may have held up the destination too"
+        return unsettled(bench, "PRX-TIMEOUT", says, exchange)
+    if not exchange.ok:
+        says = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
+        return unsettled(bench, "PRX-TIMEOUT", says, exchange)
+    return bench.passes("PRX-TIMEOUT", f"{path}: its own answer, after {took}", exchange)
+
+
+def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
+    """Judge a destination that takes longer; held_ns: what is known to have held up its answer."""
+    after_ns = took_ns(exchange)
+    took = f"after {seconds(after_ns)}"
+
+    def unsaid(says: str) -> list[Finding]:
+        return [unsettled(bench, clause, says, exchange) for clause in bench.check.clauses]
+
+    if exchange.status in {None, 401, 403, 404, 429}:
+        return unsaid(
+            f"the slow destination could not be asked: {exchange.status or exchange.error}"
+        )
+    if exchange.status != 408 and after_ns < _PROXY_TIMEOUT_NS - _EARLY_NS:
+        return unsaid(f"the slow destination must take longer than 25 s, came {took}")
+    if exchange.status != 408:
+        says = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
+        return [bench.fails(clause, f"{says} {took}", exchange) for clause in bench.check.clauses]
+    found = [bench.passes("ERR-408", f"408 {took}", exchange)]
+    late_ns = after_ns - _PROXY_TIMEOUT_NS
+    if -_EARLY_NS <= late_ns <= _LATE_NS + bench.latency_ns:
+        found.append(bench.passes("PRX-TIMEOUT", f"408 {took}", exchange))
+    elif late_ns < 0 or late_ns - held_ns > _LATE_NS:
+        says = f"408 must come after 25 s, came {took}"
+        found.append(bench.fails("PRX-TIMEOUT", says, exchange))
+    else:
+        says = f"408 came {took}, but up to {seconds(held_ns)} of it were not the timeout's"
+        found.append(unsettled(bench, "PRX-TIMEOUT", says, exchange))
+    return found
+
+
+# --- reactors -------------------------------------------------------------------------------------
+
+
 _CODE: Final = "module.exports = async function (req) { return req.args; };\n//"
 _CODE_LIMITS: Final = (50_000, 51_200)
 _PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
 _ENVELOPE: Final = len(dumps({"args": ""}))
 _AT_A_TIME: Final = 6
-_SECOND_NS: Final = 1_000_000_000
-_TIMEOUT_NS: Final = 30 * _SECOND_NS
+_REACTOR_TIMEOUT_NS: Final = 30 * _SECOND_NS
 _SHORT_NS: Final = 3 * _SECOND_NS
-_EARLY_NS: Final = _SECOND_NS // 2
-_LATE_NS: Final = 5 * _SECOND_NS
 _NO_ID: Final = "00000000-0000-4000-8000-000000000000"
 _ANYWHERE: Final = "https://destination.example"
 
@@ -213,10 +313,10 @@ async def fan_out(bench: Bench) -> list[Finding]:
     accepts="an error of any status 30 s after a synchronous invocation that takes longer",
     roles=("management",),
     requests=6,
-    takes_ns=_TIMEOUT_NS,
+    takes_ns=_REACTOR_TIMEOUT_NS,
     is_timed=True,
 )
-async def timeout(bench: Bench) -> list[Finding]:
+async def reactor_timeout(bench: Bench) -> list[Finding]:
     """An invocation that takes longer than 30 s is answered with an error, after 30 s.
 
     It takes code that waits. The language of code is not specified: JavaScript is tried, and a
@@ -251,7 +351,7 @@ def _timed_out(
     after_ns = took_ns(slow)
     took = f"{slow.status or slow.error} after {seconds(after_ns)}"
     is_error = slow.status is not None and not slow.ok and not slow.refused
-    late_ns = after_ns - _TIMEOUT_NS
+    late_ns = after_ns - _REACTOR_TIMEOUT_NS
     if is_error and -_EARLY_NS <= late_ns <= _LATE_NS:
         return bench.passes("RCT-TIMEOUT", f"31 s of waiting: {took}", slow)
     if slow.status is None or slow.refused:

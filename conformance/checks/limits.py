@@ -13,8 +13,7 @@ import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from conformance.probes.bursts import SECOND_NS, Counter
-from conformance.probes.excess import refused_in
+from conformance.probes.bursts import SECOND_NS, Counter, refused_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.procedures import (
     FAILING_TIMES,
@@ -38,8 +37,7 @@ from conformance.probes.rows import (
     rest,
     spare_sources,
 )
-from conformance.probes.sightings import ABSENT_STATUSES, is_absent
-from conformance.probes.soundness import provable_admissions
+from conformance.probes.sightings import ABSENT_STATUSES, is_absent, provable_admissions
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict

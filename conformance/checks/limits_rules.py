@@ -11,9 +11,11 @@ import re
 from typing import Final
 
 from conformance.probes.any_operation import AnyOperation
-from conformance.probes.bursts import SECOND_NS, Burst, Counter
-from conformance.probes.excess import (
+from conformance.probes.bursts import (
+    SECOND_NS,
     Beyond,
+    Burst,
+    Counter,
     check_accepted,
     go_beyond,
     refused_in,

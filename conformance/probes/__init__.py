@@ -1,6 +1,6 @@
 """Measuring a deployed limiter from outside.
 
-`sightings` is what a client can know, `soundness` and `families` say what follows from it whatever
-the latency, `rows` plays the clusters of requests that show a row of the limit table. The checks
-that bind this to clauses stand in `conformance.checks`.
+`sightings` holds what a client can know and what follows from it whatever the latency. `families`
+says which ways of counting could have answered so. `bursts` sends requests, and `rows` plays the
+clusters of them that show a row of the limit table. `conformance.checks` binds this to clauses.
 """

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.probes.bursts import Asker, Burst, Counter
-from conformance.probes.excess import Beyond
+from conformance.probes.bursts import Asker, Beyond, Burst, Counter
 from conformance.probes.rows import ROWS, rate_of
 from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
 from conformance.runner.bench import Bench

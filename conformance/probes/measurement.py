@@ -29,8 +29,15 @@ from conformance.probes.families import (
     fits,
 )
 from conformance.probes.procedures import Played
-from conformance.probes.sightings import Sighting, late_after_ns, plainly, uncertainty_ns
-from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
+from conformance.probes.sightings import (
+    Sighting,
+    broken_blocks,
+    late_after_ns,
+    plainly,
+    premature_refusals,
+    provable_admissions,
+    uncertainty_ns,
+)
 from conformance.wire.exchange import Exchange
 from engine.profile import Algorithm
 

@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter
-from conformance.probes.excess import refused_in
+from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting

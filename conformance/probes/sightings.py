@@ -1,8 +1,19 @@
 """What one request shows of a limiter: when it was sent, when answered, and whether refused.
 
-The one idea: the deployment decided somewhere between `sent_ns` and `received_ns` on our clock, and
-nothing else is known. Everything said about a limiter (`soundness`, `families`) is said of all
-decisions that fit in there, so no latency and no jitter can make an honest limiter look bad.
+The deployment decided at an unknown instant between `sent_ns` and `received_ns` on our clock. What
+is said of a limiter here and in `families` holds for every instant in between, so no latency and no
+jitter can make a correct limiter look wrong.
+
+Two statements about "at most L in any W" hold whatever the algorithm and the latency:
+
+- *premature refusal*: fewer than L requests were admitted in the window of length W that ends at
+  the refusal, even if every request that could lie in the window is counted. Logs, fixed windows
+  and buckets never refuse so. A sliding counter may, when it weighs an earlier window (see
+  `families`).
+- *overrun*: more than k·L admissions lie provably inside one window of length W. k = 1 is the
+  strict reading. No fixed window and no bucket of L per W admits more than 2·L.
+
+`families` says which algorithm could have made a history.
 """
 
 from __future__ import annotations
@@ -10,13 +21,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from conformance.wire.exchange import Exchange
 
 __all__ = [
     "ABSENT_STATUSES",
     "FRONT_STATUSES",
     "Outcome",
+    "Premature",
     "Sighting",
+    "broken_blocks",
     "is_absent",
     "is_of_a_front",
     "late_after_ns",
@@ -24,8 +40,11 @@ __all__ = [
     "odd_statuses",
     "outcomes_of",
     "plainly",
+    "premature_refusals",
+    "provable_admissions",
     "uncertainty_ns",
 ]
+
 
 Outcome: TypeAlias = Literal["admitted", "refused", "lost"]
 """`lost`: no answer of the limiter's, so nobody knows whether it was counted."""
@@ -144,4 +163,85 @@ def plainly(sightings: Sequence[Sighting]) -> list[Sighting]:
     return [
         Sighting(one.asked_ns, one.received_ns, one.outcome) if one.is_late else one
         for one in sightings
+    ]
+
+
+# --- what follows whatever the latency ------------------------------------------------------------
+
+
+_Instants = npt.NDArray[np.int64]
+
+
+class Premature(NamedTuple):
+    """A refusal that came too early, and how many admissions could excuse it at most."""
+
+    sighting: Sighting
+    possible_requests: int
+
+
+def _bounds(sightings: Sequence[Sighting], *outcomes: str) -> tuple[_Instants, _Instants]:
+    chosen = [one for one in sightings if one.outcome in outcomes]
+    sent = np.array([one.sent_ns for one in chosen], dtype=np.int64)
+    received = np.array([one.received_ns for one in chosen], dtype=np.int64)
+    return sent, received
+
+
+def premature_refusals(
+    sightings: Sequence[Sighting],
+    limit_requests: int,
+    window_ns: int,
+    *,
+    counts_refused: bool = False,
+) -> list[Premature]:
+    """Return the refusals that fewer than `limit_requests` admissions could excuse.
+
+    Lost requests may have been admitted; where refused ones count too (D-COUNT all) they excuse
+    as well.
+    """
+    counted = ("admitted", "lost", "refused") if counts_refused else ("admitted", "lost")
+    sent, received = _bounds(sightings, *counted)
+    sent.sort()
+    received.sort()
+    found = []
+    for one in sightings:
+        if one.outcome != "refused":
+            continue
+        begun = int(np.searchsorted(sent, one.received_ns, side="right"))
+        gone = int(np.searchsorted(received, one.sent_ns - window_ns, side="right"))
+        possible = begun - gone - (1 if counts_refused else 0)
+        if possible < limit_requests:
+            found.append(Premature(one, possible))
+    return found
+
+
+def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
+    """Return the most admissions that lie provably inside one window of length `window_ns`."""
+    sent, received = _bounds(sightings, "admitted")
+    if not len(sent):
+        return 0
+    best = 0
+    for start_ns in np.unique(sent):
+        best = max(
+            best, int(np.count_nonzero((sent >= start_ns) & (received < start_ns + window_ns)))
+        )
+    return best
+
+
+def broken_blocks(sightings: Sequence[Sighting], block_ns: int) -> list[Sighting]:
+    """Return the admissions that lie provably inside the block of this counter's first refusal.
+
+    The first refusal begins a block (LIM-BLOCK), decided between its sending and its answer. A lost
+    request before it may have been the one that was beyond the rate: the block may be as old.
+    """
+    refused = [one for one in sightings if one.outcome == "refused"]
+    if not refused:
+        return []
+    first_sent_ns = min(one.sent_ns for one in sightings if one.outcome in {"refused", "lost"})
+    begun_ns = min(one.received_ns for one in refused)
+    return [
+        one
+        for one in sightings
+        if one.outcome == "admitted"
+        and one.sent_ns > begun_ns
+        and one.received_ns < first_sent_ns + block_ns
     ]

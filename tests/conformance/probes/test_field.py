@@ -9,8 +9,7 @@ import pytest
 from conformance.probes.families import Family, Rate, fits
 from conformance.probes.measurement import measure, neighbours, with_sight
 from conformance.probes.rows import ROWS
-from conformance.probes.sightings import Sighting, outcomes_of
-from conformance.probes.soundness import broken_blocks
+from conformance.probes.sightings import Sighting, broken_blocks, outcomes_of
 from conformance.runner.bench import Bench
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict

@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 from conformance.probes.bursts import Burst, clusters_of
 from conformance.probes.families import Family, Rate, _Burst, _Replay, families_that_fit, fits
 from conformance.probes.measurement import Measured, explain, measure
-from conformance.probes.sightings import Outcome, Sighting, mark_late
+from conformance.probes.sightings import (
+    Outcome,
+    Sighting,
+    broken_blocks,
+    mark_late,
+    premature_refusals,
+    provable_admissions,
+)
 from conformance.probes.signature import Signature
-from conformance.probes.soundness import broken_blocks, premature_refusals, provable_admissions
 from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf

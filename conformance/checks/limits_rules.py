@@ -13,6 +13,7 @@ from typing import Final
 from conformance.probes.any_operation import AnyOperation
 from conformance.probes.bursts import (
     SECOND_NS,
+    Asker,
     Beyond,
     Burst,
     Counter,
@@ -43,6 +44,17 @@ __all__: list[str] = []
 _PAUSE_NS: Final = 11 * SECOND_NS
 _CLASSES: Final = ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY")
 _MARKED: Final = re.compile("_prod_|_test_")
+
+
+def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Counter, Rate]:
+    """Return a counter under the row of test tenants, and the rate of that row.
+
+    ask: makes its requests; they tokenize unless it is given.
+    """
+    _, rate = rate_of(bench, "LIM-TEST-TENANT")
+    if ask is not None:
+        return Counter(bench, name, ask), rate
+    return counter_of(bench, name, "tokenize", "private_test", "LIM-TEST-TENANT"), rate
 
 
 @check(
@@ -139,8 +151,7 @@ def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Findi
 )
 async def any_operation(bench: Bench) -> list[Finding]:
     """A test tenant's row counts and refuses every method and resource."""
-    _, rate = rate_of(bench, "LIM-TEST-TENANT")
-    counter = counter_of(bench, "any", "tokenize", "private_test", "LIM-TEST-TENANT")
+    counter, rate = _test_tenant(bench, "any")
     any_of = AnyOperation(bench, "LIM-TEST-TENANT", bench.key("private_test"), counter)
     await any_of.look()
     return await any_of.findings(await go_beyond(bench, [counter], rate, "the private_test key"))
@@ -158,7 +169,6 @@ async def any_operation(bench: Bench) -> list[Finding]:
 )
 async def counted(bench: Bench) -> list[Finding]:
     """Whether requests that fail count too."""
-    _, rate = rate_of(bench, "LIM-TEST-TENANT")
     key = bench.key("private_test")
 
     def invalid(number: int) -> Ask:
@@ -166,7 +176,7 @@ async def counted(bench: Bench) -> list[Finding]:
         method, path, _ = bench.shaped("tokenize")
         return Ask(method=method, path=path, body=body, key=key, source=bench.sources[0])
 
-    counter = Counter(bench, "counted", invalid)
+    counter, rate = _test_tenant(bench, "counted", invalid)
     sent = await go_beyond(bench, [counter], rate, "the private_test key")
     answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
     statuses = {one.status for one in answered if not one.refused}
@@ -313,8 +323,7 @@ async def lowest(bench: Bench) -> list[Finding]:
 )
 async def throttle(bench: Bench) -> list[Finding]:
     """A throttle slows or refuses what is beyond the rate, and no longer than the window."""
-    _, rate = rate_of(bench, "LIM-TEST-TENANT")
-    counter = counter_of(bench, "throttle", "tokenize", "private_test", "LIM-TEST-TENANT")
+    counter, rate = _test_tenant(bench, "throttle")
     sent = await go_beyond(bench, [counter], rate, "the private_test key")
     refused, slowed = sent.refused, sent.slowed
     if not refused and not slowed:
@@ -473,8 +482,7 @@ def _twins_measured(
 )
 async def status(bench: Bench) -> list[Finding]:
     """A rate-limited request gets 429, and its headers say when to come back."""
-    _, rate = rate_of(bench, "LIM-TEST-TENANT")
-    counter = counter_of(bench, "status", "tokenize", "private_test", "LIM-TEST-TENANT")
+    counter, rate = _test_tenant(bench, "status")
     # More than a throttle that slows may hold for its bound: two windows' worth and a half.
     size = rate.limit_requests * 5 // 2
     sent = await go_beyond(bench, [counter], rate, "the private_test key", size, until_lost=True)

@@ -157,18 +157,25 @@ class Advice:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
         import altair as alt  # noqa: PLC0415 # reason: charts load only where one is drawn
 
-        rows = self.tradeoff.reset_index(drop=True)
+        rows = self.tradeoff.assign(pilot=self.tradeoff["verdict"] == "")
         base = alt.Chart(
-            rows,
             width=480,
-            description="For each limit that was played, the share that is refused (with its"
-            " interval) against the most that one party could then send in a window.",
-        ).encode(x=alt.X("price:Q", title="most that one party can send in a window"))
+            description="For each limit that was played, the share that is refused against the most"
+            " that one party could then send in a window. Pilots are a few runs; the others have"
+            " an interval.",
+        ).encode(
+            x=alt.X(
+                "price:Q",
+                title="most that one party can send in a window",
+                scale=alt.Scale(type="log"),
+            ),
+            color=alt.Color("group:N", title="group and rule"),
+        )
         share = alt.Y("refused_share:Q", title="refused share")
-        group = alt.Color("group:N", title="group and rule")
+        shape = alt.Shape("pilot:N", title="pilot")
         bars = base.mark_rule().encode(y=alt.Y("low:Q", title="refused share"), y2="high:Q")
-        points = base.mark_point(filled=True).encode(y=share, color=group)
-        return alt.layer(bars.encode(color=group), points)
+        points = base.mark_point(size=50).encode(y=share, shape=shape)
+        return alt.layer(bars.properties(data=rows[~rows["pilot"]]), points.properties(data=rows))
 
     def write_to(self, folder: Path) -> None:
         """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""

@@ -38,6 +38,7 @@ OTHERS = (
     ("18_sweep_on_dask", {"SEED": 5_000}),
     ("23_limit_explorer", {"SEED": 5_000}),
     ("24_advice", {"SEED": 5_000}),
+    ("25_fitting_a_log", {"SEED": 5_000}),
 )
 
 

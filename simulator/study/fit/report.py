@@ -198,9 +198,14 @@ class FitPlots:
             x2="part_high:Q",
             tooltip=tips,
         )
-        colour = alt.condition("datum.agrees", alt.value(REFUSED), alt.value(CLAUSES[0]))
+        title = "the log lies inside"
+        colours = alt.Scale(domain=[True, False], range=[CLAUSES[0], REFUSED])
         marks = base.mark_point(filled=True, size=50).encode(
-            y=y, x="part_log:Q", color=colour, tooltip=tips
+            y=y,
+            x="part_log:Q",
+            color=alt.Color("agrees:N", title=title, scale=colours),
+            shape=alt.Shape("agrees:N", title=title, scale=alt.Scale(domain=[True, False])),
+            tooltip=tips,
         )
         chart: alt.Chart = bars + marks
         return chart

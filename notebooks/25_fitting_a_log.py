@@ -1,0 +1,132 @@
+# %% [markdown]
+# # What is our traffic like?
+# `fit` reads an access log and writes the scenario that would have made it: who asks, how many, how
+# fast, and what they do with a refusal.
+#
+# Clauses: LIM-PUBLIC.
+#
+# The question that an analyst was asked: here is a log; what would other limits do to
+# *traffic like this*? A replay plays the log alone. A scenario can be played again under other
+# limits, with other clients, and many times.
+
+# %% [markdown]
+# **Predict before you read on.** A log names keys and addresses, and not which client sent a
+# request. What can tell a script from two hundred people behind the same address?
+
+# %%
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+import simulator
+from simulator import load, with_value
+
+_ = alt.renderers.enable("svg")
+pd.set_option("display.max_colwidth", 90)
+
+# %% tags=["parameters"]
+SEED = 7
+RUNS = 20
+
+# %% [markdown]
+# ## A log whose truth is known
+# To see how good a fit is, take a log that a scenario made: two hundred people who think five
+# minutes on average, and a script of five requests a second, all behind one address.
+
+# %%
+office = with_value(load("shared-office"), "seed", SEED)
+log = simulator.run(office, fidelity="compiled", progress=False).requests
+people, script = (group for group in office.clients if group.name in {"browsers", "script"})
+assert people.count == 200
+assert str(getattr(script.arrivals, "rate", None)) == "50/10s"
+log.head(3)
+
+# %% [markdown]
+# ## The fit
+# Clients are told apart by how they ask: one at random instants whatever is answered (an open
+# loop), the others after a pause (a closed loop). Some of the people never asked within the ten
+# minutes; their number is estimated from those who did.
+
+# %%
+found = simulator.fit(log, as_kind="public", runs=RUNS)
+groups = found.groups.sort_values("clients")
+assert groups["loop"].tolist() == ["open", "closed"]
+assert groups["clients"].iloc[0] == 1
+assert groups["seen"].iloc[1] < people.count
+groups.T
+
+# %% [markdown]
+# Each number has an interval of 95 %. The true values lie inside: 200 people, five requests a
+# second.
+
+# %%
+one, many = groups.index
+parameters: dict[Any, Any] = found.parameters.to_dict("index")
+rate, count = parameters[one, "rate"], parameters[many, "count"]
+assert rate["low"] <= 5 <= rate["high"]
+assert count["low"] <= people.count <= count["high"]
+found.parameters.round(3)
+
+# %% [markdown]
+# ## The file
+# It is a scenario like any other, with the evidence beside each number.
+
+# %%
+assert load(found.text) == found.scenario
+print(found.text)
+
+# %% [markdown]
+# ## Is it good enough?
+# The judge plays log and scenario under the same limits (LIM-PUBLIC binds) and puts them side by
+# side. `low` and `high` hold what another log of the same traffic would show.
+
+# %%
+agrees = dict(found.comparison["agrees"])
+assert agrees["offered", ""]
+assert agrees["refused share", ""]
+assert agrees["refused share", "LIM-PUBLIC"]
+found.comparison.round(3)
+
+# %% [markdown]
+# The same as a picture: the log as a point, the interval of the scenario as a line.
+
+# %%
+found.plots.comparison()
+
+# %% [markdown]
+# What the log does not tell, and where the fit is poor, is said.
+
+# %%
+assert any("how long answers take" in line for line in found.lost)
+pd.Series(found.lost, name="lost").to_frame()
+
+# %% [markdown]
+# ## Predict what was not seen
+# The strictest question: fit the first half alone, and predict the second.
+
+# %%
+half = simulator.fit(log, as_kind="public", holdout="50%", runs=RUNS).comparison
+predicted: dict[Any, Any] = half.to_dict("index")
+share = predicted["refused share", ""]
+assert share["low"] <= share["log"] <= share["high"]
+half.loc[[("offered", ""), ("refused share", "")]].round(3)
+
+# %% [markdown]
+# ## What was learnt
+# How clients ask tells groups apart that share an address. A fit comes with intervals, with its own
+# judge, and with a list of what it does not show; a prediction holds while the traffic keeps its
+# law.
+#
+# ## Exercise
+# Would a limit of 100 a minute have helped the people of this log? Play the fitted scenario under
+# both limits.
+
+# %% tags=["answer"]
+higher = with_value(found.scenario, "rules.LIM-PUBLIC.rate", "100/1m")
+refused = []
+for each in (found.scenario, higher):
+    played = simulator.run(each, fidelity="compiled", replications=RUNS, progress=False)
+    refused.append(dict(played.replications["mean"])[f"refused_share{{client='{many}'}}"])
+print([f"{share:.1%}" for share in refused])
+assert refused[1] < refused[0]

@@ -1,13 +1,13 @@
 """The conformance harness: is a live deployment what the specification says?
 
     report = conformance.run("target.toml")     # inside a notebook's running loop too
-    report.clauses                              # a frame, a row a clause
+    report.clauses                              # a data frame, one row per clause
 
-`deploy` makes a deployment in this process, to try the suite on; `fault_of` and `all_faults` are
-the known-bad ones; `replay` runs again what failed.
+`deploy` creates a deployment in this process, to try the suite on. `fault_of` and `all_faults`
+return known-bad deployments. `replay` repeats the checks that failed.
 
-Each name is imported when it is first asked for: every pytest of an environment imports this
-package for its plugin, and that must cost nothing.
+Each name is imported on first use: every pytest run in the environment imports this package for its
+plugin, so the import must be cheap.
 """
 
 from __future__ import annotations

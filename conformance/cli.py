@@ -1,9 +1,9 @@
 """The commands of the conformance harness: `run`, `check`, `init`, `replay`, `judge` and more.
 
 Exit codes: 0 everything that was asked for passed, 1 a finding (a failed clause, an expected
-failure that is none, nothing judged; a *partial* run too under `--strict`), 2 usage or bad input, 3
-the target is unreachable, takes none of the keys or is no tokenization service, 4 the harness
-itself failed, 130 interrupted. Bad input is one line, no traceback.
+failure that did not occur, nothing judged; a *partial* run too under `--strict`), 2 usage or bad
+input, 3 the target is unreachable, accepts none of the keys or is not a tokenization service, 4 the
+harness itself failed, 130 interrupted. Bad input prints one line, never a traceback.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_extra() -> None:
-    """Raise `InputError` where the packages are missing that the suite is made of."""
+    """Raise `InputError` if a package that the suite needs is not installed."""
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         listed = ", ".join(missing)
@@ -84,7 +84,7 @@ def _check_extra() -> None:
 
 
 def _add(commands: Any, name: str) -> argparse.ArgumentParser:  # noqa: ANN401 # reason: argparse's own type is private
-    """Add a command with what it does, in the list of commands and in its own help."""
+    """Add a command; its description appears in the list of commands and in its own help."""
     says = _COMMANDS[name]
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=says, description=f"{says[0].upper()}{says[1:]}."
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The known-bad deployments bring their own command."""
+    """Add the `selftest` command, unless `conformance.faults` is not installed."""
     try:
         selftest = importlib.import_module("conformance.faults.selftest")
     except ModuleNotFoundError as error:
@@ -304,7 +304,7 @@ def _prepare(out: Path, *, is_forced: bool) -> None:
 
 @contextlib.contextmanager
 def _few_collections() -> Iterator[None]:
-    """Collect garbage seldom: a pause for it would blur a burst."""
+    """Run the garbage collector rarely: its pauses would distort the timing of a burst."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_CALM_ALLOCATIONS, 20, 50)
@@ -316,7 +316,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def _forget(out: Path) -> None:
-    """Leave no trace of a run that reached nobody, so that the same command works once it can."""
+    """Delete the history of a run that reached no deployment; the command can be repeated."""
     from conformance.runner.history import HISTORY_FILE
 
     (out / HISTORY_FILE).unlink(missing_ok=True)
@@ -325,7 +325,7 @@ def _forget(out: Path) -> None:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    """Ask again, with the same seed, what failed; say what it was and what it is now."""
+    """Repeat the failed checks with the same seed; print the earlier and the new verdicts."""
     from conformance.report.baseline import read_results
     from conformance.report.terminal import Terminal, show_report
     from conformance.runner.replay import again, failed
@@ -359,7 +359,7 @@ def _target_of(args: argparse.Namespace, results: Mapping[str, Any]) -> Target:
 
 
 def _judge(args: argparse.Namespace) -> int:
-    """Judge a history again, and say where that differs from what was said then."""
+    """Judge a recorded history again, and print each verdict that has changed."""
     from rich.console import Console
 
     from conformance.report.baseline import read_results
@@ -383,7 +383,7 @@ def _judge(args: argparse.Namespace) -> int:
 
 
 def _init(args: argparse.Namespace) -> int:
-    """Write a target to fill in, after asking the deployment where one is named."""
+    """Write a target file to fill in; with `--url`, ask the deployment first."""
     from conformance.target.starter import starter, write_starter
 
     said, text = starter(args.url)
@@ -417,7 +417,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    """Print a line a clause: id, status, the checks that judge it."""
+    """Print one line per clause: id, section, status, and the checks that judge it."""
     from conformance.runner.registry import all_checks, checks_of
     from engine.clauses import select
 
@@ -431,7 +431,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    """Print what is asked of a clause, how it is checked and what that takes."""
+    """Print what a clause requires, how it is checked and what the check needs."""
     from conformance.runner.registry import all_checks, checks_of
     from engine.clauses import CLAUSES, select
 

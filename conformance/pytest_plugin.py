@@ -1,8 +1,8 @@
-"""The suite inside pytest: `pytest --pyargs conformance --target target.toml`, a test a clause.
+"""The suite inside pytest: `pytest --pyargs conformance --target target.toml`, one test per clause.
 
-The plugin is installed with the distribution and does nothing without `--target`. With it the
-package `conformance` collects one item a clause; the first of those that are left after `-k` and
-the like runs the suite for all of them, and every item then reports its clause's verdict.
+The plugin is installed with the distribution and does nothing without `--target`. With it, the
+package `conformance` collects one item per clause. The first selected item (after `-k` and the
+like) runs the suite for all selected items. Each item then reports the verdict of its clause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["pytest_addoption", "pytest_collect_file", "pytest_configure"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--target` and what goes with it."""
+    """Add `--target` and its companion options."""
     group = parser.getgroup("tollgate", "conformance of a live deployment")
     group.addoption("--target", metavar="FILE", help="target.toml of the deployment under test")
     group.addoption(
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what would ask the deployment once a worker."""
+    """Refuse `-n`: every worker would run the suite against the deployment."""
     if config.getoption("--target") is None:
         return
     if getattr(config.option, "numprocesses", None):
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect the clauses where pytest comes by this file."""
+    """Collect the clauses when pytest collects this file."""
     target = parent.config.getoption("--target")
     if target is None or file_path != Path(__file__):
         return None
@@ -71,7 +71,7 @@ class Clauses(pytest.File):
     _error: str | None = None
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield an item a clause."""
+        """Yield one item per clause."""
         from conformance.target import Target  # noqa: PLC0415 # reason: inert without --target
         from engine.clauses import CLAUSES  # noqa: PLC0415 # reason: inert without --target
         from engine.errors import InputError  # noqa: PLC0415 # reason: inert without --target
@@ -117,7 +117,7 @@ class Clauses(pytest.File):
 
 
 def _check_outputs(option: Callable[[str], Any]) -> None:
-    """Raise `InputError` where what is to be written or compared with cannot be."""
+    """Raise `InputError` for an unknown format, an unreadable baseline or a missing option."""
     from conformance.report.report import (  # noqa: PLC0415 # reason: inert without --target
         chosen_baseline,
         chosen_formats,
@@ -157,7 +157,7 @@ class ClauseItem(pytest.Item):
             pytest.skip(text)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:  # noqa: ANN401, ARG002 # reason: pytest's signature
-        """Return the sentence alone: the traceback is the plugin's, not the deployment's."""
+        """Return the finding's sentence; a traceback would show the plugin, not the deployment."""
         return str(excinfo.value)
 
     def reportinfo(self) -> tuple[Path, int, str]:

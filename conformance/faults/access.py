@@ -43,7 +43,7 @@ def _as_known(request: Request, key: str) -> Request:
 
 
 def _first_key(engine: FaultyEngine, request: Request) -> str | None:
-    """Return the first key with a right to create that was ever used, and remember this one."""
+    """Return the first key with token:create on /pci/high/ that was used, and remember it."""
     caller = engine.identify(request)
     if caller is not None and request.key is not None and caller.may("token:create", "/pci/high/"):
         engine.notes.setdefault("key", request.key)
@@ -52,7 +52,7 @@ def _first_key(engine: FaultyEngine, request: Request) -> str | None:
 
 @fault("unknown-key-accepted", "AUTH-HEADER")
 async def _unknown_key_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A key that does not exist is taken for one that does."""
+    """A key that does not exist is accepted."""
     known = _first_key(engine, request)
     if known is not None and request.key is not None and engine.identify(request) is None:
         return await submit(_as_known(request, known))
@@ -83,7 +83,7 @@ async def _key_cut_short(engine: FaultyEngine, request: Request, submit: Submit)
 
 
 def _container_of(one: Any) -> str:  # noqa: ANN401 # reason: any JSON
-    """Return where an element of a valid body goes."""
+    """Return the container that an element of a valid body goes to."""
     if not isinstance(one, dict):
         return _DEFAULTS["token"]
     named = one.get("containers")
@@ -98,7 +98,7 @@ async def _allowing(
     submit: Submit,
     choose: Callable[[list[str], Callable[[str, str], bool]], list[str]],
 ) -> Response:
-    """Let some of the containers that a request names pass without their right."""
+    """Submit a request with token:create granted for the containers that `choose` returns."""
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)
@@ -165,7 +165,7 @@ async def _read_not_asked_for(engine: FaultyEngine, request: Request, submit: Su
 
 @fault_of_answers("redacted-for-readers", "AUTH-READ")
 def _redacted_for_readers(body: Json, answer: Json) -> Json:
-    """Readers too get no metadata on a deduplicated record."""
+    """A deduplicated record has no metadata, even for a key with token:read."""
     del body
     for record in records_in(answer):
         if record["_extras"]["deduplicated"]:
@@ -177,7 +177,7 @@ def _redacted_for_readers(body: Json, answer: Json) -> Json:
 
 
 class _Changed:
-    """A limiter that sees other subjects than there are."""
+    """A limiter that decides about changed subjects."""
 
     def __init__(self, engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
         self._inner = engine.limiter
@@ -194,19 +194,19 @@ class _Changed:
         return known[1]
 
     def decide(self, now_ns: int, subject: Subject) -> Decision:
-        """Decide about the other subject."""
+        """Decide about the changed subject."""
         return self._inner.decide(now_ns, self._subject(subject))
 
     def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
-        """Judge the other subject."""
+        """Judge the changed subject."""
         return self._inner.judge(now_ns, self._subject(subject))
 
     def headroom(self, now_ns: int, subject: Subject) -> Headroom | None:
-        """Say what the other subject has left."""
+        """Return the headroom of the changed subject."""
         return self._inner.headroom(now_ns, self._subject(subject))
 
     def settle(self, decision: Decision, status: int) -> None:
-        """Settle as ever."""
+        """Settle as the inner limiter does."""
         self._inner.settle(decision, status)
 
 
@@ -239,13 +239,13 @@ def _management_without_class(engine: FaultyEngine) -> None:
 
 @fault_of_engines("everything-legacy", "AUTH-LEGACY")
 def _everything_legacy(engine: FaultyEngine) -> None:
-    """Every key counts as a legacy one."""
+    """Every key counts as a legacy key."""
     change_subjects(engine, lambda subject: {"legacy": subject.key_id is not None})
 
 
 @fault_of_engines("legacy-unknown", "AUTH-LEGACY")
 def _legacy_unknown(engine: FaultyEngine) -> None:
-    """A legacy key is limited as any other."""
+    """A legacy key is limited like any other key."""
     change_subjects(engine, lambda _: {"legacy": False})
 
 
@@ -264,7 +264,7 @@ async def _busy_for_too_many(engine: FaultyEngine, request: Request, submit: Sub
 async def _forbidden_while_blocked(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """What a block refuses gets 403, and what a throttle refuses 429."""
+    """A request refused by a block gets 403; one refused by a throttle gets 429."""
     del engine
     response = await submit(request)
     is_blocked = response.decision.outcome == "blocked"
@@ -275,7 +275,7 @@ async def _forbidden_while_blocked(
 async def _forbidden_after_first(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """The request that begins a block gets 429, those that it refuses later 403."""
+    """The request that starts a block gets 429; requests refused during it get 403."""
     response = await submit(request)
     if response.decision.outcome != "blocked" or request.key is None:
         return response

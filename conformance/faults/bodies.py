@@ -38,7 +38,7 @@ def is_request(body: Json) -> bool:
 
 
 def elements_in(body: Json) -> Iterator[Any]:
-    """Yield what a body asks to be made tokens of: leaves and token request objects, in order."""
+    """Yield what a body asks to tokenize: leaves and token request objects, in order."""
     if isinstance(body, str) or is_request(body):
         yield body
     elif isinstance(body, dict | list):
@@ -78,7 +78,7 @@ def _array_reversed(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("strings-rotated", "TOK-ARRAY")
 def _strings_rotated(body: Json, answer: Json) -> Json:
-    """The identifiers of an array of strings come back one place further on."""
+    """The identifiers of an array of strings come back shifted by one place."""
     del body
     if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
         return answer[-1:] + answer[:-1]
@@ -111,7 +111,7 @@ def _key_lower_cased(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("odd-key-dropped", "TOK-PLAIN")
 def _odd_key_dropped(body: Json, answer: Json) -> Json:
-    """A plain object's empty key is missing."""
+    """The empty key of a plain object is missing."""
     if isinstance(answer, dict) and not is_request(body):
         answer.pop("", None)
     return answer
@@ -119,7 +119,7 @@ def _odd_key_dropped(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("values-swapped", "TOK-PLAIN")
 def _values_swapped(body: Json, answer: Json) -> Json:
-    """A plain object's identifiers stand at the sorted keys, not at those of their values."""
+    """The identifiers of a plain object are assigned to its keys in sorted order."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
     if not all(isinstance(one, str) for one in answer.values()):
@@ -193,7 +193,7 @@ def _leaf_as_record(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("leaf-prefixed", "TOK-LEAF")
 def _leaf_prefixed(body: Json, answer: Json) -> Json:
-    """In objects an identifier of a plain string comes back as `token:` and the identifier."""
+    """In an object, the identifier of a plain string comes back with the prefix `token:`."""
     del body
     if isinstance(answer, dict) and not is_record(answer):
         return {k: f"token:{one}" if isinstance(one, str) else one for k, one in answer.items()}
@@ -214,7 +214,7 @@ def _same_id_twice(body: Json, answer: Json) -> Json:
 
 @fault("encrypted-in-arrays-refused", "TOK-ENCRYPTED")
 async def _encrypted_in_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """`encrypted` is taken in a single object only, not inside an array."""
+    """`encrypted` is accepted in a single object only, not inside an array."""
     del engine
     body = json_of(request)
     if isinstance(body, list) and any("encrypted" in one for one in body if is_request(one)):
@@ -224,7 +224,7 @@ async def _encrypted_in_arrays(engine: FaultyEngine, request: Request, submit: S
 
 @fault_of_bodies("encrypted-never-opened", "TOK-ENCRYPTED")
 def _encrypted_never_opened(body: Json) -> Json:
-    """An encrypted payload is kept as it is: whatever stands there is taken for the data."""
+    """An encrypted payload is never decrypted: its text is stored as the data."""
 
     def change(asked: dict[str, Any]) -> Json:
         if asked["type"] == "token" and "encrypted" in asked and "data" not in asked:
@@ -236,7 +236,7 @@ def _encrypted_never_opened(body: Json) -> Json:
 
 @fault_of_bodies("no-data-accepted", "TOK-ONE-OF")
 def _no_data_accepted(body: Json) -> Json:
-    """A token request object with neither `data` nor `encrypted` makes a token of nothing."""
+    """A token request object with neither `data` nor `encrypted` creates an empty token."""
 
     def change(asked: dict[str, Any]) -> Json:
         if asked["type"] == "token" and not {"data", "encrypted", "token_intent_id"} & set(asked):
@@ -248,7 +248,7 @@ def _no_data_accepted(body: Json) -> Json:
 
 @fault("mixed-types-refused", "TOK-TYPES")
 async def _mixed_types_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A request that holds a card and a token request object of another type is refused."""
+    """A request with both a card and a `token` is refused."""
     del engine
     if is_creating(request):
         types = {one["type"] for one in elements_in(json_of(request)) if isinstance(one, dict)}
@@ -259,7 +259,7 @@ async def _mixed_types_refused(engine: FaultyEngine, request: Request, submit: S
 
 @fault_of_bodies("unknown-type-accepted", "TOK-TYPES")
 def _unknown_type_accepted(body: Json) -> Json:
-    """A token request object of an unknown type is taken for a `token`."""
+    """A token request object of an unknown type is accepted as a `token`."""
 
     def change(asked: dict[str, Any]) -> Json:
         return asked if asked["type"] in {"token", "card"} else {**asked, "type": "token"}
@@ -311,7 +311,7 @@ def _number_as_integer(body: Json) -> Json:
 
 @fault_of_bodies("metadata-of-numbers", "TOK-METADATA")
 def _metadata_of_numbers(body: Json) -> Json:
-    """A metadata value may be a number; it is written as text."""
+    """A metadata value may be a number; it is stored as text."""
 
     def change(asked: dict[str, Any]) -> Json:
         metadata = asked.get("metadata")
@@ -327,7 +327,7 @@ def _metadata_of_numbers(body: Json) -> Json:
 
 @fault_of_bodies("odd-metadata-ignored", "TOK-METADATA")
 def _odd_metadata_ignored(body: Json) -> Json:
-    """Metadata that is no object is left out, and the rest is created."""
+    """Metadata that is not an object is dropped, and the token is created."""
 
     def change(asked: dict[str, Any]) -> Json:
         if not isinstance(asked.get("metadata", {}), dict):
@@ -339,7 +339,7 @@ def _odd_metadata_ignored(body: Json) -> Json:
 
 @fault_of_bodies("odd-expression-ignored", "TOK-FPEXPR")
 def _odd_expression_ignored(body: Json) -> Json:
-    """An expression that is no string is left out, and the rest is created."""
+    """A `fingerprint_expression` that is not a string is dropped, and the token is created."""
 
     def change(asked: dict[str, Any]) -> Json:
         if not isinstance(asked.get("fingerprint_expression", ""), str):
@@ -351,7 +351,7 @@ def _odd_expression_ignored(body: Json) -> Json:
 
 @fault_of_bodies("one-index-as-text", "TOK-INDEXES")
 def _one_index_as_text(body: Json) -> Json:
-    """A single search index may stand without its array."""
+    """A single search index may be a string instead of an array."""
 
     def change(asked: dict[str, Any]) -> Json:
         if isinstance(asked.get("search_indexes"), str):
@@ -363,7 +363,7 @@ def _one_index_as_text(body: Json) -> Json:
 
 @fault("expression-refused", "TOK-FPEXPR")
 async def _expression_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """`fingerprint_expression` is refused on a `token`, as if cards alone had fingerprints."""
+    """`fingerprint_expression` is refused on a `token`, as if only cards had fingerprints."""
     del engine
     if is_creating(request):
         for one in elements_in(json_of(request)):
@@ -374,7 +374,7 @@ async def _expression_refused(engine: FaultyEngine, request: Request, submit: Su
 
 @fault("broken-json-accepted", "TOK-JSON")
 async def _broken_json_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A body that is no JSON is taken for an empty object."""
+    """A body that is not JSON is read as an empty object."""
     del engine
     if is_creating(request) and isinstance(request.body, bytes) and json_of(request) is None:
         return await submit(with_body(request, {}))
@@ -383,7 +383,7 @@ async def _broken_json_accepted(engine: FaultyEngine, request: Request, submit: 
 
 @fault("container-ignored", "TOK-CONTAINER")
 async def _container_ignored(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """Every token goes into the default container of its type, whichever is named."""
+    """Every token goes into the default container of its type, whichever container is named."""
     caller = engine.identify(request)
     if caller is None or request.path != "/tokenize":
         return await submit(request)
@@ -421,7 +421,7 @@ def _none(tenant_id: str, dedup_hash: bytes) -> Token | None:
 def _quota_during(
     engine: FaultyEngine, request: Request, name: str, value: int
 ) -> Iterator[Tenant | None]:
-    """Let the tenant of a request have another quota meanwhile; gives the tenant."""
+    """Change a quota of the caller's tenant during the block; yields the tenant, if any."""
     caller = engine.identify(request)
     if caller is None:
         yield None
@@ -435,14 +435,14 @@ def _quota_during(
 
 
 async def _each_alone(request: Request, submit: Submit, elements: list[Any]) -> None:
-    """Create some elements of a body each in a request of its own."""
+    """Create each element in a request of its own."""
     for one in elements:
         await submit(with_body(request, [one]))
 
 
 @fault("partial-creation", "TOK-ATOMIC")
 async def _partial_creation(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """The valid tokens of a request that fails are created all the same."""
+    """The valid tokens of a refused request are created anyway."""
     del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
@@ -454,7 +454,7 @@ async def _partial_creation(engine: FaultyEngine, request: Request, submit: Subm
 async def _created_until_invalid(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """What stands before the invalid token of a request is created all the same."""
+    """The tokens before the first invalid one in a request are created anyway."""
     del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
@@ -468,7 +468,7 @@ async def _created_until_invalid(
 async def _strings_before_invalid(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """The plain strings of a request with an invalid token are created all the same."""
+    """The plain strings of a request with an invalid token are created anyway."""
     del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
@@ -479,7 +479,7 @@ async def _strings_before_invalid(
 
 @fault("first-five-created", "TOK-LIMIT")
 async def _first_five_created(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A request over the limit is refused, and as many tokens as are allowed are created."""
+    """A request over the limit is refused, but tokens up to the limit are created."""
     response = await submit(request)
     caller = engine.identify(request)
     if request.path == "/tokenize" and response.status == 400 and caller is not None:
@@ -493,7 +493,7 @@ async def _first_five_created(engine: FaultyEngine, request: Request, submit: Su
 
 @fault("limit-by-top-level", "TOK-LIMIT")
 async def _limit_by_top_level(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """The limit counts the elements at the top of the body, not those within."""
+    """The limit counts only the top-level elements of a body."""
     body = json_of(request)
     caller = engine.identify(request)
     if request.path != "/tokenize" or not isinstance(body, dict | list) or caller is None:
@@ -522,7 +522,7 @@ async def _limit_by_objects(engine: FaultyEngine, request: Request, submit: Subm
 
 @fault_of_answers("dedup-claimed-false", "TOK-DEDUP")
 def _dedup_claimed_false(body: Json, answer: Json) -> Json:
-    """A deduplicated token's record says that it is not."""
+    """The record of a deduplicated token says `deduplicated: false`."""
     del body
     for record in records_in(answer):
         record["_extras"] = {"deduplicated": False}
@@ -531,13 +531,13 @@ def _dedup_claimed_false(body: Json, answer: Json) -> Json:
 
 @fault_of_engines("dedup-creates-anew", "TOK-DEDUP")
 def _dedup_creates_anew(engine: FaultyEngine) -> None:
-    """An equal value of an earlier request is never found, so that a new token is created."""
+    """A value stored by an earlier request is never found, so a new token is created."""
     engine.services.store.duplicate = _none  # type: ignore[method-assign] # reason: the fault
 
 
 @fault("dedup-with-new-id", "TOK-DEDUP")
 async def _dedup_with_new_id(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A deduplicated record says so, and shows an identifier of its own."""
+    """A deduplicated record is marked as such but has a new identifier."""
     response = await submit(request)
     for record in records_in(response.body) if response.ok else ():
         if record["_extras"]["deduplicated"]:

@@ -1,7 +1,7 @@
-"""Further faults of bodies, records, rights and deduplication: what wrong services were seen to do.
+"""Further faults of bodies, records, permissions, quotas and deduplication.
 
-Text taken in another form, types taken too loosely, one field of many lost, one tenant's tokens
-found by another, two requests at one time, and what goes wrong in a few answers of a hundred.
+Text that is normalized, types that are read too loosely, a field that is lost, tokens shared
+between tenants, races between two requests, and faults in one answer out of fifty.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from engine.world import Sleep
 __all__: list[str] = []
 
 _SPORADIC: Final = 50
-"""A sporadic fault shows in one of so many answers."""
+"""A sporadic fault appears in one answer out of this many."""
 _MILLISECOND_NS: Final = 1_000_000
 
 
@@ -40,14 +40,14 @@ def _refused(detail: str) -> Response:
 
 
 def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
-    """Return an answer whose plain objects have other keys."""
+    """Return an answer with the keys of its plain objects changed."""
     if isinstance(answer, dict) and not is_record(answer):
         return {change(key): _keys_changed(one, change) for key, one in answer.items()}
     return [_keys_changed(one, change) for one in answer] if isinstance(answer, list) else answer
 
 
 def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
-    """Return a body whose plain strings, and the data of whose tokens, are others."""
+    """Return a body with its plain strings and the data of its tokens changed."""
     if isinstance(body, str):
         return change(body)
     if isinstance(body, list):
@@ -101,14 +101,14 @@ def _keys_decomposed(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("keys-compatible", "TOK-PLAIN")
 def _keys_compatible(body: Json, answer: Json) -> Json:
-    """The keys of a plain object come back in a compatible form (NFKC): a ligature as letters."""
+    """The keys of a plain object come back in Unicode's compatibility form (NFKC)."""
     del body
     return _keys_changed(answer, lambda key: unicodedata.normalize("NFKC", key))
 
 
 @fault_of_answers("keys-trimmed", "TOK-PLAIN")
 def _keys_trimmed(body: Json, answer: Json) -> Json:
-    """The keys of a plain object come back without the blanks at their ends."""
+    """The keys of a plain object come back without leading and trailing whitespace."""
     del body
     return _keys_changed(answer, str.strip)
 
@@ -137,7 +137,7 @@ def _prototype_dropped(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("dotted-key-nested", "TOK-PLAIN")
 def _dotted_key_nested(body: Json, answer: Json) -> Json:
-    """A key with a dot comes back as an object within an object."""
+    """A key with a dot comes back as a nested object."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
     found: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _array_of_one(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("array-as-object", "TOK-ARRAY")
 def _array_as_object(body: Json, answer: Json) -> Json:
-    """An array comes back as an object whose keys are its places."""
+    """An array comes back as an object whose keys are the indexes."""
     del body
     if isinstance(answer, list):
         return {str(place): one for place, one in enumerate(answer)}
@@ -168,7 +168,7 @@ def _array_as_object(body: Json, answer: Json) -> Json:
 
 @fault_of_answers("equal-strings-once", "TOK-ARRAY")
 def _equal_strings_once(body: Json, answer: Json) -> Json:
-    """Of equal strings in an array only the first has an element in the answer."""
+    """Equal strings in an array come back as one element."""
     if not isinstance(body, list) or not isinstance(answer, list):
         return answer
     return [
@@ -217,7 +217,7 @@ async def _odd_text_refused(engine: FaultyEngine, request: Request, submit: Subm
 
 @fault("emoji-refused", "TOK-LEAF")
 async def _emoji_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A plain string with a character beyond Unicode's first 65 536 is refused."""
+    """A plain string with a character above U+FFFF is refused."""
     del engine
     leaves = elements_in(json_of(request)) if request.path == "/tokenize" else ()
     if any(isinstance(one, str) and any(ord(letter) > 0xFFFF for letter in one) for one in leaves):
@@ -227,7 +227,7 @@ async def _emoji_refused(engine: FaultyEngine, request: Request, submit: Submit)
 
 @fault("type-without-case", "TOK-OBJECT")
 async def _type_without_case(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """`type` is read without regard to case: TOKEN is a token."""
+    """`type` is case-insensitive: TOKEN is read as `token`."""
     del engine
     body = json_of(request)
     if is_creating(request) and isinstance(body, dict | list):
@@ -242,7 +242,7 @@ async def _type_without_case(engine: FaultyEngine, request: Request, submit: Sub
 
 @fault("capital-type-is-type", "TOK-PLAIN")
 async def _capital_type(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """An object with `Type` is taken for a token request object, and refused."""
+    """A plain object with the key `Type` is refused, as if its type were unknown."""
     del engine
     body = json_of(request)
     if request.path == "/tokenize" and isinstance(body, dict) and "Type" in body:
@@ -271,7 +271,7 @@ def _cvc_as_number(body: Json) -> Json:
 
 @fault_of_bodies("month-rounded", "TOK-CARD-DATA")
 def _month_rounded(body: Json) -> Json:
-    """A month of 12.5 is taken for 12."""
+    """A month of 12.5 is read as 12."""
 
     def change(month: Any) -> Any:  # noqa: ANN401 # reason: any JSON
         return int(month) if isinstance(month, float) else month
@@ -302,13 +302,13 @@ def _field_dropped(body: Json, name: str, is_wrong: Callable[[Any], bool]) -> Js
 
 @fault_of_bodies("wrong-metadata-ignored", "TOK-METADATA")
 def _wrong_metadata(body: Json) -> Json:
-    """Metadata that is no object is taken for none."""
+    """Metadata that is not an object is ignored."""
     return _field_dropped(body, "metadata", lambda one: not isinstance(one, dict))
 
 
 @fault_of_bodies("wrong-indexes-ignored", "TOK-INDEXES")
 def _wrong_indexes(body: Json) -> Json:
-    """Search indexes that hold what is no text are taken for none."""
+    """Search indexes that hold a value other than a string are ignored."""
 
     def is_wrong(one: Any) -> bool:  # noqa: ANN401 # reason: any JSON
         return isinstance(one, list) and not all(isinstance(each, str) for each in one)
@@ -318,14 +318,14 @@ def _wrong_indexes(body: Json) -> Json:
 
 @fault_of_bodies("wrong-expression-ignored", "TOK-FPEXPR")
 def _wrong_expression(body: Json) -> Json:
-    """A `fingerprint_expression` that is no text is taken for none."""
+    """A `fingerprint_expression` that is not a string is ignored."""
     is_wrong = lambda one: not isinstance(one, str)  # noqa: E731 # reason: one line of its own
     return _field_dropped(body, "fingerprint_expression", is_wrong)
 
 
 @fault_of_bodies("empty-type-is-token", "TOK-TYPES")
 def _empty_type(body: Json) -> Json:
-    """An empty `type` is taken for `token`."""
+    """An empty `type` is read as `token`."""
     return _requests_changed(
         body, lambda asked: {**asked, "type": "token"} if asked["type"] == "" else asked
     )
@@ -344,7 +344,7 @@ async def _charset_refused(engine: FaultyEngine, request: Request, submit: Submi
 
 @fault("first-value-only", "TOK-JSON")
 async def _first_value_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """What stands behind the first JSON value of a body is left unread."""
+    """Anything after the first JSON value of a body is ignored."""
     del engine
     if is_creating(request) and isinstance(request.body, bytes) and b"} {" in request.body:
         cut = request.body.partition(b"} {")[0] + b"}"
@@ -358,7 +358,7 @@ async def _first_value_only(engine: FaultyEngine, request: Request, submit: Subm
 
 @fault("tenant-of-the-first", "REC-TENANT")
 async def _tenant_of_the_first(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """`tenant_id` is that of the first tenant that ever asked."""
+    """`tenant_id` is always that of the first tenant that sent a request."""
     response = await submit(request)
     for record in records_in(response.body) if response.ok else ():
         record["tenant_id"] = engine.notes.setdefault("tenant", record["tenant_id"])
@@ -367,7 +367,7 @@ async def _tenant_of_the_first(engine: FaultyEngine, request: Request, submit: S
 
 @fault_of_records("created-by-the-tenant", "REC-CREATED")
 def _created_by_the_tenant(record: dict[str, Any]) -> None:
-    """`created_by` is the tenant, whichever application has asked."""
+    """`created_by` is the id of the tenant instead of the application."""
     record["created_by"] = record["tenant_id"]
 
 
@@ -394,7 +394,7 @@ def _type_always_token(record: dict[str, Any]) -> None:
 
 @fault_of_records("id-in-braces", "REC-ID")
 def _id_in_braces(record: dict[str, Any]) -> None:
-    """A record's `id` stands in braces."""
+    """A record's `id` is enclosed in braces."""
     record["id"] = f"{{{record['id']}}}"
 
 
@@ -424,7 +424,7 @@ def _masks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @fault_of_records("mask-lower-case", "REC-CARD-MASK")
 def _mask_lower_case(record: dict[str, Any]) -> None:
-    """The mask is made of small letters."""
+    """The mask is in lower case."""
     for mask in _masks(record):
         mask["number"] = mask["number"].lower()
 
@@ -481,7 +481,7 @@ def _metadata_values_cut(record: dict[str, Any]) -> None:
 
 @fault_of_records("metadata-entities", "REC-METADATA")
 def _metadata_entities(record: dict[str, Any]) -> None:
-    """Metadata values come back with quotation marks as HTML writes them."""
+    """Quotation marks in metadata values come back as HTML entities."""
     if isinstance(record.get("metadata"), dict):
         record["metadata"] = {
             key: one.replace('"', "&quot;") for key, one in record["metadata"].items()
@@ -521,7 +521,7 @@ def _fingerprint_of_type(record: dict[str, Any]) -> None:
 async def _dedup_between_tenants(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """A value that another tenant has stored is said to be there, with that tenant's token."""
+    """A value stored by another tenant counts as a duplicate and returns that tenant's token."""
     response = await submit(request)
     body = json_of(request)
     if not response.ok or not is_creating(request) or not isinstance(body, dict):
@@ -541,7 +541,7 @@ async def _dedup_between_tenants(
 
 @fault("dedup-between-tenants-with-it", "TOK-DEDUP")
 async def _dedup_where_both_ask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A value that another tenant has stored with deduplication gives that tenant's token."""
+    """With deduplication in two tenants, an equal value returns the other tenant's token."""
     response = await submit(request)
     caller = engine.identify(request)
     if not response.ok or not is_creating(request) or caller is None:
@@ -559,7 +559,7 @@ async def _dedup_where_both_ask(engine: FaultyEngine, request: Request, submit: 
 
 @fault("dedup-races", "TOK-DEDUP")
 async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """Equal values that are sent at one time get a token each."""
+    """Equal values sent at the same time get a token each."""
     body = json_of(request)
     if not is_creating(request) or not isinstance(body, dict | list):
         return await submit(request)
@@ -579,19 +579,19 @@ async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -
 
 @fault_of_bodies("dedup-trims", "TOK-DEDUP")
 def _dedup_trims(body: Json) -> Json:
-    """Values that differ in blanks at their ends are taken for equal."""
+    """Values that differ only in leading or trailing whitespace count as equal."""
     return _leaves_changed(body, str.strip)
 
 
 @fault_of_bodies("dedup-without-case", "TOK-DEDUP")
 def _dedup_without_case(body: Json) -> Json:
-    """Values that differ in case are taken for equal."""
+    """Values that differ only in case count as equal."""
     return _leaves_changed(body, str.lower)
 
 
 @fault_of_bodies("dedup-composes", "TOK-DEDUP")
 def _dedup_composes(body: Json) -> Json:
-    """Values that differ in Unicode's form are taken for equal."""
+    """Values that differ only in Unicode normalization count as equal."""
     return _leaves_changed(body, lambda text: unicodedata.normalize("NFC", text))
 
 
@@ -616,7 +616,7 @@ async def _redacts_cards_only(engine: FaultyEngine, request: Request, submit: Su
 async def _forbidden_and_created(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """A request without token:create gets 403, and its tokens are created all the same."""
+    """A request without token:create gets 403, but its tokens are created."""
     response = await submit(request)
     caller = engine.identify(request)
     if response.status == 403 and is_creating(request) and caller is not None:
@@ -630,7 +630,7 @@ async def _forbidden_and_created(
 async def _container_by_beginning(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """A right on a container holds for each whose name begins alike."""
+    """token:create on /pci/ also holds for every container whose path begins with /pci."""
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)
@@ -668,7 +668,7 @@ async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Sub
 
 @fault("limit-of-arrays", "TOK-LIMIT")
 async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """The limit holds for arrays only: an object may hold any number of strings."""
+    """The limit holds for arrays only: an object may hold up to 1 000 strings."""
     body = json_of(request)
     caller = engine.identify(request)
     is_object = request.path == "/tokenize" and isinstance(body, dict) and not is_request(body)
@@ -739,7 +739,7 @@ async def _sporadic_identifier(engine: FaultyEngine, request: Request, submit: S
 
 
 def _is_rare(engine: FaultyEngine, what: str) -> bool:
-    """Whether this is every fiftieth of such things."""
+    """Whether this is a fiftieth occurrence of `what`."""
     turn = int(engine.notes.get(f"rare {what}", "0")) + 1
     engine.notes[f"rare {what}"] = str(turn)
     return turn % _SPORADIC == 0

@@ -135,19 +135,19 @@ for _percent in (600, 1200):
 
 @fault_of_profile("by-key-only", "LIM-TEST-TENANT")
 def _by_key_only(profile: Profile) -> Profile:
-    """What counts by IP and API key counts by key alone."""
+    """Rows that count by IP address and API key count by key alone."""
     return profile.replace(limits={"and_counter": "key"})
 
 
 @fault_of_profile("by-ip-only", "LIM-TEST-TENANT")
 def _by_ip_only(profile: Profile) -> Profile:
-    """What counts by IP and API key counts by IP alone."""
+    """Rows that count by IP address and API key count by IP address alone."""
     return profile.replace(limits={"and_counter": "ip"})
 
 
 @fault_of_limits("management-by-pair", "LIM-MANAGEMENT")
 def _management_by_pair(table: LimitTable) -> LimitTable:
-    """LIM-MANAGEMENT counts each address of a key apart."""
+    """LIM-MANAGEMENT counts each address of a key separately."""
     return table.replace_rule("LIM-MANAGEMENT", counter="ip+key")
 
 
@@ -159,7 +159,7 @@ def _legacy_by_key(table: LimitTable) -> LimitTable:
 
 @fault_of_limits("ip-by-pair", "LIM-IP")
 def _ip_by_pair(table: LimitTable) -> LimitTable:
-    """LIM-IP counts each key of an address apart."""
+    """LIM-IP counts each key of an address separately."""
     return table.replace_rule("LIM-IP", counter="ip+key")
 
 
@@ -188,7 +188,7 @@ for _row, _counter in _COUNTED:
 
 @fault_of_engines("ip-by-kind", "LIM-IP")
 def _ip_by_kind(engine: FaultyEngine) -> None:
-    """LIM-IP counts each kind of application at an address apart."""
+    """LIM-IP counts each kind of application at an address separately."""
 
     def fields(subject: Subject) -> dict[str, Any]:
         return {"ip": f"{subject.ip} {subject.application_kind}"}
@@ -200,7 +200,7 @@ def _ip_by_kind(engine: FaultyEngine) -> None:
 async def _search_counted_by_node(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """Of two nodes behind a balancer each counts the searches that it is sent alone."""
+    """Two nodes behind a load balancer each count only the searches that they receive."""
     if request.path.partition("?")[0] == "/tokens/search":
         turn = int(engine.notes.get("turn", "0")) + 1
         engine.notes["turn"] = str(turn)
@@ -250,7 +250,7 @@ for _id, _row, _resource in (
 
 @fault_of_engines("ids-counted-apart", "LIM-DELETE")
 def _ids_counted_apart(engine: FaultyEngine) -> None:
-    """DELETE counts each token's id apart."""
+    """DELETE counts each token's id separately."""
 
     def fields(subject: Subject) -> dict[str, Any]:
         if subject.method != "DELETE" or not subject.path.startswith("/tokens/"):
@@ -262,7 +262,7 @@ def _ids_counted_apart(engine: FaultyEngine) -> None:
 
 @fault_of_engines("patch-not-counted", "LIM-PATCH")
 def _patch_not_counted(engine: FaultyEngine) -> None:
-    """PATCH is limited by the rows for any method only."""
+    """PATCH is limited only by rows that apply to any method."""
 
     def fields(subject: Subject) -> dict[str, Any]:
         return {"method": "HEAD"} if subject.method == "PATCH" else {}
@@ -275,13 +275,13 @@ def _patch_not_counted(engine: FaultyEngine) -> None:
 
 @fault_of_profile("lowest-row-alone", "LIM-LOWEST")
 def _lowest_row_alone(profile: Profile) -> Profile:
-    """Of the rows that apply only those of the lowest rate count."""
+    """Of the rows that apply, only those with the lowest rate count."""
     return profile.replace(limits={"compose": "lowest"})
 
 
 @fault_of_limits("create-not-in-test", "LIM-LOWEST")
 def _create_not_in_test(table: LimitTable) -> LimitTable:
-    """On a test tenant POST /tokens is limited by its own row alone, so at 200 and not at 50."""
+    """LIM-TEST-TENANT does not count POST, so POST /tokens is limited to 200 requests, not 50."""
     everything = ("GET", "PUT", "PATCH", "DELETE")
     resource = tuple(f"{method} /*" for method in everything)
     match = dataclasses.replace(table["LIM-TEST-TENANT"].match, resource=resource)
@@ -290,19 +290,19 @@ def _create_not_in_test(table: LimitTable) -> LimitTable:
 
 @fault_of_limits("throttle-only-watches", "LIM-THROTTLE")
 def _throttle_only_watches(table: LimitTable) -> LimitTable:
-    """Throttle rows count and refuse nothing."""
+    """Throttle rows count requests but refuse none."""
     return _each(table, lambda rule: {"shadow": True} if rule.action == "throttle" else {})
 
 
 @fault_of_limits("throttle-blocks", "LIM-READ")
 def _throttle_blocks(table: LimitTable) -> LimitTable:
-    """Who exceeds LIM-READ is shut out for 15 s, as if it were a block row."""
+    """A caller that exceeds LIM-READ is blocked for 15 s, as if it were a block row."""
     return table.replace_rule("LIM-READ", action="block", block_ns=15 * 1_000_000_000)
 
 
 @fault_of_limits("block-missing", "LIM-BLOCK")
 def _block_missing(table: LimitTable) -> LimitTable:
-    """Block rows throttle: who waits until there is room is let in at once."""
+    """Block rows throttle: a caller is admitted again as soon as there is room."""
 
     def change(rule: Rule) -> dict[str, Any]:
         return {"action": "throttle", "block_ns": None} if rule.action == "block" else {}
@@ -379,8 +379,8 @@ def _wider(rule_id: str, kind: str, block_ns: int, shared: tuple[str, ...]) -> _
                 response = dataclasses.replace(response, status=429)
         return response
 
-    around.__doc__ = f"The block of {rule_id} shuts out whoever has the same {' or '.join(shared)}."
-    return around
+    around.__doc__ = f"The block of {rule_id} also refuses callers with the same {' or
+    '.join(shared)}." return around
 
 
 for _row, _kind, _block_s, _shared in (
@@ -415,7 +415,7 @@ def _destination_timeout_shorter(profile: Profile) -> Profile:
 async def _timeout_as_bad_gateway(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
-    """A destination that takes too long looks like one that cannot be reached."""
+    """A destination that takes too long gets 502, like one that cannot be reached."""
     del engine
     response = await submit(request)
     return dataclasses.replace(response, status=502) if response.status == 408 else response
@@ -485,7 +485,7 @@ def _file_less(profile: Profile) -> Profile:
 
 @fault("file-of-any-size", "ACC-FILE")
 async def _file_of_any_size(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A batch file over the limit is taken, and nothing comes of it."""
+    """A batch file over the limit is accepted with 204 and discarded."""
     limit_bytes = engine.profile.account_updater.file_limit_bytes
     is_long = isinstance(request.body, bytes) and len(request.body) > limit_bytes
     if request.method == "PUT" and is_long:
@@ -519,7 +519,7 @@ def _quota_of_ten(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @fault_of_quotas("own-quota-ignored", "QUO-LOG")
 def _own_quota_ignored(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the operator has set for one tenant is not in force: all have the defaults."""
+    """Quotas that the operator sets for one tenant have no effect: the defaults apply."""
     return {name: value for name, value in DEFAULT_QUOTAS.items() if quotas[name] != value}
 
 

@@ -45,7 +45,7 @@ def _tenant_by_name(record: dict[str, Any]) -> None:
 
 @fault("tenant-of-its-own", "REC-TENANT")
 async def _tenant_of_its_own(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """`tenant_id` is another UUID in each record."""
+    """`tenant_id` is a different UUID in each record."""
     response = await submit(request)
     for record in records_in(response.body) if response.ok else ():
         record["tenant_id"] = engine.services.new_id()
@@ -60,7 +60,7 @@ def _type_capitalised(record: dict[str, Any]) -> None:
 
 @fault_of_records("mask-first-four", "REC-CARD-MASK")
 def _mask_first_four(record: dict[str, Any]) -> None:
-    """The mask hides the last digits and shows the first four."""
+    """The mask shows the last four digits at its start and hides the rest."""
     for mask in _masks(record):
         number = mask["number"]
         mask["number"] = number[-4:] + "X" * (len(number) - 4)
@@ -75,7 +75,7 @@ def _mask_fixed_length(record: dict[str, Any]) -> None:
 
 @fault_of_records("mask-with-stars", "REC-CARD-MASK")
 def _mask_with_stars(record: dict[str, Any]) -> None:
-    """The mask is made of stars."""
+    """The mask is made of asterisks."""
     for mask in _masks(record):
         mask["number"] = mask["number"].replace("X", "*")
 
@@ -117,7 +117,7 @@ def _metadata_dropped(record: dict[str, Any]) -> None:
 
 @fault_of_records("metadata-always", "REC-METADATA")
 def _metadata_always(record: dict[str, Any]) -> None:
-    """A record without metadata shows an empty object, redacted ones apart."""
+    """A record without metadata shows an empty object, unless it is deduplicated."""
     if not record["_extras"]["deduplicated"]:
         record.setdefault("metadata", {})
 
@@ -131,7 +131,7 @@ def _metadata_keys(record: dict[str, Any]) -> None:
 
 @fault_of_records("metadata-values-composed", "REC-METADATA")
 def _metadata_values_composed(record: dict[str, Any]) -> None:
-    """The values of `metadata` come back composed: e and an accent as one character."""
+    """The values of `metadata` come back in Unicode's composed form (NFC)."""
     if isinstance(record.get("metadata"), dict):
         found = record["metadata"].items()
         record["metadata"] = {key: unicodedata.normalize("NFC", one) for key, one in found}
@@ -248,7 +248,7 @@ def _extras_as_text(record: dict[str, Any]) -> None:
 
 @fault("redaction-wrong-way", "REC-DEDUP-REDACT")
 async def _redaction_wrong_way(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """Who holds token:read gets the redacted record, who does not gets all of it."""
+    """A key with token:read gets the redacted record; a key without it gets the whole record."""
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)

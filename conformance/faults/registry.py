@@ -1,11 +1,11 @@
 """Known-bad deployments: the real engine with one small, named change that breaks one clause.
 
-A fault changes as little as it can, so that only a check that looks at its clause can notice: the
-suite is believed because it is seen to fail. Each is one decorated function here or beside
-(`bodies`, `records`, `access`, `limits`, `further`); its docstring says what is wrong.
+A fault changes as little as possible, so that only a check that looks at its clause can notice it:
+the suite is trusted because it is seen to fail. Each fault is one decorated function in `bodies`,
+`records`, `access`, `limits` or `further`; its docstring says what is wrong.
 
-The one idea: whatever a fault does, it is one of four changes of an engine. It is made with another
-profile or limit table, it is prepared once it stands, or it has something around `submit`.
+Every fault is one of five changes of an engine: another profile, another limit table, other quotas
+for its tenants, a change to the engine once it exists, or a wrapper around `submit`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _MODULES: Final = (
 class Fault:
     """One known-bad deployment.
 
-    id: a stable word. clause: what it breaks. says: one sentence. profile, limits, quotas: what
-    the engine and its tenants have instead of what they were given; prepare: done once the engine
-    stands; around: put around every request.
+    id: a stable word. clause: the clause that it breaks. says: one sentence that describes it.
+    profile, limits, quotas: functions that replace what the engine and its tenants were given.
+    prepare: changes the engine once it exists. around: wraps every request.
     """
 
     id: str
@@ -116,7 +116,7 @@ class FaultyEngine(Engine):
         return tenant
 
     def identify(self, request: Request) -> Caller | None:
-        """Return who sends a request, None for nobody known."""
+        """Return the caller of a request, None when it is unknown."""
         return self._identifier.identify(request)[0].caller
 
     @contextmanager
@@ -127,7 +127,7 @@ class FaultyEngine(Engine):
         containers: Iterable[str],
         change: Callable[[bool], bool],
     ) -> Iterator[None]:
-        """Let a caller's right in some containers be answered differently meanwhile."""
+        """Change the answer to whether a caller holds a permission, during the block."""
         remembered = caller._may  # noqa: SLF001 # reason: what a caller remembers is what it says
         before: dict[tuple[str, str | None], bool] = {
             (permission, path): caller.may(permission, path) for path in containers
@@ -139,7 +139,7 @@ class FaultyEngine(Engine):
             remembered.update(before)
 
     async def submit(self, request: Request) -> Response:
-        """Answer one request, faultily."""
+        """Answer one request with the fault."""
         around = self._fault.around
         if around is None:
             return await super().submit(request)
@@ -181,7 +181,7 @@ def _add(fault_id: str, clause_id: str, change: Callable[..., object], **parts: 
 
 
 def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `async (engine, request, submit) -> Response`: something around every request."""
+    """Register `async (engine, request, submit) -> Response`: a wrapper around every request."""
 
     def register(change: _Changed) -> _Changed:
         _add(fault_id, clause_id, change, around=change)
@@ -191,7 +191,7 @@ def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
 
 
 def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(body) -> body`: what the engine is made to read in POST /tokenize instead."""
+    """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
 
     def register(change: _Changed) -> _Changed:
         async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
@@ -209,7 +209,7 @@ def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Chan
 
 
 def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(body, answer) -> answer`: what is shown of a tokenize that was accepted."""
+    """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
     def register(change: _Changed) -> _Changed:
         async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
@@ -244,7 +244,7 @@ def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
 
 
 def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(engine) -> None`: changes one part of an engine once it stands."""
+    """Register `(engine) -> None`: changes one part of an engine once it exists."""
 
     def register(change: _Changed) -> _Changed:
         _add(fault_id, clause_id, change, prepare=change)
@@ -254,7 +254,7 @@ def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
 
 
 def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(table) -> table`: another limit table."""
+    """Register `(table) -> table`: changes the limit table."""
 
     def register(change: _Changed) -> _Changed:
         _add(fault_id, clause_id, change, limits=change)
@@ -264,7 +264,7 @@ def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Chan
 
 
 def fault_of_profile(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(profile) -> profile`: a choice that no conforming service may make."""
+    """Register `(profile) -> profile`: makes a choice that no conforming service may make."""
 
     def register(change: _Changed) -> _Changed:
         _add(fault_id, clause_id, change, profile=change)
@@ -274,7 +274,7 @@ def fault_of_profile(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
 
 
 def fault_of_quotas(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(quotas) -> quotas`: those that a tenant has instead, where it was given these."""
+    """Register `(quotas) -> quotas`: returns quotas that replace those of a tenant."""
 
     def register(change: _Changed) -> _Changed:
         _add(fault_id, clause_id, change, quotas=change)
@@ -291,7 +291,7 @@ def _is_tokenize(request: Request) -> bool:
 
 
 def json_of(request: Request) -> Json:
-    """Return a request's body as JSON, None when it is none."""
+    """Return a request's body as JSON, None when it is not JSON."""
     if not isinstance(request.body, bytes):
         found: Json = request.body  # type: ignore[assignment] # reason: streams are drained before
         return found

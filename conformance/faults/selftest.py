@@ -1,8 +1,9 @@
 """`python -m conformance selftest`: every known-bad deployment is caught, the good one passes.
 
-Each fault is put before the checks of its clause, straight into the engine on virtual time;
-`--full` puts each before every check, and some over real HTTP too. What survives fails the
-command, and so does a finding about the good deployment.
+Each fault is run against the checks of its clause, in process and on virtual time. `--full` runs
+each against every check, and a sample over real HTTP too. The command fails where a fault is not
+caught, where a report names another clause before the broken one, and where the good deployment has
+a finding.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SAMPLE: Final = (
     "tokenize-one-more",
     "one-more-LIM-ACCOUNT-UPDATER",
 )
-"""The faults that are also put before their checks over real HTTP."""
+"""The faults that `--full` also runs over real HTTP."""
 
 _FEW: Final = 8
 _LOG_WIDTH: Final = 160
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns 1 unless all faults are caught and blamed, the good one passes."""
+    """Return 0 if every fault is caught and blamed and the good deployment passes, else 1."""
     began = time.perf_counter()
     faults = _chosen(args.select)
     console = Console(highlight=False, soft_wrap=True)
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(text: str) -> list[Fault]:
-    """Return the faults that are asked for; raises `InputError` for an id that is none."""
+    """Return the selected faults; raises `InputError` for an unknown id."""
     known = all_faults()
     wanted = [one.strip() for one in text.split(",") if one.strip()]
     if not wanted:
@@ -127,7 +128,7 @@ _Spread = Callable[[Callable[[str], Trial], Iterable[str]], Iterable[Trial]]
 
 @contextlib.contextmanager
 def _mapping(processes: int, tasks: int) -> Iterator[_Spread]:
-    """Give a `map` over processes; a few tasks are done in this one."""
+    """Yield a `map` over processes; a few tasks run in this process."""
     if processes == 1 or tasks <= _FEW:
         yield map
         return
@@ -151,7 +152,7 @@ def _table(title: str, trials: Iterable[Trial]) -> Table:
 
 
 def _matrix(trials: list[Trial]) -> Table:
-    """Return which group of checks said what."""
+    """Return the table of which groups of checks caught which fault."""
     groups = list(dict.fromkeys(_group(check) for trial in trials for check, _ in trial.failed))
     table = Table(title="kill matrix: ● its own clause fails, · another does", title_justify="left")
     table.add_column("fault", overflow="fold")

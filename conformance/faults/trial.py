@@ -1,13 +1,13 @@
-"""A trial: one deployment, good or known-bad, put before checks, and what they said.
+"""A trial: checks run against one deployment, good or known-bad, and what they found.
 
-A fault is *killed* when a check says that its clause fails; a crash of a check kills nothing, and
-neither does an inconclusive verdict.
+A fault is *killed* when a check fails its clause. Neither a crash of a check nor an inconclusive
+verdict kills it.
 
-The suite is told no more than QA knows: which keys there are. So what one run cannot tell, a second
-one must, with the profile that the first has discovered; a fault that the first run passes is not
-caught. A trial is plain data, so that it comes back from a process of its own.
+The suite knows no more than QA does: which keys there are. What one run cannot decide, a second run
+must, with the profile that the first has discovered. A fault that the first run passes is not
+caught. A trial is plain data, so that another process can return it.
 
-Over real HTTP the engine stands behind the real server, on loopback, in a thread of this process,
+Over real HTTP the engine runs behind the real server, on loopback, in a thread of this process,
 with the system's clock and the demo's tenants and keys.
 """
 
@@ -46,18 +46,18 @@ __all__ = ["SEED", "Trial", "judged", "served", "try_fault", "try_good", "try_ov
 
 SEED = 7
 _SCOUTS = ("LIM-SEARCH", "LIM-PROXY-KEY")
-"""Rows that show how a deployment counts, beside the probe of another clause."""
+"""Rows that show how a deployment counts; their probes run beside that of another clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What the checks said of one deployment.
+    """What the checks found on one deployment.
 
-    fault, clause: empty for the good deployment. killers: the checks that say that the clause
-    fails. failed: (check, clause) of every failure, the clause's own among them. crashed: checks
-    that ended in an error. unsaid: clauses that are neither passed nor failed, with the reason.
-    says: the first sentence that kills. causes: the clauses that the report names as broken and as
-    following from none, first things first. took_s: seconds. runs: how many it took.
+    fault, clause: empty for the good deployment. killers: the checks that failed the clause.
+    failed: (check, clause) of every failure, the clause's own included. crashed: checks that ended
+    in an error. unsaid: clauses that neither passed nor failed, with the reason. says: the sentence
+    of the first finding that kills, else why the fault survived. causes: the clauses that the
+    report names as root causes, in its order. took_s: seconds. runs: number of runs.
     """
 
     fault: str
@@ -93,7 +93,7 @@ def judged(
     took_s: float,
     results: Sequence[ClauseResult] = (),
 ) -> Trial:
-    """Return the trial that findings make; results: of all clauses of the run that they are of."""
+    """Return the trial of some findings; results: of all clauses of the run."""
     said = list(findings)
     failed = [one for one in said if one.verdict is Verdict.FAIL]
     own = [one for one in failed if fault is not None and one.clause == fault.clause]
@@ -114,7 +114,7 @@ def judged(
 
 
 def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
-    """Return why a fault survived: the worst thing that was said of its clause."""
+    """Return why a fault survived: the worst finding of its clause."""
     own = [one for one in said if fault is not None and one.clause == fault.clause]
     if not own:
         return "no check judges the clause"
@@ -123,7 +123,7 @@ def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
 
 
 def _run(deployment: Deployment, checks: Iterable[str], told: str) -> tuple[Run, Report]:
-    """Run checks; told: the text of the profile's file, empty for none."""
+    """Run checks; told: the text of the target's profile file, empty for none."""
     chosen = tuple(checks)
     known = all_checks()
     clauses = tuple({clause for name in chosen for clause in known[name].clauses})
@@ -144,9 +144,9 @@ def _discovered(run: Run) -> str:
 
 
 def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
-    """Put one known-bad deployment before its clause's checks, or before all of them.
+    """Run its clause's checks, or all checks, against one known-bad deployment.
 
-    Straight into its engine, on virtual time; a second time where the first tells nothing.
+    It runs in process, on virtual time, and a second time where the first run is inconclusive.
     """
     fault = fault_of(fault_id)
     known = all_checks()
@@ -170,9 +170,9 @@ def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
 
 
 def _checks_for(fault: Fault) -> tuple[str, ...]:
-    """Return the checks of a fault's clause, and those beside them that may blame another.
+    """Return the checks of a fault's clause, and the others that they depend on.
 
-    A probe needs scouts; what looks back at all answers needs answers to look at.
+    A probe needs the scouts. A check that reviews all answers needs checks that send requests.
     """
     own = checks_of([fault.clause])
     if any(check.is_probe for check in own):
@@ -184,7 +184,7 @@ def _checks_for(fault: Fault) -> tuple[str, ...]:
 
 
 def try_good() -> Trial:
-    """Put the engine as it is before every check, twice: discovering, and with what was found."""
+    """Run every check on the correct engine, without a profile and then with the discovered one."""
     known = all_checks()
     began = time.perf_counter()
     first, _ = _run(deploy(), known, "")
@@ -200,7 +200,7 @@ _START_S = 20
 
 @contextmanager
 def served(make: Callable[..., Engine] = Engine, *, keys_a_role: int = 8) -> Iterator[Target]:
-    """Serve an engine while the block runs; gives the target that describes it."""
+    """Serve an engine while the block runs; yields the target that describes it."""
     engine = make(world=SystemWorld())
     lines = list(demo_lines(engine, b"over http" * 4, keys_a_role, _DESTINATION))
     bound = bind("127.0.0.1", 0)
@@ -241,9 +241,9 @@ def served(make: Callable[..., Engine] = Engine, *, keys_a_role: int = 8) -> Ite
 
 
 def try_over_http(fault: Fault, *, generated: bool = True) -> Trial:
-    """Put one known-bad deployment before its clause's checks, over real HTTP and in real time.
+    """Run its clause's checks against one known-bad deployment, over HTTP and in real time.
 
-    generated: with the schema layer's checks, which run over HTTP only.
+    generated: whether to include the schema layer's checks, which run over HTTP only.
     """
     all_checks()
     began = time.perf_counter()

@@ -379,8 +379,8 @@ def _wider(rule_id: str, kind: str, block_ns: int, shared: tuple[str, ...]) -> _
                 response = dataclasses.replace(response, status=429)
         return response
 
-    around.__doc__ = f"The block of {rule_id} also refuses callers with the same {' or
-    '.join(shared)}." return around
+    around.__doc__ = f"The block of {rule_id} refuses all with the same {' or '.join(shared)}."
+    return around
 
 
 for _row, _kind, _block_s, _shared in (

@@ -3,8 +3,8 @@
     engine = Engine(profile=Profile(), limits=LimitTable.default(), clock=ManualClock(), seed=7)
     answer = engine.handle(Request("POST", "/tokenize", key=key, ip="203.0.113.7", body=body))
 
-The path of a request stands in `engine.service`, the ports to the world in `engine.world`, every
-open choice of the specification in `engine.profile`, the limits in `engine.limits`.
+`engine.service` defines the path of a request, `engine.world` the ports to the outside,
+`engine.profile` every open choice of the specification, and `engine.limits` the rate limits.
 
 Names are imported lazily, on first use, so that a program that needs only the limits starts fast.
 """

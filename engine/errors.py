@@ -1,10 +1,11 @@
 """The exceptions that Tollgate raises on purpose.
 
     TollgateError
-    ├── InputError        something that a person wrote is wrong: a file, an argument, a flag
+    ├── InputError        invalid user input: a file, an argument, a flag
     ├── StoreError        the store cannot hold or give back what was asked
     │   └── StoreBusy     another program holds its file; trying again may help
     ├── VaultError        a ciphertext or a wrapped key does not open
+    ├── DriverError       a coroutine ran in an event loop that its world does not support
     └── OutsideError      the outside world did not answer
         ├── DestinationTimeout
         └── DestinationUnreachable
@@ -39,7 +40,7 @@ class TollgateError(Exception):
 
 
 class InputError(TollgateError, ValueError):
-    """Something that a person wrote is wrong; the message is one line and says the way out.
+    """Invalid user input; the message is one line and says how to correct it.
 
     The form is `thing = value must rule; way out`, with `file:line:col: ` in front for files.
     Commands print it and exit with 2.
@@ -67,7 +68,7 @@ class OutsideError(TollgateError):
 
 
 class DestinationTimeout(OutsideError):
-    """A destination took longer than it may (PRX-TIMEOUT)."""
+    """A destination, or code that a runtime runs, exceeded its timeout (PRX-TIMEOUT)."""
 
 
 class DestinationUnreachable(OutsideError):
@@ -93,7 +94,7 @@ def check_text(thing: str, text: object) -> None:
 
 
 def wrong_type(thing: str, value: object, rule: str) -> InputError:
-    """Return the error for an argument of another type; a text or an object is not shown.
+    """Return the error for an argument of the wrong type; it shows no text and no object.
 
     >>> print(wrong_type("profile", "key_prod_us_pvt_7Yb", "a Profile"))
     profile = <str> must be a Profile
@@ -114,7 +115,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     '; known: one, two'
     """
     names = list(known)
-    # A word three times as long is similar to none, and can be of any size: it is not compared.
+    # Do not compare a much longer word: it resembles none, and its size is unbounded.
     if len(word) <= 3 * max(map(len, names), default=0):
         near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
         if near:

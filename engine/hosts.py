@@ -72,7 +72,7 @@ _FORM: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 EXAMPLE_SUFFIXES: Final = (".example",)
-"""The suffixes of a tenant that is made in process: a name that nobody can own (RFC 2606)."""
+"""The hostname suffixes of a tenant created in process: a reserved name (RFC 2606)."""
 
 LOCAL_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 """Names of every local machine; no proxy may use them."""
@@ -89,7 +89,8 @@ def host_name(host: str) -> str:
 def is_address(name: str) -> bool:
     """Return whether a name is an IP address, in any form that a resolver takes.
 
-    A name whose last label is a number is one (WHATWG URL, 3.5): `127.1` and `0x7f000001` too.
+    A name whose last label is a number counts as an address (WHATWG URL, 3.5): `127.1` and
+    `0x7f000001` too.
 
     >>> is_address("127.1"), is_address("[::1]"), is_address("pay.example")
     (True, True, False)
@@ -109,7 +110,7 @@ def covers_host(suffix: str, host: str) -> bool:
 
 
 def is_suffix(text: str) -> bool:
-    """Return whether a text is a hostname, or a dot and one, in small letters."""
+    """Return whether a text is a lower-case hostname, with or without a leading dot."""
     name = text.removeprefix(".")
     return _FORM.fullmatch(name) is not None and not is_address(name) and name not in LOCAL_NAMES
 

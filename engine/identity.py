@@ -8,7 +8,7 @@ allow.
 tells one thing to the service, whether the key is a legacy one; tenant and application kind come
 from the records, never from the text.
 
-Origins are the web pages whose scripts may ask with a public key (D-CORS). An origin is what a
+Origins identify the web pages whose scripts may use a public key (D-CORS). An origin is what a
 browser sends as `Origin` (RFC 6454): scheme, host and port, no path. Only public applications have
 any: a key of another kind in a page would be exposed to everybody.
 """
@@ -68,7 +68,7 @@ PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
 """Every permission there is."""
 
 ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE)
-"""The rights over rights: who gives one to another application must hold it (D-GRANT-SCOPE)."""
+"""The administrative rights: a caller can grant one only if it holds it (D-GRANT-SCOPE)."""
 
 ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
     "private": frozenset(PERMISSIONS),
@@ -112,7 +112,7 @@ def make_grants(
 
 
 def _checked_pairs(pairs: object) -> Iterator[tuple[str, frozenset[str]]]:
-    """Return the pairs; raises `InputError` for what is none, as a mapping or one pair alone."""
+    """Return the pairs; raises `InputError` for other values, such as a mapping or one pair."""
     rule = 'pairs such as [("/", {"token:create"})]'
     if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes | Mapping):
         raise wrong_type("grants", pairs, rule)
@@ -133,7 +133,7 @@ def _checked_pairs(pairs: object) -> Iterator[tuple[str, frozenset[str]]]:
 
 REGION_FORM: Final = "[a-z0-9]{1,16}"
 REGION_RULE: Final = "must be at most 16 lower-case letters and digits"
-"""A region stands in key texts between underscores, and key texts in a header (D-KEY)."""
+"""A region is part of key texts, between underscores; key texts are header values (D-KEY)."""
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _SECRET_CHARACTERS: Final = 22
@@ -187,7 +187,7 @@ def new_key_text(
     legacy: bool,
     entropy: Entropy,
 ) -> str:
-    """Return a fresh key text in the form of D-KEY; about 129 bits of it are chance."""
+    """Return a new key text in the form of D-KEY, with about 129 random bits."""
     secret = secret_text(entropy)
     if legacy:
         return f"key_{secret}"
@@ -224,7 +224,7 @@ class Caller:
     def may(self, permission: str, container: str | None = None) -> bool:
         """Return whether a grant holds `permission` on `container` (D-GRANT).
 
-        With no container: on any (rights that belong to no container, D-EMPTY).
+        Without a container: on any container (rights that belong to no container, D-EMPTY).
         """
         asked = (permission, container)
         known = self._may.get(asked)
@@ -254,9 +254,9 @@ ORIGIN_FORM: Final = (
 def make_origins(
     origins: Iterable[str], kind: ApplicationKind | None = None, thing: str = "origins"
 ) -> tuple[str, ...]:
-    """Return origins in lower case; raises `InputError` for what is none.
+    """Return origins in lower case; raises `InputError` for an invalid one.
 
-    kind: the application's that is to have them; only a public one may have any.
+    kind: of the application that gets them; only a public one may have origins.
 
     >>> make_origins(["https://Shop.example"], "public")
     ('https://shop.example',)

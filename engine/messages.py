@@ -1,4 +1,4 @@
-"""Messages: what goes into the engine and what comes out of it.
+"""Messages: the requests that the engine takes and the responses that it returns.
 
 A `Request` is one HTTP request as the engine sees it, whoever carried it; a `Response` is its
 answer; a `Problem` is the body of every error (RFC 9457). No socket, no clock, no framework.
@@ -53,8 +53,8 @@ class Request:
     value as Python holds it, raw `bytes`, or a `BodyStream`. Header names are matched without
     regard to case; blanks at the ends of a key or hostname are no part of it (D-FIELD-VALUE). With
     `bytes` the `Content-Type` header is checked, with a JSON value it is taken for granted.
-    `operation` names what it turned out to ask for; the service sets it.
-    Raises `InputError` for a field that is no text.
+    `operation` is the name of the requested operation; the service sets it. Raises `InputError` for
+    a field that is no text.
     """
 
     __slots__ = ("body", "headers", "host", "ip", "key", "method", "operation", "path", "proxy_key")
@@ -174,8 +174,8 @@ def problem_title(status: int) -> str:
 class Problem(Exception):
     """An error answer, raised; the service turns it into a response (D-PROBLEM).
 
-    `clause` is the clause or decision that the request breaks; None where the service fails without
-    the caller's fault. `errors` maps JSON Pointers to messages, for 400. `detail` and the messages
+    `clause` is the clause or decision that the request breaks; None where the service, not the
+    caller, is at fault. `errors` maps JSON Pointers to messages, for 400. `detail` and the messages
     never quote a sensitive value. Raised by the parts of the engine, caught in `engine.service`
     alone.
     """

@@ -58,7 +58,7 @@ DEFAULT_QUOTAS: Final[Mapping[str, QuotaValue]] = {
 class Tenant:
     """A tenant. Its kind decides LIM-TEST-TENANT; quotas are the operator's (QUO-TENANT).
 
-    host_suffixes: under which its proxies may have hostnames; the operator's too (D-HOST).
+    host_suffixes: what its proxies' hostnames may end in; set by the operator too (D-HOST).
     """
 
     id: str
@@ -201,7 +201,7 @@ class EncryptionKey:
 class Reactor:
     """A reactor's definition: code and configuration, as the vault's ciphertexts.
 
-    Code may hold a password as well as the configuration does (`engine.resources.code`).
+    Code may hold passwords, as the configuration may (`engine.resources.invocation`).
     """
 
     id: str
@@ -235,7 +235,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An account-updater job: one a file (ACC-SPLIT).
+    """An account-updater job: one per file (ACC-SPLIT).
 
     upload_hash: hash of the secret in `upload_url`, valid until `upload_until_ns`.
     """

@@ -1,12 +1,12 @@
 """The profile: every choice that the seed leaves open, as one typed object.
 
 Each field names its decision (`D-…` of the decisions list), its default and the alternatives that
-the engine can play. Nothing outside the profile hard-codes a choice. An alternative is a *reading*
+the engine supports. Nothing outside the profile hard-codes a choice. An alternative is a *reading*
 (a conforming service may do it) unless it stands under `study`: those exist for simulation only,
 and a deployment that does them fails its clause.
 
-What it is not: the limit table (`engine.limits.table`) and a tenant's quotas, which are data too
-but belong to a deployment, not to a reading of the specification.
+The profile does not hold the limit table (`engine.limits.table`) or a tenant's quotas: they belong
+to a deployment, not to a reading of the specification.
 """
 
 from __future__ import annotations

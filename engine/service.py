@@ -84,14 +84,14 @@ class Engine(Operator):
     profile: the choices that the specification leaves open.
     limits: the limit table, or tables by name (`Default` must be among them) for tenants whose
         `Rate Limit` quota names another one (QUO-RATE).
-    clock, seed: a `ManualClock` at zero and the operating system's chance unless given; or
+    clock, seed: a `ManualClock` at zero and the operating system's randomness unless given; or
     world: all ports at once (then neither clock nor seed).
     store: memory unless given. A store that outlives the process takes a `master_key` (32 bytes)
         and no seed.
     own_names: hostnames that reach the service itself; no proxy may have one (D-HOST).
 
-    A seed is for simulation alone: everything that is drawn repeats with it, identifiers, key texts
-    and fingerprints among them (key pairs for client-side encryption apart).
+    A seed is for simulation alone: all random values repeat with it, including identifiers, key
+    texts and fingerprints, but not key pairs for client-side encryption.
 
     An engine is a context manager that closes its store at the end.
 
@@ -227,7 +227,7 @@ class Engine(Operator):
         return drive(self.submit(request), self._clock)
 
     def _check_headers(self, request: Request) -> None:
-        """Raise `InputError` for a key in the headers: it would be nobody's (AUTH-HEADER)."""
+        """Raise `InputError` for a key in the headers, where it has no effect (AUTH-HEADER)."""
         if not hasattr(request.headers, "items"):
             raise wrong_type("headers", request.headers, "a mapping of names to values")
         http = self.profile.http
@@ -300,7 +300,7 @@ class Engine(Operator):
     def _prepare(
         self, request: Request, who: Identification, now_ns: int, wall_ns: int
     ) -> tuple[Operation, Context]:
-        """Return what is asked, and the context of whoever asks it."""
+        """Return the requested operation and its context."""
         path, query = request.path, ""
         limit = self.profile.http.target_limit
         if len(path) > limit:
@@ -389,7 +389,7 @@ class Engine(Operator):
             self._expire()
 
     def erase(self) -> bool:
-        """Delete what has expired, and overwrite what is left of it, beside the requests.
+        """Delete and overwrite what has expired, while requests go on.
 
         For a server's timer, in a thread of its own: after the first call, requests no longer do
         it. Expired records are never read, whether deleted yet or not. Each step is short, so that
@@ -465,7 +465,7 @@ class Engine(Operator):
 
 
 class _Options(Exception):
-    """OPTIONS on a path that has no operation for it: what else the path answers to."""
+    """OPTIONS on a path without such an operation; holds the methods that the path supports."""
 
     def __init__(self, allowed: list[str]) -> None:
         super().__init__()

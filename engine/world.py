@@ -9,9 +9,9 @@ the coroutine decides what time is:
 - a SimPy process yields a timeout for each `Sleep` that the coroutine yields (simulator);
 - asyncio drives it where the world's methods are asyncio's (`engine.http`).
 
-`random` (identifiers, simulation draws) stands apart from `entropy` (keys and nonces). Both are the
-operating system's unless a seed is given; then both repeat, key texts and fingerprints among what
-they make, so a seed is for simulation alone and refused together with a kept store.
+`random` (identifiers, simulation draws) is separate from `entropy` (keys and nonces). Both come
+from the operating system unless a seed is given. With a seed both repeat, and so do key texts and
+fingerprints; so a seed is for simulation alone and is refused with a persistent store.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Runtime(Protocol):
 
 
 class World(Protocol):
-    """What the engine may ask of the world around it."""
+    """The ports through which the engine reaches the world around it."""
 
     is_real_time: bool
     """Whether other requests run while one sleeps, so that none may block the others."""
@@ -165,12 +165,12 @@ class World(Protocol):
 
     @property
     def random(self) -> random.Random:
-        """Identifiers and simulation draws."""
+        """The source of identifiers and simulation draws."""
         ...
 
     @property
     def entropy(self) -> Entropy:
-        """Keys and nonces."""
+        """The source of keys and nonces."""
         ...
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
@@ -234,7 +234,7 @@ class Sleep:
 
 
 class _Turn:
-    """What lets every other task of asyncio take a step."""
+    """An awaitable that lets every other asyncio task take a step."""
 
     __slots__ = ()
 
@@ -407,7 +407,7 @@ class VirtualLoop:
         return task
 
     def run(self, until_ns: int | str | None = None) -> None:
-        """Run until nothing is left, or up to and without `until_ns`."""
+        """Run until nothing is left, or up to but excluding `until_ns`."""
         if until_ns is not None:
             until_ns = as_ns("until_ns", until_ns)
         while self._heap and (until_ns is None or self._heap[0][0] < until_ns):
@@ -424,7 +424,7 @@ class VirtualLoop:
             self.clock.advance_to_ns(until_ns)
 
     def _wake(self, task: Task, turn: int) -> None:
-        if task.turn == turn:  # it still sleeps that sleep
+        if task.turn == turn:  # not woken since
             self._push(self.clock.now_ns, task)
 
     def _push(self, at_ns: int, task: Task) -> None:

@@ -1,12 +1,11 @@
-"""A TOML text that was read: its values, where they stand, and how an error names them.
+"""A parsed TOML document: its values, their positions, and how errors name them.
 
 tomllib decides what a text means. Positions are looked up only when an error is written, so a
 good file costs nothing extra. A document may also be made of plain Python values, which have no
 positions: the same readers then check what came from a program.
 
-tomllib keeps no positions, tree-sitter does; so tomllib parses the values and `positions` finds
-only where they stand. It never gets a text that tomllib refuses. A construct that the grammar does
-not know is left out, and its parent's position is used.
+tomllib keeps no positions, so `locate` finds them with tree-sitter, in text that tomllib accepts.
+Where the grammar of tree-sitter does not know a construct, the position of its parent is used.
 """
 
 from __future__ import annotations
@@ -156,11 +155,11 @@ _LONGEST_SHOWN: Final = 60
 
 
 class Document:
-    """A read TOML text, or plain values to be checked like one.
+    """A parsed TOML text, or plain values that are checked like one.
 
     name: what messages call it, usually the path as the user wrote it; "" shows no name.
     value: the plain tables, arrays and scalars.
-    folder: where files that it names are looked for; None = the working directory.
+    folder: where its relative paths start; None = the working directory.
     """
 
     def __init__(
@@ -239,12 +238,12 @@ class Spot:
         raise InputError(f"{where}{path_text(self.path)} {rule}")
 
     def fail_missing(self, name: str) -> NoReturn:
-        """Raise `InputError` about a key that this table must have and has not."""
+        """Raise `InputError` about a required key that this table lacks."""
         where = self.document.where(self.path)
         raise InputError(f"{where}{path_text((*self.path, name))} is missing")
 
     def check_keys(self, known: Sequence[str]) -> None:
-        """Refuse the first key of this table that is none of the known ones."""
+        """Raise `InputError` for the first unknown key of this table."""
         for key in self.value:
             if key not in known:
                 self.child(key).fail_key(f"is no known key{did_you_mean(str(key), known)}")
@@ -282,7 +281,7 @@ def parse_toml(text: str, name: str, *, folder: FilePath | None = None) -> Docum
         raise InputError(_syntax_message(str(error), text, name)) from None
     except RecursionError:
         raise InputError(f"{name}: the text must be TOML; it is nested too deeply") from None
-    except ValueError:  # Python reads no number of thousands of digits
+    except ValueError:  # Python parses no number of thousands of digits
         raise InputError(f"{name}: the text must be TOML; a number must fit 64 bits") from None
     document = Document(value, name=name, text=text, folder=folder)
     _check_integers(document)
@@ -319,7 +318,7 @@ def path_text(path: Path) -> str:
 
 
 def shown_value(value: object) -> str:
-    """Return a value as it stands in a message: TOML's way, on one line, not too long."""
+    """Return a value for a message: as TOML, on one line, shortened."""
     if isinstance(value, str):
         if len(value) > _LONGEST_SHOWN:
             value = value[:_LONGEST_SHOWN] + "…"

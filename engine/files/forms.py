@@ -1,9 +1,8 @@
-"""Forms: a frozen dataclass is the one declaration of a table.
+"""Forms: a frozen dataclass declares the fields of a TOML table.
 
-Reading, writing and the JSON Schema all come from the dataclass: its fields' annotations say what
-a value may be, its docstrings and `asks` lines say what it means. A field's kind follows from its
-annotation, or stands in it: `Annotated[int, Integer(minimum=1), "how many"]`; a text in `Annotated`
-is the description. Without that:
+Reading, writing and the JSON Schema all use this declaration: annotations define the allowed
+values, docstrings and `asks` texts describe them. `Annotated[int, Integer(minimum=1), "how many"]`
+gives a field's kind and its description. Without `Annotated`, the type determines the kind:
 
 | annotation | kind |
 |---|---|
@@ -17,12 +16,13 @@ is the description. Without that:
 | `X or None` | X, or left out |
 
 A field without default must be in the file. Field metadata may hold `minimum` (whole numbers,
-durations) and `asks` (the description); `key` gives a file's key that is no Python name.
+durations) and `asks` (the description); `key` names the key in the file where that is not a valid
+Python name.
 
 `Include` is a file that another file refers to, with the position of the reference. `to_toml`
 writes plain tables as TOML text, for resolved files: what is written reads back as equal. Arrays of
-tables get `[[headers]]`, tables at the top level `[headers]`; whatever lies deeper is
-inline, as people write scenario files. tomllib reads only, hence this.
+tables get `[[headers]]`, tables at the top level `[headers]`; deeper tables are inline. The writer
+is ours because tomllib only reads.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True)
 class Key:
-    """In `Annotated`: the file's key of a field, where it is no Python name."""
+    """In `Annotated`: the key in the file, where it is not a valid Python name."""
 
     name: str
 
 
 class Unwritten:
-    """In `Annotated`: a field that no file holds; it must have a default."""
+    """In `Annotated`: a field that files never contain; it must have a default."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Form(Kind[Table], Generic[Table]):
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
         name = self.cls.__name__
         if name not in definitions:
-            definitions[name] = {}  # holds the place while a form that contains itself is described
+            definitions[name] = {}  # a placeholder for forms that contain themselves
             definitions[name] = self._described(definitions)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -144,8 +144,8 @@ class Form(Kind[Table], Generic[Table]):
 class Tagged(Kind[Any]):
     """A table whose `kind` says which of several dataclasses it is read as.
 
-    One of them may have `short_form`, the name of a field: a text is then short for a table of that
-    kind with this field.
+    One of them may set `short_form` to the name of a field: a plain string then means a table of
+    that kind with this field.
     """
 
     def __init__(self, classes: tuple[type[Any], ...]) -> None:
@@ -193,10 +193,10 @@ def to_plain(value: object) -> dict[str, Any]:
 
 
 def check_built(value: object) -> None:
-    """Check a form that a program built by the rules for one read from a file.
+    """Check a form built in Python by the rules for forms read from a file.
 
-    Quantities may be texts, which become numbers; a list becomes the tuple that it stands for.
-    Raises `InputError` for a field whose value is of another kind.
+    Texts for quantities become numbers, and lists become tuples. Raises `InputError` for a field
+    whose value is of another kind.
     """
     for field in _fields(type(value)):
         item = getattr(value, field.name)
@@ -430,5 +430,5 @@ def _key(key: str) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a basic string; JSON's escapes are TOML's, but for the delete character."""
+    """Return a TOML basic string: JSON's escapes, and one for the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,8 +1,7 @@
-"""Kinds of values: each says once how a value is read, written and described.
+"""Kinds of values: each defines how its values are read, written and described.
 
 A kind turns a TOML value into a Python one or fails at its place, turns it back, and gives the
-JSON Schema of what it accepts. Forms (`engine.files.forms`) put kinds together to tables;
-`Section` uses the same kinds one by one.
+JSON Schema of what it accepts. Forms (`engine.files.forms`) combine kinds into tables.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Kind(ABC, Generic[Value]):
-    """What a value may be. `suffix` is the unit that ends a Python name and no file's key."""
+    """A kind of value. `suffix`: the unit that ends Python names and is left out of files."""
 
     suffix: ClassVar[str] = ""
 
@@ -195,7 +194,7 @@ class Boolean(Kind[bool]):
 
 @dataclass(frozen=True)
 class AnyJson(Kind[Any]):
-    """Any value that JSON has too: no date, no time, no infinity."""
+    """Any value that JSON can hold: no date, no time, no infinity."""
 
     def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: any JSON
         value = spot.value

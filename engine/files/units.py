@@ -1,8 +1,8 @@
 """Durations, rates and sizes as people write them, and back.
 
 `"1m30s"`, `"50/10s"`, `"30MB"` in files; integers (`_ns`, `_requests`, `_bytes`) everywhere else.
-Arithmetic is exact: a text that names no whole number of its unit is refused, never rounded.
-K and MB are powers of ten, KiB and MiB powers of two (D-UNITS).
+Arithmetic is exact: a text that is not a whole number of its base unit is refused, never rounded. K
+and MB are powers of ten, KiB and MiB powers of two (D-UNITS).
 
 Each `*_or_rule` returns the value, or the rule that the text breaks, for callers that know where
 the text stands; each `parse_*` raises `InputError` instead.
@@ -106,7 +106,7 @@ def duration_or_rule(text: str) -> int | str:
 
 
 def parse_duration_ns(text: str) -> int:
-    """Return the nanoseconds of a duration; `InputError` when it is none.
+    """Return the nanoseconds of a duration; `InputError` for any other text.
 
     >>> parse_duration_ns("1m30s"), parse_duration_ns("1.5s"), parse_duration_ns("0s")
     (90000000000, 1500000000, 0)
@@ -152,9 +152,9 @@ def format_duration(duration_ns: int) -> str:
 
 
 def rate_or_rule(text: str, *, may_be_zero: bool = False, is_mean: bool = False) -> Rate | str:
-    """Return a rate, or the rule that the text breaks; no requests at all only where they may.
+    """Return a rate, or the rule that the text breaks; zero requests only where allowed.
 
-    is_mean: decimals are kept, by a window that is longer by a power of ten.
+    is_mean: decimals are allowed; the window is multiplied by a power of ten to keep them.
     """
     count, slash, window = text.partition("/")
     scale = 1
@@ -182,7 +182,7 @@ def rate_or_rule(text: str, *, may_be_zero: bool = False, is_mean: bool = False)
 
 
 def parse_rate(text: str) -> Rate:
-    """Return `(limit_requests, window_ns)` of a rate; `InputError` when it is none.
+    """Return `(limit_requests, window_ns)` of a rate; `InputError` for any other text.
 
     >>> parse_rate("50/10s")
     Rate(limit_requests=50, window_ns=10000000000)
@@ -228,7 +228,7 @@ def size_or_rule(text: str) -> int | str:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Return the bytes of a size; `InputError` when it is none.
+    """Return the bytes of a size; `InputError` for any other text.
 
     >>> parse_size_bytes("30MB"), parse_size_bytes("1MiB"), parse_size_bytes("12")
     (30000000, 1048576, 12)
@@ -296,7 +296,7 @@ class Duration(Kind[int]):
 class RateText(Kind[Rate]):
     """A rate such as `"50/10s"`: requests in a window.
 
-    is_mean: whether it is a mean, of which decimals are kept: `"6.67/1s"` is 667 in 100 s.
+    is_mean: a mean rate, which may have decimals: `"6.67/1s"` is 667 in 100 s.
     """
 
     may_be_zero: bool = False

@@ -1,12 +1,12 @@
-"""`python -m engine serve` and `openapi`: their flags, and what they print.
+"""`python -m engine serve`, `openapi`, `backup` and `rotate-key`: flags and output.
 
-`serve` prints JSON lines on standard output, flushed: `{"url": …}`, a line for each key that was
-made now (with `--demo` for each of its keys), and `{"role": "end", …}` with the bounds of memory
-and time that it keeps to.
+`serve` prints JSON lines on standard output, flushed: `{"url": …}`, a line for each new key (with
+`--demo` for each of its keys), and `{"role": "end", …}` with the server's bounds of memory and
+time.
 
-`python -m engine backup` and `rotate-key`: what an operator does with a kept store.
+`backup` copies a store file; `rotate-key` puts it under another master key.
 
-Both may be run while a server has the store open. A backup is a consistent snapshot. A rotation is
+Both may run while a server has the store open. A backup is a consistent snapshot. A rotation is
 one transaction: after a kill, exactly one of the old and the new master key opens the whole store.
 """
 
@@ -228,7 +228,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
 
 
 def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tuple[Engine, bytes]:
-    """Return the engine, and the secret that a demo's texts are derived from."""
+    """Return the engine, and the secret that a demo's key texts are derived from."""
     from engine.http.configuration import load_runtime
     from engine.http.destinations import Destinations
     from engine.http.system import SystemWorld
@@ -299,12 +299,12 @@ def kept_store(args: argparse.Namespace) -> tuple[str, ServeConfig]:
 def _open_store(path: str) -> SqliteStore:
     """Open the store of this server, which must be the only server of the file.
 
-    Nothing waits for its locks in the thread that answers, and a timer scrubs it.
+    The thread that answers requests never waits for the store's locks; a timer scrubs it.
     """
     from engine.store import SqliteStore
 
     is_there = Path(path).is_file()
-    if is_there:  # asked first: a store that is being served is not even opened
+    if is_there:  # claimed first: a store that another server serves is not opened
         _claim(path)
     store = SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
     try:
@@ -419,7 +419,7 @@ def _url(bound: socket.socket) -> str:
 
 
 def _print(lines: Iterable[Mapping[str, Any]]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # serve on when nobody reads the output any more
+    with contextlib.suppress(BrokenPipeError):  # keep serving when nobody reads the output
         for line in lines:
             print(json.dumps(line), flush=True)
 
@@ -478,7 +478,7 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Write the copy; says where."""
+    """Write the copy and print its path and size."""
     from engine.store import back_up
 
     path, _ = _store_of(args)
@@ -488,7 +488,7 @@ def backup(args: argparse.Namespace) -> int:
 
 
 def rotate_key(args: argparse.Namespace) -> int:
-    """Rotate; says how many tenants' keys it was."""
+    """Rotate the master key and print the number of tenants."""
     from engine.http.configuration import read_master_key
     from engine.resources.operator import guard_store
     from engine.store import SqliteStore

@@ -1,25 +1,25 @@
 """The ASGI application: one HTTP request → `Engine.submit` → one HTTP answer.
 
-Service operations take the short way through this file, because half of the rate of a bare
-framework is the goal; the service's own pages (`engine.http.pages`), which count in no limit
-(D-COUNTED), are Starlette's. What is decided here is HTTP's alone:
+Service operations bypass the web framework for speed. The service's own pages
+(`engine.http.pages`), which count in no limit (D-COUNTED), run on Starlette. This module decides
+only what concerns HTTP:
 
-- header names have no case; a key header that comes twice names nobody (AUTH-HEADER);
+- header names are case-insensitive; a repeated key header identifies nobody (AUTH-HEADER);
 - the client's address (D-IP);
 - the body is handed over unread (`engine.http.requests`), and a connection with too much unread
   body ends with the answer;
 - `X-Request-Id` comes back as it was sent, or is made;
-- what fails unexpectedly is 500, a problem without any value and a log line without any value.
+- an unexpected failure is a 500 problem and a log line, neither of which holds a value.
 
-`Cors` says which page may ask with a public key (D-CORS, the Fetch standard): a public
-application's own origins, and those of the configuration, which hold for every public key; none
-unless listed. A browser asks first by OPTIONS without a key (a preflight), so that is allowed to an
-origin of any public application; whether the answer may be read is decided by the key of the
-request. Nothing here refuses a request, which is the browser's part, and nothing here changes what
-a key may do.
+`Cors` decides which web pages may use a public key (D-CORS, the Fetch standard): pages of the
+public application's own origins, and of the configuration's origins, which apply to every public
+key. By default there are none. A browser's preflight (OPTIONS) carries no key, so it is allowed for
+an origin of any public application; the key of the request itself then decides whether the page may
+read the answer. `Cors` refuses no request, because that is the browser's task, and it changes no
+rights of a key.
 
 A preflight is a request like any other: it counts in LIM-IP. On a custom hostname and under
-`/proxy` nothing is added, since the answers there are the destination's.
+`/proxy` it adds no header, since the answers there are the destination's.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Cors:
         response.headers["Vary"] = "Origin"
 
     def _may_read(self, request: Request, origin: str) -> bool:
-        """Return whether the key that asks is a public one, and the origin one of its own."""
+        """Return whether the key is a public one and its pages of this origin may read answers."""
         try:
             application = self._engine.application_of(request)
         except StoreError:
@@ -109,7 +109,7 @@ class Cors:
         return listed or self._allows_any
 
     def _knows(self, origin: str) -> bool:
-        """Return whether any public application may be asked from the origin."""
+        """Return whether the configuration or any public application lists the origin."""
         if self._allows_any or origin in self._origins:
             return True
         store = self._engine.services.store
@@ -136,7 +136,7 @@ Pages: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 _log: Final = logging.getLogger("tollgate")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TWICE: Final = b"\0"
-"""The key of a request that sends two: no key's text holds a control character."""
+"""Replaces a repeated key: no key's text holds a control character, so it matches none."""
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -320,7 +320,7 @@ async def _send(
 def _answer(
     exchange: Exchange | None, request: Request, response: Response, request_id: bytes
 ) -> bool:
-    """Send an answer that is JSON with no fields but the limits'; False where it is another."""
+    """Send a JSON answer whose only headers are the limits'; return False for any other."""
     status, content = response.status, response.body
     if exchange is None or content is None or type(content) is bytes:
         return False
@@ -382,7 +382,7 @@ def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, by
             has_type = True
         elif lower in _OURS:
             continue
-        if "\n" in value:  # fields that cannot be joined, such as Set-Cookie, come by lines
+        if "\n" in value:  # values that cannot be joined (Set-Cookie) are separate lines
             headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
         else:
             headers.append((lower, value.encode("latin-1", "replace")))

@@ -1,10 +1,10 @@
-"""What `serve --config` reads: a deployment as TOML, and how a store is brought to it.
+"""The file of `serve --config`: a deployment as TOML, and how it is applied to a store.
 
 The file may be used again with the same store. Tenants are matched by name, applications by tenant
-and name: what is there is kept with all its tokens and gets the file's quotas, settings and
-grants; what is missing is made; what the file does not name stays as it is. A kind cannot change.
-A key whose text is in the file is stored once, as a hash. An application with no key at all gets
-a new one, whose text is printed only then.
+and name: existing ones keep their tokens and get the file's quotas, settings and grants; missing
+ones are created; those that the file does not name stay unchanged. A kind cannot change. A key
+whose text is in the file is stored once, as a hash. An application with no key at all gets a new
+one, whose text is printed only then.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class Made:
-    """A key that was made now; its text can be shown this once."""
+    """A new key; its text can be shown only now."""
 
     application: Application
     tenant: Tenant
@@ -222,9 +222,9 @@ def load_runtime(name: str) -> AnyRuntime:
 
 
 def provision(engine: Engine, config: ServeConfig, document: Document) -> list[Made]:
-    """Bring a store to the configuration; returns the keys that were made for it.
+    """Apply the configuration to a store; returns the keys that were created.
 
-    Raises `InputError` with the place of what does not fit the store or the profile.
+    Raises `InputError`, with its position, for what does not fit the store or the profile.
     """
     services = engine.services
     with services.store.transaction(write=False):
@@ -255,7 +255,7 @@ class _Held:
         with store.transaction(write=False):
             found = store.list(Application, tenant.id)
             keys = store.list(StoredKey, tenant.id)
-        # Names may repeat where they were not made by a file; the oldest is the one that is meant.
+        # Names that were not created from a file may repeat; the oldest one counts.
         self.applications = {each.name: each for each in reversed(found)}
         self.keyed = {key.application_id for key in keys}
 
@@ -323,7 +323,7 @@ def _pairs(row: ApplicationTable) -> list[tuple[str, tuple[str, ...]]]:
 
 @contextlib.contextmanager
 def _placed(document: Document, spot: Spot) -> Iterator[None]:
-    """Prefix the messages of rules that know no file with the position of a table."""
+    """Prefix error messages that have no position with the position of a table."""
     where = document.where(spot.path)
     try:
         yield

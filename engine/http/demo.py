@@ -95,9 +95,9 @@ _ROLES: Final[Mapping[str, _Role]] = {
 def demo_lines(
     engine: Engine, secret: bytes, keys_a_role: int, destination_url: str
 ) -> Iterator[dict[str, Any]]:
-    """Make the demo, or find it in the store; returns the lines that say so, one a key.
+    """Create the demo, or find it in the store; returns its output lines, one per key.
 
-    secret: what all texts are derived from; the master key of a kept store.
+    secret: what all key texts are derived from; the master key of a kept store.
     """
     demo = _Demo(engine, secret)
     for role, form in _ROLES.items():
@@ -177,7 +177,7 @@ class _Demo:
         host = f"demo-{number + 1}.proxy.example" if is_host else None
         store = services.store
         with store.transaction():
-            # A store under a new master key has other texts, and the same hostnames.
+            # Under a new master key the key texts differ, but the hostnames are the same.
             proxy = (
                 store.proxy_by_hash(hash_key_text(text))
                 if host is None
@@ -258,7 +258,7 @@ def _line(  # reason: the fields of a line
 
 
 _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
-"""Addresses of this machine beside 127.0.0.1. IPv6 has one such address alone, ::1."""
+"""Loopback addresses besides 127.0.0.1; IPv6 has only one, ::1."""
 
 
 def write_target(
@@ -309,7 +309,7 @@ def _sources(base_url: str) -> dict[str, Any]:
 
 
 def _tenant_name(line: Mapping[str, Any], names: dict[str, str]) -> str:
-    """Return the demo tenant of a line, by its id once known, else by what its role says."""
+    """Return the demo tenant of a line: by its id if known, else by its role."""
     known = names.get(line["tenant_id"])
     if known is None:
         role = str(line["role"])

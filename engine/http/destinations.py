@@ -1,13 +1,13 @@
-"""Destinations: who may be called, and at which address; protects against request forgery.
+"""Destinations that may be called; prevents server-side request forgery (SSRF).
 
 A proxy's definition comes from a caller and is not trusted. The operator's list decides:
 
 - an address is called only when an entry of `allowed` covers it: the same scheme, host and port,
   and a path below the entry's;
-- the name is resolved here, once, and the connection goes to the very address that was judged, so
-  that a name cannot mean one address when it is judged and another when it is called;
-- an address that is not of the public internet (private, loopback, link-local, multicast,
-  reserved, and IPv4 inside IPv6) is called only when `private` holds it.
+- the name is resolved once, and the connection goes to the address that was checked, so that the
+  name cannot resolve to another address in between (DNS rebinding);
+- an address that is not on the public internet (private, loopback, link-local, multicast, reserved,
+  and IPv4 inside IPv6) is called only when `private` holds it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a call goes: the judged address, and what the URL says."""
+    """The target of a call: the checked address, and the parts of the URL."""
 
     address: str
     port: int
@@ -53,7 +53,7 @@ class Destinations:
 
     allowed: origins such as `https://api.example.com`, with a path where only what lies below it
         may be called. private: addresses and networks outside of the public internet that may be
-        called all the same. Raises `InputError` for an entry that is none.
+        called all the same. Raises `InputError` for an invalid entry.
     """
 
     __slots__ = ("_entries", "_private")

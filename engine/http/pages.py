@@ -1,11 +1,11 @@
 """The service's own pages: health, metrics, the OpenAPI document and its documentation.
 
-They ask for no key and count in no limit (D-COUNTED). They are found under every hostname, before
-any proxy, so that the owner of a custom hostname cannot fake the server's health (D-HOST).
+They need no key and count in no limit (D-COUNTED). They are found under every hostname, before any
+proxy, so that the owner of a custom hostname cannot fake the server's health (D-HOST).
 
 Metrics (requests, decisions by clause, latency) have the text format of Prometheus. They are
-counted in plain dictionaries, which cost nanoseconds a request, and turned into metric families
-when somebody asks. Nothing here names a tenant, a key or an address.
+counted in plain dictionaries, which cost nanoseconds per request, and converted to metric families
+only when a client reads them. Nothing here names a tenant, a key or an address.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def make_pages(
 class _Health:
     """Whether the store can be written and read, asked at most once a second.
 
-    A thread asks it, so that a store that does not answer delays no request.
+    A thread tests the store, so that a store that hangs delays no request.
     """
 
     def __init__(self, store: Store) -> None:
@@ -280,7 +280,7 @@ def _file(content: bytes, kind: str) -> Callable[[Request], Response]:
 
 
 def _offered(engine: Engine, lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Return what the page offers: a key of each role, and by which header it is sent."""
+    """Return what `/docs` offers: a key for each role, and the header that carries it."""
     schemes = {
         engine.profile.http.key_header: "apiKey",
         engine.profile.http.proxy_key_header: "proxyKey",

@@ -1,27 +1,26 @@
 """One HTTP/1.1 connection: uvicorn's, with bounds for hostile or broken senders.
 
-uvicorn waits for ever for a request's head, reads heads without end, and answers broken ones in
-plain text. Here each of these ends with a problem (RFC 9457) and a closed connection:
+uvicorn alone sets no time or size limit on a request's head, and answers malformed heads in plain
+text. Here each of these is answered with a problem (RFC 9457) and the connection is closed:
 
 - a head that takes longer than 10 s (400), or holds more than 64 kB or 100 fields (431);
-- what is no HTTP (400), a missing or second Host, a transfer coding that is not `chunked` (400),
-  and more connections than the process can hold (503).
+- a request that is not HTTP (400), a missing or second Host, a transfer coding that is not
+  `chunked` (400), and more connections than the process can hold (503).
 
-The header fields are those of the head, without the blanks at the ends of their values (RFC 9110,
-5.5): a trailer after a chunked body changes nothing (D-FIELD-VALUE).
+Header fields come from the head alone, without the blanks around their values (RFC 9110, 5.5);
+trailers after a chunked body are ignored (D-FIELD-VALUE).
 
-408 is the answer to a slow destination alone (ERR-408, D-STATUSES). A connection on which nothing
-has come for 10 s is closed without a word.
+408 is reserved for slow destinations (ERR-408, D-STATUSES). A connection on which nothing has
+arrived for 10 s is closed without an answer.
 
-None of these is a request that the engine sees: no key was looked up, no operation is known, and it
-counts in no limit, LIM-IP included (D-COUNTED counts requests). Each ends its connection, so that
-whoever sends such things pays with a new one each time; how fast connections come is for what
-stands in front of the server to limit.
+The engine never sees such a request: no key is looked up, and it counts in no limit, LIM-IP
+included (D-COUNTED counts requests). Each costs the sender its connection; limiting the rate of new
+connections is the task of a proxy in front of the server.
 
 A client that reads nothing of its answer for 30 s is disconnected.
 
 After the answer, an unread body is received and dropped, for at most 60 s and 100 MB, so that a
-client that sends all of it before it reads gets the answer and not a reset connection. A method
+client that reads only after sending everything gets the answer, not a reset connection. A method
 that the parser does not know is answered by the service, with 405.
 
 There is no timer for each request: `Connections.tick`, called every half second, checks all
@@ -70,7 +69,7 @@ _PHRASES: Final = {
 
 
 class _Lingering:
-    """A transport whose `close` first lets the peer finish, when it is still sending.
+    """A transport whose `close` waits while the peer is still sending.
 
     The head of an answer waits for its body, so that both leave in one packet.
     """
@@ -86,7 +85,7 @@ class _Lingering:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send data; a head only with what follows it, or with `flush`."""
+        """Send data; hold back a head until its body or `flush` follows."""
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -96,7 +95,7 @@ class _Lingering:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send a head that has no body."""
+        """Send a head that was held back."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -151,7 +150,7 @@ class Exchange:
 
 
 class Connections:
-    """What all connections of one server share: their number's limit, and their clock."""
+    """What all connections of one server share: the limit on their number, and their clock."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -160,7 +159,7 @@ class Connections:
         self._starts_with: list[tuple[bytes, bytes]] | None = None
 
     def start_of(self, status: int, fields: list[tuple[bytes, bytes]]) -> bytes:
-        """Return how an answer starts: status line and the server's fields, which hold a second."""
+        """Return the start of an answer: status line and server fields, cached for a second."""
         if fields is not self._starts_with:
             self._starts, self._starts_with = {}, fields
         start = self._starts.get(status)
@@ -170,7 +169,7 @@ class Connections:
         return start
 
     def tick(self, now_s: float) -> None:
-        """End what takes too long at `now_s`, on the event loop's clock."""
+        """End connections that take too long; `now_s` is on the event loop's clock."""
         for connection in list(self.open):
             connection.tick(now_s)
 
@@ -217,7 +216,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def linger(self) -> None:
-        """Send what is written, say that no more comes, and let the rest of the request pass."""
+        """Send what is written, close the sending side, and drop the rest of the request."""
         self.lingers = True
         self._since_s = self.loop.time()
         self._lingers_until_s = self._since_s + _LONGEST_LINGER_S
@@ -231,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._direct.close()
 
     def eof_received(self) -> None:
-        """Take the end of what the peer sends."""
+        """Handle the end of the data that the peer sends."""
         if self.lingers:
             self._direct.close()
         else:
@@ -268,7 +267,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _is_stuck(self, now_s: float) -> bool:
-        """Whether the peer has taken nothing of what is written for a long time."""
+        """Whether the peer has read none of the written data for a long time."""
         unsent_bytes = self._direct.get_write_buffer_size()
         if not unsent_bytes or unsent_bytes != self._unsent_bytes:
             self._unsent_bytes, self._unsent_since_s = unsent_bytes, now_s
@@ -276,7 +275,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether the newest request, if there is one, has its whole answer."""
+        """Whether the newest request, if any, is completely answered."""
         cycle: RequestResponseCycle | None = self.cycle  # None before the first one
         return cycle is None or cycle.response_complete
 
@@ -292,7 +291,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Parse received data, unless the connection is ending."""
         if self.lingers or self._is_broken:
             self._discarded_bytes += len(data)
-            if not self._is_broken:  # a body, which its sender may not be able to break off
+            if not self._is_broken:  # a body, which its sender may be unable to stop
                 self._since_s = self.loop.time()
             if self._discarded_bytes > (_HEAD_REST_BYTES if self._is_broken else _BODY_REST_BYTES):
                 self._direct.close()
@@ -326,12 +325,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._idle_since_s = 0.0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the head; what comes after the body is no part of it."""
+        """Take a field of the head; ignore trailers after the body."""
         if self._in_head:
             HttpToolsProtocol.on_header(self, name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """Take a whole head: refuse what is too much, else start to answer."""
+        """Handle a complete head: refuse one that is too large, else start to answer."""
         self._in_head = False
         if len(self.headers) > _FIELDS_LIMIT or (
             self._head_bytes + self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
@@ -375,7 +374,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._direct.write(data)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer a request for another protocol in this one, and end the connection with it."""
+        """Answer an upgrade request in HTTP/1.1, then close the connection."""
         if not self._is_answered:
             self.cycle.keep_alive = False
 

@@ -1,9 +1,10 @@
 """Requests as HTTP brings them: header fields, bodies read when the engine asks, client addresses.
 
-The engine reads a body only after limits and key, and never further than its bound (D-ORDER,
-D-SIZE); a `Content-Length` is checked before a byte is read. A sender that is too slow is cut off
-(`Watch`). The memory of all large bodies together, and of one caller's, is bounded: a body that
-does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB, nearly all of them, are exempt.
+The engine reads a body only after it has checked limits and key, and never beyond the size limit
+(D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A sender that is too slow is
+cut off (`Watch`). The memory of all large bodies together, and of one caller's, is bounded: a body
+that does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB, which nearly all are, are
+exempt.
 
 A client's address (D-IP) is the socket's peer. A forwarded-for header counts only when the peer is
 one of the proxies that the operator trusts, and then the nearest address in it that is none of
@@ -89,7 +90,7 @@ class Clients:
 
     @property
     def trusts(self) -> bool:
-        """Whether a forwarded-for header may matter at all."""
+        """Whether any proxy's forwarded-for header is trusted."""
         return bool(self._trusted)
 
     def of(self, peer: str, forwarded: Sequence[str]) -> str:
@@ -105,7 +106,7 @@ class Clients:
         return known
 
     def _nearest(self, peer: str, forwarded: Sequence[str]) -> Address:
-        """Return the last address of the chain that is no trusted proxy's.
+        """Return the last address of the chain that belongs to no trusted proxy.
 
         An entry that is not an address ends the chain: the entries before it cannot be trusted.
         """
@@ -146,7 +147,7 @@ _LEAST_BYTES_A_SECOND: Final = 1_000
 
 
 class Disconnected(Exception):
-    """The client has gone before its request was whole; nobody waits for an answer."""
+    """The client disconnected before its request was complete; no answer is needed."""
 
 
 @lru_cache(maxsize=256)
@@ -198,7 +199,7 @@ class Fields(Mapping[str, str]):
 
 
 class Body:
-    """A request's body on its way (`engine.messages.BodyStream`).
+    """A request body that is still arriving (`engine.messages.BodyStream`).
 
     size_bytes: what the head announces, None where it comes in chunks. `is_whole` once its last
     byte was read. held_bytes: what it takes of the watch's limit until it is `release`d.
@@ -291,7 +292,7 @@ class Body:
 
 
 class Watch:
-    """Who is reading a body since when, and how much all of them hold.
+    """Tracks the bodies being read: since when, and how much memory they hold.
 
     A body has 20 s, and a second more for each 1 000 bytes received. One timer checks all bodies.
     """

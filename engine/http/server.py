@@ -1,10 +1,10 @@
 """The server: uvicorn around the application, started, watched and stopped.
 
-One process serves: the counters of the limits live in it (D-COUNTERS-LIFE), so that a second one
-would let every caller have each rate once more. SQLite takes one writer at a time anyway.
+Only one process serves, because the limit counters live in it (D-COUNTERS-LIFE): a second process
+would double every rate. SQLite allows only one writer at a time anyway.
 
-On SIGTERM, SIGHUP and SIGINT no connection is accepted any more, idle ones are closed, requests
-that have begun are answered, and only then the store is closed: what was answered is kept.
+On SIGTERM, SIGHUP and SIGINT the server accepts no more connections, closes idle ones, answers the
+requests that have begun (for at most 45 s), and then closes the store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TICK_S: Final = 0.5
 ERASED_WITHIN_S: Final = 5
 """What has expired is overwritten in the store's file within this time; it is printed at start."""
 
-_STOP_S: Final = 45  # 1.5 times the most that a request's destination and two transforms take
+_STOP_S: Final = 45  # 1.5 times the 30 s that one transform may take
 _IDLE_S: Final = 75
 _SPARE_FILES: Final = 128
 _MOST_CONNECTIONS: Final = 20_000
@@ -66,7 +66,7 @@ def make_application(
 
 
 def bind(host: str, port: int, option: str = "--port") -> socket.socket:
-    """Return a bound socket; raises `InputError` when the address cannot be had."""
+    """Return a bound socket; raises `InputError` when the address is not available."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -99,7 +99,7 @@ async def serve(
     """Serve until a signal says to stop; returns the exit code, 0 or 130 after Ctrl-C.
 
     demo_keys: the lines of a demo's keys, which `/docs` offers.
-    metrics: a bound socket of its own for `/metrics`, which is then nowhere else.
+    metrics: a separate bound socket for `/metrics`, which is then served only there.
     on_start: awaited once connections are accepted.
     """
     clock, store = engine.clock, engine.services.store
@@ -159,14 +159,14 @@ def _config(application: Any, protocol: type[HttpProtocol]) -> uvicorn.Config:  
 
 
 class _Second(uvicorn.Server):
-    """A server beside the first, which stops when that one has."""
+    """A second server, which stops when the first one has stopped."""
 
     def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override] # reason: there is nothing to capture
         return contextlib.nullcontext()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which tells when it has started, and stops without killing itself."""
+    """uvicorn's server; it calls `on_start`, and does not raise its stop signal again."""
 
     def __init__(
         self, config: uvicorn.Config, on_start: Callable[[], Awaitable[None]] | None
@@ -218,7 +218,7 @@ async def _pause(stopping: asyncio.Event) -> None:
 async def _tick(
     application: HttpApplication, connections: Connections, stopping: asyncio.Event
 ) -> None:
-    """Every half second: give up who is too slow."""
+    """Every half second: end connections and requests that are too slow."""
     loop = asyncio.get_running_loop()
     while not stopping.is_set():
         application.watch.tick(loop.time())
@@ -229,7 +229,7 @@ async def _tick(
 async def _erase(engine: Engine, stopping: asyncio.Event) -> None:
     """Every half second: delete and overwrite what has expired, in a thread, beside the requests.
 
-    Says so, once, when that cannot be done within `ERASED_WITHIN_S`.
+    Logs once when that cannot be done within `ERASED_WITHIN_S`.
     """
     loop = asyncio.get_running_loop()
     done_s, is_said = loop.time(), False

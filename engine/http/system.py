@@ -1,8 +1,7 @@
 """The real world: a monotonic clock, asyncio's sleep, httpx's calls, the operator's runtime.
 
-What the engine asks of it stands in `engine.world`. Nothing of a caller is evaluated here: a
-reactor's code is handed to the runtime that the operator gives, and without one it gives back its
-arguments.
+`engine.world` defines these ports. No caller's code is evaluated here: a reactor's code goes to the
+operator's runtime; without a runtime, a reactor returns its arguments.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 class SystemClock:
     """The machine's clocks: monotonic since this object was made, and wall time (D-CLOCK).
 
-    `created_at` follows the wall clock, also when it is set. Deadlines follow a steady time that
-    runs on from the start and is never before the last instant in the store.
+    `created_at` follows the wall clock, also when it is set. Deadlines follow a steady time, which
+    never goes back and never lies before the last instant in the store.
     """
 
     __slots__ = ("_start_ns", "_steady_start_ns")
@@ -107,7 +106,7 @@ class _Turns:
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
     async def begin(self, whose: object) -> None:
-        """Return when it is this one's turn."""
+        """Wait until it is this caller's turn."""
         if not self._is_busy:
             self._is_busy = True
             return
@@ -227,7 +226,7 @@ class SystemWorld:
             raise DestinationTimeout("the code took longer than it may") from None
 
     async def prepare(self) -> httpx.AsyncHTTPTransport:
-        """Return the transport; made before a call, so that reading certificates costs it no time.
+        """Return the transport; it is made before a call, which then need not load certificates.
 
         Called first in every call, and by a server when it starts.
         """
@@ -277,7 +276,7 @@ class SystemWorld:
             await response.aclose()
 
     async def _read(self, response: httpx.Response) -> CallAnswer:
-        """Return the answer as it came: compressed where it is, headers that HTTP allows."""
+        """Return the answer as received, not decompressed, with the headers that HTTP allows."""
         status = response.status_code
         if not 200 <= status <= 599:
             raise DestinationUnreachable("the destination answered a status that is none")
@@ -299,7 +298,7 @@ async def _parts(stream: httpx.AsyncByteStream) -> AsyncIterator[bytes]:
 
 
 def _fields(headers: httpx.Headers) -> dict[str, str]:
-    """Return the fields, repeated ones joined; Set-Cookie, which has no joined form, by lines."""
+    """Return the fields, repeated ones joined by commas; Set-Cookie values by line feeds."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

@@ -2,9 +2,9 @@
 
 `LimitTable` and `Rule` say what is limited (seed 8.2 to 8.7), `LimitsProfile` how that is read
 (`engine.profile`), and `Limiter` decides: `decide(now_ns, subject)` for a request of a `Subject`.
-The algorithms stand in `engine.limits.algorithms`, a page for all five.
+`engine.limits.algorithms` implements the five algorithms.
 
-What it is not: tenants' other quotas, or HTTP. No clock is read here; instants are handed in.
+The package reads no clock: callers pass in each instant.
 """
 
 from engine.limits.limiter import CountersFull, Limiter

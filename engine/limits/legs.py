@@ -2,8 +2,8 @@
 
 A row of the table becomes one or more *legs*, each a family of counters with one key: `key|ip` has
 a leg by key and one by IP. What the profile says about counters (D-AND-COUNTER, D-OR-COUNTER,
-D-OR-RESOURCE), kinds (D-LEGACY-CLASS, D-PROXY-RULES) and composition (D-COMPOSE) is all decided
-here, once a class of requests, so that a decision only walks a tuple of legs.
+D-OR-RESOURCE), kinds (D-LEGACY-CLASS, D-PROXY-RULES) and composition (D-COMPOSE) is resolved here
+once per class of requests, so that a decision only walks a tuple of legs.
 
 Equal rows of two tables share their legs: an IP counter spans tenants, whichever table names the
 row (D-COUNTED).
@@ -79,7 +79,7 @@ CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 class Counted:
     """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
 
-    `charging` is what a charge needs, in one piece: the function and its first three arguments.
+    `charging` holds the function that charges it and that function's first three arguments.
     """
 
     __slots__ = ("charging", "journal", "leg", "line", "ring")
@@ -99,7 +99,7 @@ class Counted:
 
 
 class RequestClass(NamedTuple):
-    """All that decides which rules apply to a request.
+    """The properties of a request that decide which rules apply.
 
     carried: the parts that it has. resources: the patterns that it matches.
     """
@@ -292,7 +292,7 @@ class Legs:
         return ("proxy_key_id" if match.proxy == "key" else "host_id") in asked.carried
 
     def _resource(self, rule: Rule, asked: RequestClass) -> int | None:
-        """Return the first of a rule's resources that a class falls under, by its place there."""
+        """Return the index of the first of a rule's resources that a class falls under."""
         for own_place, pattern in enumerate(rule.match.resource):
             if self._places[pattern] in asked.resources:
                 return own_place
@@ -340,7 +340,7 @@ def _counters_of(
 def _lowest(legs: list[Leg], among: list[Leg]) -> list[Leg]:
     """Return the legs whose rate is not above the lowest rate of `among` (D-COMPOSE lowest).
 
-    A rule in shadow does not make the others higher; it counts where it would be the lowest itself.
+    A shadow rule never excludes other rules; it counts where its own rate would be the lowest.
     """
     return [
         leg
@@ -354,7 +354,7 @@ def _lowest(legs: list[Leg], among: list[Leg]) -> list[Leg]:
 
 
 class Entry:
-    """One charge: its instant, what it overwrote, and whether its answer was a success yet."""
+    """One charge: its instant, what it overwrote, and whether its answer is a known success."""
 
     __slots__ = ("line", "settled", "slot_ns", "t_ns")
 

@@ -9,10 +9,9 @@ A rule in shadow is applied as if it were in force, except that it never refuses
 blocks, and it is charged when neither it nor the rules in force refuse. So it reports what it would
 refuse.
 
-For speed, the counters of a subject are looked up once, as a *lane*; after that
-a decision is one comparison a counter and, when admitted, one charge a counter. A *plan* is what
-all subjects of one class share. Each loop has a list of its own with only the fields that it reads,
-made on first use.
+For speed, the counters of a subject are looked up once, as a *lane*; after that a decision is one
+comparison per counter and, when admitted, one charge per counter. A *plan* is what all subjects of
+one class share. Each loop has its own list of only the fields that it reads, made on first use.
 
 Instants are handed in and never decrease; requests at one instant are decided in order of arrival
 (D-CLOCK). Counters live here and nowhere else (D-COUNTERS-LIFE).
@@ -199,8 +198,8 @@ class Limiter:
         """Return when a counter would let the request go, None when its rule refuses it.
 
         First come, first served: not before the counter's last reserved release (D-THROTTLE). A
-        throttle that delays waits for room, up to the bound; a block rule waits for its place in
-        line at most, and refuses what is beyond its rate there.
+        delaying throttle holds a request until there is room, up to the bound. A block rule holds
+        it only until the last reserved release, and refuses it if it exceeds the rate then.
         """
         line, leg = counted.line, counted.leg
         ready_ns = line[READY]
@@ -426,8 +425,8 @@ class Limiter:
     def _sweep(self, now_ns: int) -> None:
         """Forget idle counters, so that memory follows the active keys; some thousands at a time.
 
-        Lanes hold counters too: all are dropped when one was forgotten, and an idle counter
-        decides as the fresh one that replaces it.
+        Lanes refer to counters, so all lanes are dropped when a counter was forgotten. No decision
+        changes: an idle counter decides like the fresh one that replaces it.
         """
         legs = self._legs.all()
         left, has_forgotten = _SWEPT_AT_ONCE, False
@@ -464,7 +463,7 @@ def _is_asked_well(now_ns: object, subject: object) -> bool:
 
 
 def _asked(now_ns: object, subject: object) -> tuple[int, Subject]:
-    """Return an instant, which may be a text, and a subject; raises `InputError`."""
+    """Return the checked instant, which may be given as a text, and the subject; `InputError`."""
     if not isinstance(subject, Subject):
         raise wrong_type("subject", subject, 'a Subject, such as Subject("GET", "/tokens", ip)')
     return as_ns("now_ns", now_ns), subject

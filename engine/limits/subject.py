@@ -18,7 +18,7 @@ Part: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
 
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 OTHER_PARTS: Final = PARTS[2:]
-"""Those that few requests carry: neither address nor key."""
+"""The parts other than address and key; few requests carry them."""
 
 parts_of: Final = attrgetter(*PARTS)
 """`parts_of(subject)`: its parts, in the order of `PARTS`."""
@@ -99,11 +99,11 @@ class Headroom(NamedTuple):
     """The state of the rule with the least room left (D-429-HEADERS).
 
     rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.
-    reset_ns: how long until all of `limit_requests` are there again, if nothing comes.
-    wait_ns: the latest, over all rules that would refuse now, of the time until they would not:
-        the first instant at which the same subject is admitted, if nobody else asks. Where refused
-        requests count (D-COUNT) a refused one may fill a counter that let it by; then this is later
-        than the decision's `wait_ns`, which speaks of the rules that refused.
+    reset_ns: how long until all of `limit_requests` are available again, if no request comes.
+    wait_ns: how long until no rule would refuse the same subject, if no other request comes; 0 when
+        none refuses now. Where refused requests count (D-COUNT), a refused request may exhaust a
+        counter that did not refuse it. Then this is longer than the decision's `wait_ns`, which
+        covers only the rules that refused.
     """
 
     rule: str
@@ -130,7 +130,7 @@ class Headroom(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block in force: the rule's name, whose counter (an id or an IP, or the pair), its end."""
+    """A block in force: the rule's name, its counter's key (an id, an IP or both), and its end."""
 
     rule: str
     counter: str | tuple[str | None, str | None] | None

@@ -96,7 +96,7 @@ def pattern_fault(pattern: str) -> str | None:
 
 
 def _expression(pattern: str, get_tokens: GetTokens) -> re.Pattern[str]:
-    """Return what matches `METHOD path` for the requests that fall under a pattern."""
+    """Return the regular expression for `METHOD path` of the requests of a pattern."""
     assert pattern_fault(pattern) is None
     method, _, path = pattern.partition(" ")
     segments = path.removesuffix("/*").split("/")
@@ -123,7 +123,7 @@ class Classifier:
         self._groups: list[tuple[int, ...]] = []
 
     def matching(self, method: str, path: str) -> tuple[int, ...]:
-        """Return the places of the patterns that a request falls under, in order."""
+        """Return the indexes of the patterns that a request falls under, in order."""
         return self._groups[self.group(method, path)]
 
     def group(self, method: str, path: str) -> int:

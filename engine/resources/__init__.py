@@ -1,4 +1,4 @@
-"""Resources: one module a resource, and the registry of all operations.
+"""Resources: one module per resource, and the registry of all operations.
 
 `OPERATIONS` is the one list of what the service answers (`engine.resources.operation`).
 """

@@ -5,10 +5,10 @@
     GET /account-updater/jobs/{id}  → pending → processing → completed | failed
     GET download_url                → the result, once completed; with the right to read jobs
 
-Both addresses are paths on this service. The upload's lies outside /account-updater/ so that it
-counts in LIM-IP only, whatever its sender adds; its secret stands in the query, where no log of
-ours shows it. A wrong secret and an unknown job are both 404, an expired address 403, a second file
-for one job 409: one job a file, and jobs run side by side (ACC-SPLIT).
+Both addresses are paths on this service. The upload path lies outside /account-updater/, so that an
+upload counts only in LIM-IP, whatever key its sender adds. Its secret is in the query, which our
+logs never show. A wrong secret and an unknown job are both 404, an expired address 403, a second
+file for one job 409: each job takes one file, and jobs run in parallel (ACC-SPLIT).
 
 A file is processed at the upload, in short transactions. Its job then takes `job_base_ns` and
 `job_row_ns` per row: the result is stored at once and shown from `ends_at_ns` on, so that there is
@@ -19,13 +19,14 @@ A card is updated when its expiry in the vault differs from the file's: `updated
 expiry, `no_change` nothing. Other results are `not_a_card` and `unknown_token`; a token is known
 where the job's creator holds account-updater:job:create (D-GRANT). No card network is asked.
 
-Batch files of the account updater: CSV in, CSV out, and large volumes split (seed 8.10, D-JOBS).
+Batch files are CSV in both directions (seed 8.10, D-JOBS):
 
     in   token,expiration_year,expiration_month
     out  the same and new_token,new_expiration_year,new_expiration_month,result_code
 
 A token is a UUID; year (1000 to 9999) and month (1 to 12) may be empty. A byte order mark, CRLF and
-empty lines are fine. The first fault ends the reading and names its line and rule, never a value.
+empty lines are accepted. Reading stops at the first fault; the message names its line and rule,
+never a value.
 
 A file holds at most 30 MB (ACC-FILE), so a larger volume is cut into several, with one job a file
 (ACC-SPLIT). The caller splits it (D-SPLIT), with `split_batch`.
@@ -95,7 +96,7 @@ class Row:
 class BatchFault(Exception):
     """A batch file is invalid: the message names the line and the rule, never a value.
 
-    rows: how many rows before it were fine.
+    rows: how many valid rows came before it.
     """
 
     def __init__(self, line: int, rule: str, rows: int) -> None:
@@ -362,7 +363,7 @@ async def _upload(context: Context) -> Response:
 async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> list[str]:
     """Return the lines of the result, processed in pieces so that other requests can run.
 
-    Raises `BatchFault` for a file that is none.
+    Raises `BatchFault` for an invalid file.
     """
     store, world = context.services.store, context.services.world
     rows = read_batch(data)

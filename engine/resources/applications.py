@@ -3,10 +3,10 @@
 The part of the operator's API that a management application may use. A key's text appears only in
 the answer that creates it (D-KEY). `engine.resources.operator` holds the rules.
 
-No caller grants more than it has (D-GRANT-SCOPE): a grant lies in a container of the caller's own
-`application:create` or `application:update`, a key is made only for an application whose grants lie
-in containers of the caller's `key:create`, rights over applications, keys and the tenant are given
-only by who holds them, and no application widens its own grants.
+No caller grants more than it has (D-GRANT-SCOPE). A grant must lie in a container where the caller
+holds `application:create` or `application:update`. A key is created only for an application whose
+grants lie in containers where the caller holds `key:create`. Only a holder of a right over
+applications, keys or the tenant can grant that right. No application can widen its own grants.
 """
 
 from __future__ import annotations

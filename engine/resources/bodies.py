@@ -39,7 +39,7 @@ _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETE
 """A Content-Type in small letters (RFC 9110, 8.3.1); an empty parameter is none (5.6.6)."""
 
 _VALUES_AN_ELEMENT: Final = 80
-"""A card with all that a token request object may hold has some seventy."""
+"""JSON values per element: a card with every optional field has about seventy."""
 
 PARSED: Final = frozenset({dict, list})
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
@@ -63,8 +63,8 @@ def _is_here(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
 async def receive(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
     """Return the body as it was sent, once all of it is here, for `read_body`.
 
-    Raises `Problem` 413 over the operation's bound. What the operation does not read here stays
-    where it is.
+    Raises `Problem` 413 over the operation's bound. A body that the operation reads by itself is
+    left unread.
     """
     body = request.body
     if _is_here(body):
@@ -165,9 +165,9 @@ def check_coding(request: Request) -> None:
 
 
 def _is_media_type(given: str, wanted: str) -> bool:
-    """Return whether a Content-Type is the media type; JSON has no parameters, and ignores any.
+    """Return whether a Content-Type is the media type; parameters are ignored.
 
-    A `charset` is the exception: one that is not UTF-8 says that the body is not JSON.
+    A `charset` is the exception: with one other than UTF-8, the body is not JSON.
     """
     given = given.strip(" \t").lower()
     found = _MEDIA_TYPE.fullmatch(given)

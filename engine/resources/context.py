@@ -143,7 +143,7 @@ class Context:
         entity_id: str,
         status: int,
     ) -> None:
-        """Append one log entry for a tenant that the request's key does not tell."""
+        """Append one log entry for a tenant that does not follow from the request's key."""
         services = self.services
         entry = LogEntry(
             services.new_id(),

@@ -26,9 +26,10 @@ D = TypeVar("D", Application, EncryptionKey, Intent, Proxy, Reactor)
 class Collection(Generic[D]):
     """Documents of one kind.
 
-    name: of one, as in `reactor`. path: of all. right: the start of the permissions that they ask
-    for. shown: what an answer shows of one. is_there: whether one that is stored is still readable,
-    such as an intent in [t, t + R) (QUO-INTENT). remove: deletes one, `Store.delete` unless given.
+    name: of one document, such as `reactor`. path: of the collection. right: the prefix of its
+        permissions. shown: returns what an answer shows of a document. is_there: whether a stored
+        document is still readable, such as an intent in [t, t + R) (QUO-INTENT). remove: deletes a
+        document; `Store.delete` unless given.
     """
 
     kind: type[D]

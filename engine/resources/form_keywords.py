@@ -2,7 +2,7 @@
 
 They accept the same values. The library names all missing or unknown members in one text, checks
 the elements of an array that is too long, and makes a validator for each value that has a type; a
-body of four million bytes has half a million of either.
+body of four million bytes can have half a million of each.
 
 Imported for the first body, since importing the library takes half a second.
 """

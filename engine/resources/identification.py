@@ -7,9 +7,9 @@ The principal of a key changes only when a document does, so it is cached with t
 `documents_version` and looked up again when that has changed. An unknown key is never cached: it
 costs a look-up each time.
 
-Authentication: the 401 answers, and the principal of an application without a key.
+The module also makes 401 answers, and finds the principal of an application without a key.
 
-Which proxies a request names, by a proxy key or by a custom hostname (D-PROXY-RULES, D-HOST).
+It finds the proxies that a request names, by proxy key or custom hostname (D-PROXY-RULES, D-HOST).
 
 A hostname that its tenant may not have names no proxy, even if a store holds such a row from an
 older version: the service answers its requests itself. `refused_hosts` lists these rows.
@@ -192,7 +192,7 @@ def principal_of(services: Services, application_id: str) -> Caller | None:
 
 
 def proxy_path(path: str) -> str:
-    """Return the path of a request on a custom hostname, which is the proxy whatever the path."""
+    """Return the proxy path of a request on a custom hostname, where all paths are the proxy's."""
     return "/proxy" + path
 
 
@@ -203,8 +203,8 @@ def _is_proxy_path(path: str) -> bool:
 def find_proxies(services: Services, request: Request) -> Proxies:
     """Return the proxies that the request names; inside a transaction.
 
-    A proxy key counts on the proxy's own path and on a custom hostname; an unknown one, like an
-    unknown hostname, names none.
+    A proxy key is read only on the proxy's own path and on a custom hostname; an unknown one, like
+    an unknown hostname, names none.
     """
     store = services.store
     by_host = None if request.host is None else _proxy_of(services, host_name(request.host))

@@ -1,28 +1,29 @@
-"""Invoking code: an instance, the code, and 30 s for both (RCT-HOT, RCT-TIMEOUT).
+"""Invoke code in an instance, within 30 s including its start (RCT-HOT, RCT-TIMEOUT).
 
 Both reactors and transforms run here. The world runs the code (`World.run_code`); the engine
-evaluates nothing of a caller.
+evaluates no caller's code.
 
 Code must not:
 
 - take longer than `reactor_timeout_ns`, its cold start and its wait in a queue included
-  (D-REACTOR-TIMEOUT): `reactor_timeout_status` at exactly that time; exactly so long passes;
+  (D-REACTOR-TIMEOUT): the answer is then `reactor_timeout_status`, sent at that time; taking
+  exactly that time is allowed;
 - fail, or return what is not JSON: 502, as for a destination with an invalid answer. Its error
   message is not passed on, because it may quote a token's data.
 
-Instances: where reactor and transform code runs, hot or from a cold start (RCT-HOT, D-HOT).
+Code runs in an instance, which is hot or needs a cold start (RCT-HOT, D-HOT).
 
-Each reactor and each transform has a pool. Some instances of it are hot from the beginning
-(`hot_concurrency`, 1) and stay. A claim that finds an idle instance gets it at once; one that finds
-none starts another, cold, and one beyond `instances_cap` queues, first come first served. When an
-instance is given back, the first in the queue gets it as it is; else a hot one idles, and a
-cold-started one dies, or idles for `keep_hot_ns` more: in [t, t + keep), not at its end.
+Each reactor and each transform has a pool of instances. `hot_concurrency` of them (1 by default)
+are hot from the start and stay. A claim takes an idle instance; without one it starts another,
+cold; beyond `instances_cap` it queues, first come first served. A released instance goes to the
+first in the queue. Without a queue a hot instance becomes idle, and a cold-started one dies or
+stays idle for `keep_hot_ns`: in [t, t + keep), end excluded.
 
 With a cap and no cold start this is a first-come-first-served queue with c servers (M/M/c for
 exponential times).
 
-The pool only assigns instances; `engine.resources.invocation` waits. Instances live in the process
-and are lost on restart.
+`Pool` only assigns instances; `invoke` waits for them. Instances live in the process and are lost
+on restart.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Pool:
 
 
 def pool_of(services: Services, name: str) -> Pool:
-    """Return the pool of that name; it is there from its first use, with its hot instances idle."""
+    """Return the pool of that name; the first call creates it, with its hot instances idle."""
     pool: Pool = services.running.get(_NAME_START + name) or services.running.setdefault(
         _NAME_START + name, Pool(services.profile.outside)
     )

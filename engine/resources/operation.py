@@ -3,7 +3,7 @@
 The registry (`engine.resources.OPERATIONS`) is the one list of what the service answers. The
 router, the OpenAPI documents, the permissions table and the conformance plan are made from it.
 
-The router: method and path → operation (404, 405 with `Allow`).
+`Router` finds the operation of a method and a path (404, 405 with `Allow`).
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class Operation:
 
     @property
     def creates(self) -> bool:
-        """Whether it is a POST that creates, which may ask to create once (D-IDEMPOTENCY)."""
+        """Whether it is a POST that creates, which takes `Idempotency-Key` (D-IDEMPOTENCY)."""
         return self.method == "POST" and (self.permission or "").endswith(":create")
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing, the log of who reads plaintext aside (D-LOGS)."""
+        """Whether it changes nothing, except that reads of plaintext are logged (D-LOGS)."""
         return self.run is not None and (self.method == "GET" or self.name == "search_tokens")
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class Router:
         return found, dict(zip(names, values, strict=True))
 
     def allowed(self, path: str) -> list[str]:
-        """Return the methods that the path answers to, none when there is nothing.
+        """Return the methods that the path supports; none for an unknown path.
 
         `*` is the service as a whole (RFC 9110, 9.3.7).
         """

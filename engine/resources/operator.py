@@ -1,12 +1,11 @@
 """The operator's side: tenants, applications, keys, quotas and settings, as Python calls.
 
-`engine.resources` offers a part of it to management applications over HTTP; both use the same
-functions here, so that a rule about an application or a key is written once.
+`engine.resources.applications` offers a part of it to management applications over HTTP; both use
+the functions of this module, so that a rule about an application or a key is written once.
 
-Upgrade a store of an older version with the master key, in one transaction.
+`guard_store` upgrades a store of an older version with the master key, in one transaction:
 
-- Code and configuration, which the upgrade of the file has moved into cells in the clear, are
-sealed.
+- Code and configuration, which the file upgrade has moved unencrypted into cells, are sealed.
 - A cvc is sealed anew together with its deadline.
 - Every document is written with its keyed hash; from then on `Store.guard` refuses rows that
   another program has changed.
@@ -61,7 +60,7 @@ _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
 _LARGEST_COUNT: Final = 10**9
 _LONGEST_NS: Final = 100 * 365 * 24 * 3_600 * 1_000_000_000
-"""Longer than any use needs; an instant that far from today still fits 64 bits of nanoseconds."""
+"""The longest duration of a quota; an instant that far from today fits 64 bits of ns."""
 
 
 class Operator:
@@ -87,7 +86,7 @@ class Operator:
         `quotas` changes some of them at once: counts as integers, durations as nanoseconds or
         texts such as `"1h30m"`. `host_suffixes`: under which its proxies may have hostnames
         (D-HOST). Raises `InputError` for a name that is no text, an unknown kind, quota or setting,
-        and for a suffix that is none.
+        and an invalid suffix.
         """
         check_text("tenant name", name)
         if kind not in get_args(TenantKind):
@@ -242,7 +241,7 @@ class Operator:
 
         `.shop.example` covers all names below it, `pay.shop.example` that name alone. A proxy
         whose hostname is covered no longer is not routed from the next request on. Raises
-        `InputError` for an unknown tenant or what is no suffix.
+        `InputError` for an unknown tenant or an invalid suffix.
         """
         checked = checked_suffixes(suffixes)
         return self._change(tenant, lambda _: {"host_suffixes": checked})
@@ -316,7 +315,7 @@ def _no_kind(what: str, kind: object, kinds: tuple[str, ...]) -> InputError:
 
 
 def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> QuotaValue:
-    """Return the quota's value in its unit; raises `InputError` when it cannot be one."""
+    """Return the quota's value in its unit; raises `InputError` when it is invalid."""
     _check_name("quota", name)
     if name not in DEFAULT_QUOTAS:
         raise InputError(f"quota = {name!r} does not exist{did_you_mean(name, DEFAULT_QUOTAS)}")
@@ -338,7 +337,7 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
 
 
 def checked_suffixes(suffixes: Iterable[str]) -> tuple[str, ...]:
-    """Return suffixes of hostnames in small letters; raises `InputError` for what is none."""
+    """Return suffixes of hostnames in lower case; raises `InputError` for an invalid one."""
     if isinstance(suffixes, str):
         raise InputError(f"host_suffixes = {suffixes!r} must be a list of texts")
     found = []
@@ -354,12 +353,12 @@ def checked_suffixes(suffixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _shown(value: object) -> str:
-    is_long = isinstance(value, int) and value.bit_length() > 64  # Python may not write it
+    is_long = isinstance(value, int) and value.bit_length() > 64  # Python may refuse to print it
     return shown_value(value) if is_long else repr(value)
 
 
 def check_tables(tenants: Iterable[Tenant], table_names: Iterable[str]) -> None:
-    """Raise `InputError` where a kept tenant's `Rate Limit` names a table that is not there."""
+    """Raise `InputError` where a stored tenant's `Rate Limit` names a table that does not exist."""
     names = sorted(table_names)
     for tenant in tenants:
         try:
@@ -459,7 +458,7 @@ def remove_application(services: Services, application: Application) -> None:
 
 
 _PLAIN: Final = b"\0"
-"""The prefix of a text that an upgrade has moved into a cell."""
+"""The prefix of a text that an upgrade has moved, unencrypted, into a cell."""
 
 
 def guard_store(store: Store, vault: Vault) -> None:

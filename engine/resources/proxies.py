@@ -1,7 +1,7 @@
 """Pre-configured proxies: where requests go, kept under a proxy key or a custom hostname (D-PROXY).
 
-A definition names a destination, perhaps a transform of what goes there and of what comes back,
-and whether an API key is needed beside the proxy key. The proxy key's text is in the answer that
+A definition names a destination, optional transforms of the request and of the response, and
+whether an API key is needed besides the proxy key. The proxy key's text is in the answer that
 creates it and nowhere else; only its hash is stored. A custom hostname lies under a suffix that the
 operator lists for the tenant (400 else, D-HOST) and belongs to one proxy: 409 for a second one of
 the tenant, 400 where it is another tenant's.
@@ -275,8 +275,8 @@ def _is_address(url: str) -> bool:
 def _read(body: dict[str, Any], context: Context, proxy_id: str) -> dict[str, Any]:
     """Return the record's fields from a body of the right form, with sealed transforms.
 
-    Raises `Problem` 400 for an address or hostname that is none and for code over its limit
-    (RCT-CODE), 409 for a hostname that another proxy has.
+    Raises `Problem` 400 for an invalid address or hostname and for code over its limit (RCT-CODE),
+    409 for a hostname that another proxy has.
     """
     fields = dict(body)
     errors: dict[str, list[str]] = {}

@@ -2,16 +2,16 @@
 
 `POST /reactors/{id}/react` takes `{"args": …}` and answers 200 `{"tokens": …, "raw": …}`:
 
-1. The payload is `args` as compact JSON, at most 1 MB (RCT-PAYLOAD): what a caller sends, before
-   any token expression in it is replaced, and whatever spaces the body holds.
+1. The payload is `args` as compact JSON, at most 1 MB (RCT-PAYLOAD). It is measured before token
+   expressions are replaced, and spaces in the body do not count.
 2. Expressions `{{ id }}` in `args` are replaced by the plaintext of their tokens, as
    POST /detokenize does, for a caller who holds token:use where each token is (403 else) and
    within the tenant's Detokenize Limit.
 3. The code runs (`engine.resources.invocation`: RCT-HOT, RCT-TIMEOUT).
-4. A result that is an object of `tokenize` and `raw` alone, or of one of the two, says what goes
-   where: what stands under `tokenize` is tokenized as POST /tokenize would, with the caller's
-   rights and limits, and its answer is `tokens`; what stands under `raw` is `raw`. Any other result
-   is `raw` as a whole. A missing part is null.
+4. If the result is an object with only `tokenize`, `raw` or both, the value of `tokenize` is
+   tokenized as POST /tokenize would, with the caller's rights and limits, and the outcome is
+   `tokens` in the answer; the value of `raw` is `raw`. Any other result is `raw` as a whole. A
+   missing part is null.
 
 An invocation that fails at step 4 has run its code and created nothing.
 
@@ -155,7 +155,7 @@ def _pool_name(reactor: Reactor) -> str:
 
 
 async def _react(context: Context) -> Response:
-    """Invoke a reactor, in the steps of this file's head."""
+    """Invoke a reactor, in the steps that the module's docstring lists."""
     services = context.services
     work = Work(
         context,

@@ -7,9 +7,9 @@ POST /tokens and reactors share the steps after the walk:
 
     403 → 400 naming every fault → deduplication look-up → quota → write        (D-ORDER)
 
-The first two, `validated`, need no transaction: decryption is most of the cost of a large body, and
-delays no other request there. The rest, `create_all`, is one transaction, so that an invalid token
-anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate against each other
+`validated` does the first two without a transaction, so that decryption, the main cost of a large
+body, delays no other request. `create_all` does the rest in one transaction, so that an invalid
+token anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate against each other
 (TOK-DEDUP).
 """
 
@@ -53,7 +53,7 @@ _IN_TRANSACTION: Final = nullcontext()
 class _Sources:
     """Reads data that a body holds encrypted, or refers to by a token intent.
 
-    reading: what each look-up stands in, a transaction of its own where none is open.
+    reading: opens the transaction of each look-up, where none is open yet.
     """
 
     __slots__ = ("_context", "_reading")
@@ -107,7 +107,7 @@ def decrypter(context: Context) -> Callable[[str], bytes]:
 def validated(
     plan: Plan, context: Context, reading: AbstractContextManager[None] = _IN_TRANSACTION
 ) -> Plan:
-    """Return the plan, every element of which may be created and is valid.
+    """Return the plan once every element is permitted and valid.
 
     reading: a transaction for each look-up, where none is open.
     Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
@@ -125,7 +125,7 @@ def validated(
 
 
 def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
-    """Create what a validated plan asks for; returns (draft, its token, deduplicated) an element.
+    """Create the tokens of a valid plan; returns (draft, token, deduplicated) per element.
 
     Raises `Problem`: the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE), 400
     for a token intent that another request has consumed meanwhile.

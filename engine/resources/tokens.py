@@ -133,7 +133,7 @@ def _shown(token: Token, context: Context) -> dict[str, Any]:
 
 
 def _shown_made(token: Token, context: Context, *, deduplicated: bool) -> dict[str, Any]:
-    """Return the record of a token that was asked to be made (REC-DEDUP-REDACT, D-READ)."""
+    """Return the record of a token that the request creates (REC-DEDUP-REDACT, D-READ)."""
     shows = _shows_plaintext(token, context)
     return record(
         token,

@@ -1,23 +1,23 @@
 """Transforms: code between a caller and a proxy's destination (seed 8.9).
 
 A request transform is handed `{"method", "url", "headers", "body"}` and may give back `headers`,
-`body` or both; a response transform `{"status", "headers", "body"}` and may change all three. What
-it leaves out stays, what it adds otherwise is ignored. `body` is the JSON value where the media
-type is JSON, else the text, null for none; a body that is neither JSON nor UTF-8 cannot be
-transformed: 415 for a request, 502 for an answer.
+`body` or both; a response transform `{"status", "headers", "body"}` and may change all three.
+Members that it leaves out stay unchanged; other members are ignored. `body` is the JSON value where
+the media type is JSON, else the text, null for none; a body that is neither JSON nor UTF-8 cannot
+be transformed: 415 for a request, 502 for an answer.
 
 `headers` is an object of strings. A field that came more than once is one string, joined by commas;
 the Set-Cookie of an answer, which cannot be joined, is always an array, a string for each cookie.
-Code may give back an array for any header: an empty one leaves it out, Set-Cookie goes out once for
-each string, others are joined.
+Code may return an array for any header: an empty array removes the header, Set-Cookie is sent once
+for each string, and other arrays are joined.
 
 Each runs as a reactor does (`engine.resources.invocation`): its own 30 s (RCT-TIMEOUT), its own
-instances (RCT-HOT). Code that gives back anything else has failed: 502.
+instances (RCT-HOT). Code that returns anything else has failed: 502.
 
-`passed_request` and `passed_answer` say what a proxy forwards. All headers are except those of one
-connection (RFC 9110, 7.6.1), the length and the host, which are set anew, our own two keys, and the
-rate-limit fields, which the service sets itself. The path behind the proxy and the query are
-appended to the destination's; no path can leave it by `..`.
+`passed_request` and `passed_answer` select the headers that a proxy forwards: all except those of
+one connection (RFC 9110, 7.6.1), the length and the host, which are set anew, the API key and the
+proxy key, and the rate-limit fields, which the service sets itself. The rest of the path and the
+query are appended to the destination's; `..` cannot lead out of its path.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ Codes: TypeAlias = tuple[str | None, str | None]
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 _BY_LINES: Final = frozenset({"set-cookie"})
-"""What of an answer cannot be joined by commas (RFC 9110, 5.3); it is kept by lines."""
+"""Response headers that cannot be joined by commas (RFC 9110, 5.3): one value per line."""
 
 
 def pool_names(proxy: Proxy) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Work: an operation that awaits the world, as begin → await → finish.
 
-Begin and finish are a transaction each and none is open across the await, so that a slow
+Begin and finish each run in a transaction, and none is open across the await, so that a slow
 destination blocks no other request. Begin writes an intent to the store; finish, or a failure of
 the await, removes it and writes the one log entry (D-LOGS). A kill between the two leaves the
 intent, which the next start logs as failed.
@@ -74,8 +74,8 @@ class _Transaction:
 class Work:
     """One operation on its way, by the columns of its log entry.
 
-    entity: its type and id. actor_id: the application, None for nobody known (a proxy without
-    authentication, the holder of an upload address).
+    entity: its type and id. actor_id: the application, None where it is unknown (a proxy without
+        authentication, the holder of an upload address).
     """
 
     __slots__ = ("_actor_id", "_context", "_entity", "_id", "_operation", "_tenant_id")
@@ -104,8 +104,9 @@ class Work:
     ) -> Response:
         """Begin, await, finish; returns what finish answers.
 
-        begin, finish: each inside a transaction of its own. What begin raises leaves no trace.
-        wait: with no transaction open. What it or finish raises goes on, once the intent is gone.
+        begin, finish: each inside a transaction of its own. If begin raises, nothing is recorded.
+        wait: with no transaction open. An exception from wait or finish propagates after the intent
+            is removed.
         """
         async with _Transaction(self._context.services):
             plan = begin()

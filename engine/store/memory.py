@@ -63,7 +63,7 @@ def _page(
 
 
 _UNASKED = frozenset({Intent, Job, JobResult, KeptAnswer})
-"""Records that no request looks up to know who asks."""
+"""Records that are not read to identify a caller."""
 
 
 class MemoryStore:
@@ -203,7 +203,7 @@ class MemoryStore:
         return cast("Proxy | None", self._documents.named.get(("hostname", host)))
 
     def documents_version(self) -> int:
-        """Return a number that has moved when a document has changed since."""
+        """Return a number that changes whenever a document changes."""
         return self._version
 
     def _set(self, kind: type, record_id: str, new: Document | None) -> Document | None:
@@ -437,7 +437,7 @@ class MemoryStore:
         return sorted(self._work.values(), key=lambda entry: (entry.at_ns, entry.id))
 
     def abandoned_work(self) -> Sequence[LogEntry]:
-        """Return nothing: what this store remembers is gone with it."""
+        """Return nothing: this store ends with its process."""
         self._changes()
         return []
 

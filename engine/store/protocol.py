@@ -80,10 +80,10 @@ D = TypeVar(
 )
 
 Cursor: TypeAlias = str
-"""The last record of a page: its id, or better what `cursor` gives; the next page starts after.
+"""The last record of a page, as `cursor` returns it or as an id; the next page starts after it.
 
-An id says where to go on only while its record is there. `cursor` also holds the record's instant,
-so that a caller who deletes a page before asking for the next one misses nothing.
+An id works only while its record exists. `cursor` also holds the record's instant, so that a caller
+who deletes a page before asking for the next one misses nothing.
 """
 
 

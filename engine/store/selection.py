@@ -58,7 +58,7 @@ def _container_term(ancestor: str, token_type: str) -> Term:
 
 
 def _metadata_term(name: str, value: str) -> Term:
-    """Return a digest: values are long, and `token_matches` has the last word."""
+    """Return a digest, because values are long; `token_matches` makes the final check."""
     text = f"{len(name)}:{name}{value}".encode()
     return b"m" + blake2b(text, digest_size=16).digest()
 

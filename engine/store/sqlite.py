@@ -4,12 +4,12 @@ It combines the tables behind the protocol and caches between transactions what 
 otherwise read from the file. The cache is valid until `PRAGMA data_version` changes, as it does
 with each commit of another connection, and is dropped on a rollback.
 
-`Work` is the unfinished operations, and the process that runs each. Several processes may use one
-file, so the rows alone do not show whether an operation is abandoned or still running elsewhere. So
-each store that begins work locks a file of its own, `<store>-owner-<id>`, while it is open, and its
-rows name that file. The system releases the lock when the process ends in any way; a process that
-can take the lock knows that its owner is gone and that the work will not be finished. This needs no
-clock, process number or heartbeat.
+`WorkTable` holds the unfinished operations, and which open store runs each. Several processes may
+use one file, so the rows alone do not show whether an operation is abandoned or still running
+elsewhere. So each store that begins work locks a file of its own, `<store>-owner-<id>`, while it is
+open, and its rows name that file. The system releases the lock when the process ends in any way; a
+process that can take the lock knows that its owner is gone and that the work will not be finished.
+This needs no clock, process number or heartbeat.
 
 Lock files are made, tested and removed inside write transactions, which exclude each other in all
 processes, so that no process finds a lock file that is made but not yet locked.
@@ -311,7 +311,7 @@ class SqliteStore:
         return self._documents.named(Proxy, "host", host) if host else None
 
     def documents_version(self) -> int | None:
-        """Return a number that has moved when a document has changed since; None in doubt."""
+        """Return a number that changes whenever a document changes; None when unknown."""
         with self._session.lock:
             if not self._session.is_open and self._session.newest() != self._version:
                 return None  # another process has committed something

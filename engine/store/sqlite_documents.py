@@ -67,7 +67,7 @@ _KEPT_LIMIT: Final = 250_000
 class DocumentTables:
     """The document tables of one file, and this process's copies of what they hold.
 
-    `version` moves whenever the copies of before may be wrong.
+    `version` changes whenever earlier copies may be stale.
     """
 
     def __init__(self, session: Session, slots: Slots) -> None:
@@ -332,7 +332,7 @@ def _tests(chosen: LogFilter) -> tuple[str, str, list[object]]:
 _ID: Final = TOKENS.names.index("id")
 _CREATED: Final = TOKENS.names.index("created_at_ns")
 _COUNTED: Final = 1_000
-"""Records of a term that are counted to tell a narrow one from a wide one."""
+"""How many records of a term are counted, to tell a narrow term from a wide one."""
 
 _SELECT: Final = f"SELECT {TOKENS.columns} FROM tokens"
 _BY_ID: Final = " WHERE tokens.tenant_id = ? AND tokens.id = ?"
@@ -483,8 +483,8 @@ class TokenTable:
     def expire(self, now_ns: int, without_cvc: WithoutCvc, size: int) -> int:
         """Erase every cvc whose deadline is at or before `now_ns` (QUO-CVC).
 
-        A token with an expression that may be over its cvc (D-CVC-DERIVE) is asked for as a whole,
-        and every other one loses two columns.
+        A token with an expression that may use its cvc (D-CVC-DERIVE) is rewritten as a whole; of
+        every other token two columns are cleared.
         """
         derived = self._session.all(
             f"{_SELECT} WHERE cvc_until_ns <= ? AND {_DERIVED} LIMIT ?", (now_ns, size)

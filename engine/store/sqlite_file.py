@@ -1,9 +1,10 @@
 """One SQLite file: open it, check it, lock it, run statements.
 
-It knows transactions and no records. Writers of all processes take turns by a lock file, so that
-two never compete inside SQLite. After a transaction that deleted something, the write-ahead log is
-checkpointed into the file and emptied (`scrub`), because it still holds the old pages. A reader in
-another process can prevent that for any time, so scrubbing never waits for one: it is tried again.
+It knows transactions and no records. The writers of all processes take turns through a lock file,
+so that they never compete inside SQLite. After a transaction that deleted something, the
+write-ahead log is checkpointed into the file and emptied (`scrub`), because it still holds the old
+pages. A reader in another process can prevent that for any time, so scrubbing does not wait for
+readers: it is tried again later.
 
 A file is checked before anything is changed: a refused one stays as it was, its mode and
 neighbouring files included.
@@ -78,8 +79,8 @@ class Session:
     """The connection of one process to one store file; one transaction after the other.
 
     path: the file; made, with mode 0600, when there is none.
-    timeout_s: how long a lock that another program holds is waited for.
-    scrubs: whether a commit that erased something scrubs; else somebody calls `scrub`.
+    timeout_s: how long to wait for a lock that another program holds.
+    scrubs: whether a commit that erased something scrubs; if not, the caller must call `scrub`.
 
     Raises `StoreError` when the file is no store, newer than this program, damaged or not
     writable.
@@ -158,7 +159,7 @@ class Session:
             raise _failed(error) from error
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows that a statement selects; by a text that is not Unicode, none."""
+        """Return all rows that a statement selects; none if a value is not valid Unicode."""
         try:
             return self._connection.execute(sql, values).fetchall()
         except UnicodeEncodeError:
@@ -305,7 +306,7 @@ class Session:
 
     # opening
     def _open(self) -> None:
-        """Open the file, once it may be ours."""
+        """Open the file after checking that it may be a store of ours."""
         path = self.path
         exists = path.exists()
         if exists and not _OPEN.get(_identity(path)):
@@ -334,7 +335,7 @@ class Session:
         )
 
     def _prepare(self) -> None:
-        """Make the file a store when it is empty or older; it was looked at before."""
+        """Create or upgrade the tables of a file that was checked before."""
         self._wait_for_turn()
         run = self._connection.execute
         try:
@@ -356,7 +357,7 @@ class Session:
                 version = run("PRAGMA user_version").fetchone()[0]
             run("COMMIT")
             if was_plain:
-                run("VACUUM")  # pages that hold what was in the clear are left out
+                run("VACUUM")  # drops the pages that held unencrypted text
             run("PRAGMA busy_timeout = 0")
             self._mode = self.path.stat().st_mode & 0o777
             if self._mode & ~_MODE:

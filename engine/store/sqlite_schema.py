@@ -180,7 +180,7 @@ _GUARDED: Final = (
 
 
 def _moved(table: str, column: str) -> Iterator[str]:
-    """Yield statements that move a text into a cell in the clear; the engine seals it at its start.
+    """Yield statements that move a text, unencrypted, into a cell; the engine seals it later.
 
     `plain_cell` is the session's. The slots come after the last one, in the order of the rows.
     """
@@ -198,7 +198,7 @@ def _moved(table: str, column: str) -> Iterator[str]:
 
 
 FIRST_SEALED: Final = 7
-"""Stores of older versions held code in the clear; once upgraded they are written out anew."""
+"""Stores of older versions held code unencrypted; the upgrade rewrites the whole file."""
 
 UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     1: (

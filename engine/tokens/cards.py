@@ -2,7 +2,7 @@
 
     number            string of 12 to 19 digits, Luhn-valid; required
     expiration_month  integer, 1 to 12
-    expiration_year   integer, 1000 to 9999; the past passes
+    expiration_year   integer, 1000 to 9999; past years are accepted
     cvc               string of 3 or 4 digits
 
 An integer may be written with a zero fraction, as JSON has one kind of number: 12.0 is kept as 12.
@@ -66,7 +66,7 @@ def read_card(
     field: str,
     misses_cvc: bool,  # noqa: FBT001 # reason: the hot path calls by position
 ) -> tuple[dict[str, Any], str | None] | None:
-    """Return (data without the cvc, the cvc); None when something is wrong, which is named.
+    """Return (data without the cvc, the cvc); None after a fault, which is recorded.
 
     field: where the body holds it; inside `encrypted` every fault is named at the payload.
     misses_cvc: whether no cvc is required, whatever the profile says, because the card is stored

@@ -1,4 +1,4 @@
-"""Creation: a draft becomes a stored token, its values sealed and hashed, or one that exists.
+"""Creation: turn drafts into tokens, sealed and hashed, or find the existing equal ones.
 
 This package does not import the vault: it gets a tenant's `Keys`. Nothing is written here.
 
@@ -7,16 +7,16 @@ fingerprint is HMAC-SHA-256 under a key of the tenant over type and canonical JS
 the expression in force selects, written in base58 (REC-FINGERPRINT). Equal values of a tenant and
 type have equal fingerprints, which reveal nothing without the key.
 
-The deduplication hash is taken under a second key over the same and the container (D-DEDUP-KEY),
-so that it can be compared in the store and never equals what a caller sees.
+The deduplication hash covers the same input and the container, under a second key (D-DEDUP-KEY), so
+that the store can compare it and it never equals a fingerprint that a caller sees.
 
-Deduplication says which elements of a request create, and which come back as what exists.
+Deduplication decides which elements of a request create a token and which return an existing one.
 TOK-DEDUP: where it is on, an equal value gives the existing token. D-DEDUP: on by the tenant's
 setting or the object's flag (`Draft.deduplicate`). D-DEDUP-KEY: equal by the deduplication hash; of
 several stored ones the oldest; inside one request, in document order, the first creates and later
 ones are deduplicated.
 
-The store does the look-up, `records` the redaction.
+The store does the look-up; `engine.tokens.records` does the redaction.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def cvc_purpose(until_ns: int | None) -> str:
 
 
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
-    """Return what D-DEDUP-KEY compares, one a draft."""
+    """Return what D-DEDUP-KEY compares, one hash per draft."""
     keyed, whole = keys.dedup, rules.dedup.container_in_key
     hashes = []
     type_ = container = None
@@ -90,7 +90,7 @@ def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
 
 
 def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
-    """Return the keyed hashes of the indexed values, one an index."""
+    """Return the keyed hashes of the indexed values, one per index."""
     return tuple(map(keys.index, draft.index_messages))
 
 
@@ -104,7 +104,7 @@ def create_tokens(
     created_at_ns: int,
     cvc_until_ns: int,
 ) -> list[Token]:
-    """Return the tokens to be stored, one a draft.
+    """Return the tokens to be stored, one per draft.
 
     hashes: their deduplication hashes. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC),
     whatever the token holds; kept only with a cvc.
@@ -211,10 +211,10 @@ token."""
 def decide(
     drafts: Sequence[Draft], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
 ) -> list[Decision]:
-    """Return a decision a draft.
+    """Return one decision per draft.
 
-    find: deduplication hash → the tenant's oldest token of that hash. It is asked once a distinct
-    hash, and only for drafts whose deduplication is on.
+    find: deduplication hash → the tenant's oldest token of that hash. It is called once per
+        distinct hash, and only for drafts whose deduplication is on.
     """
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}

@@ -4,8 +4,8 @@
     path       = "data" *( "." key )
     key        = 1*( letter | digit | "_" | "-" )
 
-Exactly so, with one space on each side; anything else is 400. `{{ data }}` is the whole, a key is
-a member of an object; on a card the whole leaves the cvc out (D-CVC-DERIVE).
+The form is exact, with one space on each side; anything else is 400. `{{ data }}` is the whole
+value, and a key selects a member of an object. The whole of a card excludes the cvc (D-CVC-DERIVE).
 
 Expressions of POST /detokenize, which name tokens, are in `detokenize`.
 """

@@ -16,10 +16,10 @@ anew (D-CVC); any other keeps its deadline.
 The caller checks the permissions (in the old and the new container) and decrypts the stored data.
 
 When the retention of a cvc has expired (D-CVC, QUO-CVC), it is removed, and under D-CVC-DERIVE
-`allow` also what was derived from it: with the key, a keyed hash of three digits is found by a
-thousand tries. Search indexes over it are removed; a fingerprint over it is derived again as if no
-expression had been supplied, and so is the hash that deduplication compares. A patch of a card with
-an expired cvc has the same result.
+`allow` also what was derived from it: whoever has the key can find three digits from their keyed
+hash in a thousand tries. Search indexes over it are removed; a fingerprint over it is derived again
+as if no expression had been supplied, and so is the hash that deduplication compares. A patch of a
+card with an expired cvc has the same result.
 
 The store keeps the deadline and overwrites the data.
 """

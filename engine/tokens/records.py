@@ -9,10 +9,10 @@
     REC-EXTRAS                     `_extras.deduplicated` on every record
     REC-DEDUP-REDACT               without token:read a stored one loses data and metadata
 
-The one rule of redaction (D-RECORD-VIEW): a key without token:read in the token's container sees
-the same of a token that was stored before, whichever operation shows it.
+There is one rule of redaction (D-RECORD-VIEW): every operation shows a token that was stored before
+in the same way to a key without token:read in the token's container.
 
-Each record is a deep copy: a change of it changes no stored data.
+Each record is a deep copy: changing it changes no stored data.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def record(
 ) -> dict[str, Any]:
     """Return the record of a token.
 
-    deduplicated: whether this answer found it instead of creating it. may_read: False where the
-    token was stored before and the key lacks token:read in its container (AUTH-READ).
+    deduplicated: whether this request found the token instead of creating it. may_read: False where
+    the token was stored before and the key lacks token:read in its container (AUTH-READ).
     with_container: adds `containers`, for the reads of /tokens (D-READ). plaintext: shown as
     `data` under the profile's `plaintext_reads`; the caller has asked for token:read before.
     """

@@ -98,7 +98,7 @@ class Rules:
 
 
 class Located(Protocol):
-    """An object that knows its place in the body; asked only for faults."""
+    """An object that knows its place in the body; used only to report faults."""
 
     @property
     def pointer(self) -> str:
@@ -167,7 +167,7 @@ def escaped(key: str) -> str:
 
 
 def _default(tokens: TokensProfile, name: str) -> str:
-    """Return a default container of the profile; a type without one of its own has a token's."""
+    """Return a type's default container in the profile; without one, that of `token`."""
     path: str = getattr(tokens, name, tokens.container_default_token)
     normal = normal_container(path, tokens.container_limit)
     if normal is None:
@@ -177,7 +177,7 @@ def _default(tokens: TokensProfile, name: str) -> str:
 
 
 def _check_names(tokens: TokensProfile, dedup: DedupProfile) -> None:
-    """A choice of the profile must not take the name of what stands beside it."""
+    """Raise `InputError` where a name in the profile is invalid or already taken."""
     taken = set(_FIELDS)
     for name, value in (
         ("tokens.container_field", tokens.container_field),

@@ -7,9 +7,8 @@
     TOK-LEAF       a plain string anywhere is a generic `token` → its identifier
 
 Where the seed is silent the profile decides: D-DEPTH, D-EMPTY, D-LEAF, D-SCALAR, D-TYPE-VALUE,
-D-CONTAINER. Depth counts objects and arrays of the body, a token request object as one level and
-nothing inside it. What is wrong at this step is wrong before permissions are asked (D-ORDER): all
-of it is named in one 400.
+D-CONTAINER. Depth counts the objects and arrays of the body; a token request object is one level,
+whatever it holds. Faults of this step come before permissions (D-ORDER): one 400 names them all.
 
 The walk builds the mirror with a hole for each element's result, so that the answer has the
 structure of the body and only the holes must be filled. The loop holds its own stack: no body can
@@ -55,7 +54,7 @@ _SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"
 
 
 Frame: TypeAlias = tuple[Any, Any] | None
-"""The way to a container of the body: (way to its container, its key or index); None = outside."""
+"""The path to an object or array of the body: (frame around it, key or index); None = outside."""
 
 
 def pointer_to(frame: Frame, key: str | int) -> str:
@@ -70,18 +69,18 @@ def pointer_to(frame: Frame, key: str | int) -> str:
 class Draft(Struct, gc=False, eq=False):
     """A future token: the walk sets its place, the reading of its type the content.
 
-    frame, key: the way to its container in the body, and its place there. hole: the list or dict
-    of the mirror where its result belongs. value: what stands there, a leaf or a token request
-    object. type, container: known and in order. is_leaf: answered with an identifier instead of
-    a record (TOK-LEAF).
+    frame, key: the path to its object or array in the body, and its place there. hole: the list or
+    dict of the mirror where its result belongs. value: what stands there, a leaf or a token request
+    object. type, container: known and valid. is_leaf: answered with an identifier instead of a
+    record (TOK-LEAF).
 
     The rest is set by `engine.tokens.validate` and `derive`, once nothing is wrong with it:
     plaintext: JSON of `data` without the cvc, to be sealed.
     selected: canonical JSON of the value that fingerprint and deduplication compare.
     cvc: to be sealed apart (D-CVC), None without one. mask: of a card. metadata,
     search_indexes, fingerprint_expression: as the record shows them, None for absent.
-    index_messages: what the index key hashes, one an index. deduplicate: the flag, or the
-    tenant's setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
+    index_messages: what the index key hashes, one per index. deduplicate: the flag, or the tenant's
+    setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
 
     It refers to the body and its mirror, which never refer back, so it cannot be part of a cycle
     and needs no tracking by the garbage collector.
@@ -182,7 +181,7 @@ def _index_messages(
     faults: Faults,
     at: Located,
 ) -> tuple[bytes, ...]:
-    """Return what is hashed, one an index; adds a fault where there is nothing to hash."""
+    """Return what is hashed, one per index; adds a fault where there is nothing to hash."""
     messages = []
     for place, index in enumerate(indexes):
         if index == DATA and type(data) is str and data:  # as nearly every index of a text
@@ -272,7 +271,7 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
     limit: the tenant's Tokenize Limit, below which no bound of D-BODY-COST lies.
     Raises `Problem` 400 naming every fault of this step by its JSON Pointer: nesting, `type`, the
     container field, leaves that are no strings, a bare scalar, an empty body where that is refused.
-    A body of more elements or encrypted payloads than D-BODY-COST allows is named so alone.
+    A body with more elements or encrypted payloads than D-BODY-COST allows gets only that fault.
     """
     if not isinstance(body, (dict, list)):
         return _walk_scalar(body, rules)
@@ -411,7 +410,7 @@ def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults
 
 
 def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
-    """Set the type and the container of a token request object, or name what is wrong."""
+    """Set the type and the container of a token request object, or record a fault."""
     fields = element.value
     named = fields["type"]
     if type(named) is not str:

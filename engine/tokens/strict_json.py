@@ -98,7 +98,7 @@ def check_value(
     `check_cost`.
 
     Raises `Problem` 400 for whatever JSON text could not hold: other types (tuples, sets, bytes,
-    subclasses), keys that are no strings, NaN and Infinity, lone surrogates, absurd nesting.
+    subclasses), keys that are no strings, NaN and Infinity, lone surrogates, excessive nesting.
     """
     try:
         raw = orjson.dumps(value, option=_PURE)
@@ -134,7 +134,7 @@ def dumps(value: Json) -> bytes:
 
 
 def _written(value: Json) -> bytes:
-    """Return compact JSON in UTF-8, whatever the depth: nothing here calls itself."""
+    """Return compact JSON in UTF-8 for any depth, without recursion."""
     pieces: list[str] = []
     ahead: list[Any] = [value]  # still to be written, last first; a tuple holds text as it is
     while ahead:
@@ -163,7 +163,7 @@ def _not_json(error: orjson.JSONDecodeError) -> Problem:
         return Problem(400, _NESTING_FAULT, clause="D-DEPTH")
     if "infinity" in said:
         return Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON")
-    # The parser's own words may quote; the place never does.
+    # The parser's message may quote a value; the position never does.
     reason = "it must be UTF-8 without a byte order mark" if "UTF-8" in said else "see RFC 8259"
     return Problem(
         400,
@@ -180,12 +180,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse_exactly(raw: bytes) -> Json:
-    """Parse a text that `orjson` took for JSON, with every integer exact and keys told apart."""
+    """Parse a text that `orjson` accepted: exact integers, and no repeated keys."""
     try:
         value: Json = json.loads(raw, object_pairs_hook=_unique)
     except RecursionError:
         raise Problem(400, _NESTING_FAULT, clause="D-DEPTH") from None
-    except ValueError:  # Python reads no integer of thousands of digits
+    except ValueError:  # Python parses no integer of thousands of digits
         raise Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON") from None
     return value
 

@@ -1,7 +1,7 @@
 """Structured token types: those whose `data` is an object of known fields.
 
-Everything that sets one type apart from the others stands in its `Structure`; all else treats types
-alike. Its name stands in `engine.tokens.rules.STRUCTURED`.
+A type's `Structure` holds everything that is specific to the type; all other code treats types
+alike. `engine.tokens.rules.STRUCTURED` lists the names of these types.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Reading(Struct, eq=False):
 
 _INTENT_FAULT: Final = "must be the id of a token intent that has not expired"
 _MANY: Final = 1_000
-"""The number of elements from which on their texts are made compact."""
+"""From this number of elements on, their texts are made compact."""
 
 
 def validate(
@@ -88,7 +88,7 @@ def validate(
     decrypt: Decrypt | None = None,
     open_intent: OpenIntent | None = None,
 ) -> list[Draft]:
-    """Return one draft an element, in order.
+    """Return one draft per element, in order.
 
     deduplicate: the tenant's setting (D-DEDUP). decrypt: opens `encrypted`; without it such a
     payload is refused. open_intent: finds token intents; without it every id is unknown.

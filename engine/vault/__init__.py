@@ -13,7 +13,8 @@
     jwe.decrypt(compact, find_private)           # → bytes; VaultError when it does not open
     jwe.encrypt(public_jwk, plaintext)           # the client's side
 
-It knows no token, no JSON and no store; it encrypts, decrypts and hashes bytes.
+It encrypts, decrypts and hashes bytes; it knows neither tokens nor JSON, and of a store only how to
+read and write wrapped keys.
 """
 
 from __future__ import annotations

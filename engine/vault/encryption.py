@@ -16,8 +16,8 @@ It uses three methods of a store, inside the caller's transaction. No key can be
 made in a transaction that was rolled back is written again by the next use, until `confirm` says
 that it was committed.
 
-AES-GCM is the `cryptography` library's, SHA-256 is hashlib's; here they are only prepared, so that
-the engine's hot path pays for the bytes and not for the set-up.
+AES-GCM is the `cryptography` library's, SHA-256 is hashlib's; this module sets them up once per
+key, so that a call costs only the bytes that it processes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def nonces(entropy: Entropy) -> Supply[bytes]:
     """Return a supply of random 96-bit nonces.
 
     With random nonces a key is good for 2^32 messages (NIST SP 800-38D), which a tenant's key
-    reaches after four thousand million tokens.
+    reaches after about four billion seals.
     """
 
     def draw() -> list[bytes]:
@@ -163,7 +163,7 @@ _NAME_START: Final = "vault/tenant/"
 
 
 class SecretStore(Protocol):
-    """Where wrapped keys live, by name; `engine.store` obeys it."""
+    """Keeps wrapped keys by name; `engine.store` implements it."""
 
     def secret(self, name: str) -> bytes | None:
         """Return the wrapped secret of that name."""

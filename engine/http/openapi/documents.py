@@ -1,10 +1,10 @@
 """The documents: every operation of the registry, its parameters, bodies, answers and links.
 
-`full` says what this engine does. `floor` says what every conforming service must accept, and
-shows no answer of an operation whose shapes the seed does not show; `ceiling` what one may accept
-at most. Both leave statuses open, as D-STATUS does.
+`full` describes this engine. `floor` describes what every conforming service must accept, and omits
+the answers of operations whose shapes the seed does not show. `ceiling` describes the most that a
+conforming service may accept. `floor` and `ceiling` leave statuses open, as D-STATUS does.
 
-The schemas of answers, for a profile: records, pages, problems (seed 2.1, D-PROBLEM).
+`answers` gives the schemas of records, pages and problems for a profile (seed 2.1, D-PROBLEM).
 """
 
 from __future__ import annotations

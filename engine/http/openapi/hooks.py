@@ -2,12 +2,11 @@
 
     SCHEMATHESIS_HOOKS=engine.http.openapi.hooks st run $url/openapi.json -H "SVC-API-KEY: $key"
 
-They say how a card number gets its check digit and what an expression looks like, and they leave
-out what may be refused though it is well formed, because it depends on what no generator has: a
-payload encrypted under a key of the tenant, an `Idempotency-Key` that came with no other body, a
-token intent that has not expired, the type of the stored token that is patched, a hostname under
-the suffixes that the operator lists for the tenant, and more tokens than the default Tokenize
-Limit of a tenant.
+They generate valid card numbers and expressions. They leave out well-formed requests that depend on
+state which no generator has, and so may be refused: a payload encrypted under a key of the tenant,
+an `Idempotency-Key` that was not used with another body, a token intent that has not expired, the
+type of the stored token that is patched, a hostname under the suffixes that the operator lists for
+the tenant, and more tokens than the default Tokenize Limit of a tenant.
 
 The hooks check no answers; schemathesis has checks of its own.
 """
@@ -38,7 +37,7 @@ def _card_numbers(draw: st.DrawFn) -> str:
 
 
 def _without_idempotency_keys(_context: object, document: dict[str, Any]) -> None:
-    """Take the header out of a document: one that came with another body is refused (422)."""
+    """Remove the header from a document: a key reused with another body is refused (422)."""
     for operations in document["paths"].values():
         for operation in operations.values():
             parameters = operation.get("parameters", [])
@@ -46,7 +45,7 @@ def _without_idempotency_keys(_context: object, document: dict[str, Any]) -> Non
 
 
 def _is_sealed(body: object) -> bool:
-    """Return whether a token's data is to come out of a payload or an intent anywhere."""
+    """Return whether any token takes its data from an encrypted payload or an intent."""
     if isinstance(body, dict):
         if "type" in body and body.keys() & _SEALED:
             return True

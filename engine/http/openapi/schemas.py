@@ -5,14 +5,13 @@ any conforming service must accept, `ceiling` what one may accept at most. What 
 say (a check digit, an expression that selects something, a sum over a whole body) is said in words
 and, for strings, by a `format` of our own.
 
-What each operation answers and leads to (schemas, headers, examples, links, further statuses) is a
-table beside the registry: an operation that the registry has and this table has not fails the
-build of the document, so neither can be forgotten.
+The table `SHAPES` lists what each operation answers (schemas, headers, examples, links, further
+statuses). If the registry has an operation that this table lacks, building the document fails.
 
-The request bodies of each operation, for a profile and a kind of document.
+`request_schema` gives the request body of each operation, for a profile and a kind of document.
 
-Plain forms come from the registry itself (`Operation.form`); what a form leaves to the code behind
-it (paths, rights by kind, addresses, queries) is added here, so that a document says it too.
+Plain forms come from the registry (`Operation.form`). Rules that the code checks beyond the form
+(paths, rights by kind, addresses, queries) are added here.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ def ref(name: str) -> Schema:
 def back(name: str) -> Schema:
     """Return a reference to a schema from inside itself.
 
-    It says `if true then`, which means the same as the reference alone: generators of clients stop
-    at arrays and unions that hold themselves, and take this for any value.
+    It uses `if true then`, which is equivalent to the plain reference: client generators fail on
+    recursive arrays and unions, and read this as any value.
     """
     return {"if": True, "then": ref(name)}
 
@@ -138,7 +137,7 @@ def container_schema(tokens: TokensProfile) -> Schema:
 
 
 def _token_requests(profile: Profile) -> dict[str, Schema]:
-    """Return the token request object, and its forms by name: one a type and a source of data."""
+    """Return the token request object and its forms by name: one per type and source of data."""
     tokens = profile.tokens
     container = container_schema(tokens)
     if tokens.container_form == "array":
@@ -546,7 +545,7 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
 
 
 def _open(operation: Operation) -> Schema:
-    """An assumed body may have any form; where ours is an object, it is some object."""
+    """Return the open schema of an assumed body: any object where ours is an object."""
     return {} if operation.name == "detokenize" else {"type": "object"}
 
 
@@ -613,7 +612,7 @@ def _with_grants(schema: Schema, profile: Profile) -> Schema:
 
 
 def _by_kind(schema: Schema, profile: Profile) -> Schema:
-    """Return the form of a new application, one a kind: each may hold its own rights only."""
+    """Return the form of a new application, one per kind: each kind has rights of its own."""
     forms = []
     for kind in get_args(ApplicationKind):
         form = _with_grants(copy.deepcopy(schema), profile)

@@ -14,7 +14,7 @@ from jsonschema import ValidationError
 
 from engine.errors import did_you_mean
 from engine.identity import PERMISSIONS
-from engine.resources import forms
+from engine.resources import form_keywords
 from engine.resources.forms import Form, object_schema
 from tests.engine.deployment import Deployment
 
@@ -40,7 +40,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         made.append(given)
         return ValidationError(*given, **more)
 
-    monkeypatch.setattr(forms, "ValidationError", counted)
+    monkeypatch.setattr(form_keywords, "ValidationError", counted)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Reports of a run: terminal, JUnit, JSON, one HTML page, and frames for notebooks."""
+"""Reports of a run: terminal, JUnit, JSON, HTML, SARIF, annotations and data frames."""
 
 from conformance.report.report import Report
 

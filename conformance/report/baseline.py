@@ -1,7 +1,7 @@
 """The baseline: an earlier run, and what is new, mended and unchanged since then.
 
-It compares clause by clause. A clause that fails for another reason than before is unchanged: what
-fails may differ from run to run, that it fails does not.
+The comparison is by clause. A clause that fails for another reason than before counts as unchanged:
+the reason may vary from run to run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ RESULTS_FILE: Final = "results.json"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Ids of clauses.
+    """The ids of clauses, by how they have changed.
 
-    new: findings now, none then. mended: the other way round, and judged now. unchanged: findings
-    in both. unseen: findings then, of which this run says nothing.
+    new: findings of this run only. mended: findings of the baseline that this run judged without
+    one. unchanged: findings of both. unseen: findings of the baseline that this run did not judge.
     """
 
     new: tuple[str, ...]

@@ -3,12 +3,13 @@
 - GitHub and Gitea read *workflow commands* from the log of a step: `::error file=…::…`.
 - Azure DevOps reads *logging commands* from the log: `##vso[task.logissue …]…`.
 - GitLab reads a *code quality report*, a file that the job names as an artifact.
-- Code scanning reads SARIF 2.1.0: one rule for each clause, one result for each clause that needs a
-  look. A failure is an `error`; one that the target expects is suppressed; what could not be judged
-  is a `note`. A fault of the harness is no result but a notification of the tool.
+- Code scanning reads SARIF 2.1.0: one rule for each clause, one result for each failed or
+  inconclusive clause. A failure has the level `error` and is suppressed where the target expects
+  it. An inconclusive clause has the kind `open` and the level `none`. A fault of the harness is a
+  tool notification, not a result.
 
-Where the run is a step of GitHub, Gitea or Azure, its commands are printed as well. Locations are
-lines of the target file, since the deployment's code is not at hand.
+Where the run is a CI step of GitHub, Gitea or Azure, the commands are printed as well. Locations
+are lines of the target file, because the deployment's code is not available.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from conformance.runner.verdicts import ClauseResult, Verdict
 __all__ = ["FILES", "annotation_files", "commands_for", "place_of", "sarif_json"]
 
 FILES: Final = ("annotations.github.txt", "annotations.azure.txt", "gl-code-quality-report.json")
-"""What the files are called, in the order of `annotation_files`."""
+"""The names of the files, in the order of `annotation_files`."""
 
 
 def annotation_files(report: Report) -> dict[str, str]:
@@ -42,7 +43,7 @@ def annotation_files(report: Report) -> dict[str, str]:
 
 
 def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
-    """Return what is to be printed where the run is a step of a host; None elsewhere."""
+    """Return the commands to print where the run is a CI step of a host; None elsewhere."""
     if environment.get("GITHUB_ACTIONS") == "true" or environment.get("GITEA_ACTIONS") == "true":
         return annotation_files(report)[FILES[0]] or None
     if environment.get("TF_BUILD", "").lower() == "true":
@@ -89,7 +90,7 @@ def _gitlab(report: Report, result: ClauseResult, says: str) -> dict[str, object
 
 
 def _escaped(text: str, also: str = "", percent: str = "%25") -> str:
-    """Return a text as a command takes it: no line of a deployment's becomes a command."""
+    """Return a text escaped for a command, so that no text of a deployment becomes a command."""
     text = text.replace("%", percent)
     for sign in ("\r", "\n", *also):
         text = text.replace(sign, f"%{ord(sign):02X}")
@@ -175,7 +176,7 @@ def _text(report: Report, text: str) -> str:
 
 
 def place_of(report: Report, result: ClauseResult | None = None) -> tuple[str, int]:
-    """Return a path, relative where it can be, and a line from 1.
+    """Return the target file's path, relative where possible, and a line, counted from 1.
 
     It is the line that names the clause in `expected_failures`, else that of `base_url`.
     """

@@ -1,11 +1,11 @@
 """Evidence of a finding: curl commands that send a request again, and the timeline of a limit.
 
 In a curl command keys are shell variables: those that the target file names, else one named after
-the key's label. What the deployment says in words of its own is shown as it was sent.
+the key's label. A request with the deployment's own names is shown as it was sent.
 
-In a timeline these stand alone: the requests that the finding names, and each party's first
-refusal. All other requests are bursts: when the first and the last were sent, and how many got
-which status. A timeline that the check itself puts into the finding is shown as it is.
+A timeline lists separately the requests that the finding names and the first refusal of each key
+and address. It sums up all other requests as bursts: when the first and the last were sent, and how
+many got which status. A timeline that a check puts into its finding is shown unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEY: Final = re.compile(r"\{key:([^{}]+)\}")
 
 
 def curl(target: Target, ask: Ask) -> str:
-    """Return a command that asks a deployment the same.
+    """Return a curl command that sends the same request.
 
     >>> from conformance.target import Target, TargetKey
     >>> target = Target(base_url="http://localhost", keys=(TargetKey(role="public", value="x"),))
@@ -96,7 +96,7 @@ def _from(target: Target, source: str) -> str:
 
 
 def _data(body: Json | bytes) -> str:
-    """Return the option that sends a body; a long one only begins to be shown."""
+    """Return the option that sends a body; only the start of a long body is shown."""
     option, text = "-d", ""
     if isinstance(body, bytes):
         option, size = "--data-binary", len(body)
@@ -110,9 +110,9 @@ def _data(body: Json | bytes) -> str:
 
 
 SHOWN_EVIDENCE: Final = 5
-"""So many exchanges of a finding are shown in full."""
+"""How many exchanges of a finding are shown in full."""
 _GAP_NS: Final = 400_000_000
-"""A pause that ends a burst; longer where a check has very many."""
+"""A pause that ends a burst; it is doubled while a timeline has too many entries."""
 _MOST: Final = 60
 _TOLD: Final = frozenset({Verdict.FAIL, Verdict.INCONCLUSIVE})
 

@@ -1,9 +1,10 @@
-"""JUnit: one test case a clause, as build servers read it.
+"""JUnit: one test case per clause, as build servers read it.
 
-A fail is a `failure`, a fault of the harness an `error`; what allows no verdict is `skipped`, and
-so is an expected failure. Failures come first. What was seen stands once: in the failure or the
-error, else in `system-out`. The time of a case is how long the checks of its clause ran; many run
-side by side, so the cases' times add up to more than the suite's.
+A failed clause is a `failure`, a fault of the harness an `error`. A clause without a verdict is
+`skipped`; so is an expected failure, and one that the baseline has where only new ones count.
+Failures come first. The evidence appears once: in the failure or the error, else in `system-out`.
+The time of a case is how long the checks of its clause ran. Many checks run in parallel, so the
+cases' times add up to more than the suite's.
 """
 
 from __future__ import annotations

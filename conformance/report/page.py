@@ -1,11 +1,11 @@
-"""The page: `report.html`, one file without scripts; it loads nothing from anywhere.
+"""The page: `report.html`, one file without scripts that loads no other resource.
 
-Filters are CSS alone, and a content-security policy in the page forbids the rest. The template
-engine escapes whatever comes from a deployment.
+Filters use CSS only, and a content security policy in the page forbids everything else. The
+template engine escapes everything that comes from a deployment.
 
-The picture of a limit's timeline has time from left to right and a row for each key and address. A
-burst is a bar with its count, a request that decides is a dot; admitted, refused and lost differ in
-colour and in shape. A table beside it says the same.
+The chart of a limit's timeline shows time from left to right, with a row for each key and address.
+A burst is a bar with its count; a single request is a dot, or a cross where it was refused.
+Admitted, refused and lost requests differ in colour. A table beside the chart shows the same data.
 """
 
 from __future__ import annotations

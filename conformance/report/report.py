@@ -1,6 +1,6 @@
-"""The report: everything that a run found, ready to be looked at, saved and compared.
+"""The report: everything that a run found, to display, save and compare.
 
-Evidence is shown as curl lines with keys as shell variables, and never holds a key's text.
+Evidence is shown as curl commands with shell variables for keys; it never contains a key's text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 PROFILE_FILE: Final = "profile.discovered.toml"
 FORMATS: Final = ("json", "junit", "html", "sarif", "annotations")
-"""What a report can be written as."""
+"""The formats that a report can be written in."""
 DEFAULT_FORMATS: Final = ("json", "junit", "html")
 _FILES: Final = {"junit": "junit.xml", "html": "report.html", "sarif": "results.sarif"}
 _WRITERS: Final = {
@@ -51,7 +51,7 @@ _WRITERS: Final = {
     "sarif": ("code_hosts", "sarif_json"),
     "annotations": ("code_hosts", "annotation_files"),
 }
-"""Module and function of each format but JSON; they import the report."""
+"""Module and function of each format except JSON; these modules import this one."""
 _SHOWN_BODY: Final = 2_000
 
 
@@ -59,14 +59,14 @@ _SHOWN_BODY: Final = 2_000
 class Report:
     """What a run found.
 
-    results: a verdict a clause, in the registry's order. exchanges: by number. profile, known:
-    the deployment's choices as told and discovered. notes: readings that contradict each
-    other, and checks that a history could not be played back for.
-    took_ns, floor_ns: how long the checks took, and what nothing can be shorter than.
-    cleaned: how many created things are gone, and left. aborted: why nothing was checked.
-    unrun: ids of checks that can only be run over HTTP, where this run was not. broken: where the
-    harness itself failed outside of a check. spans: when each check began and ended, by its id.
-    baseline: an earlier run; only_new: findings that it had too do not fail this one.
+    results: one verdict per clause, in the registry's order. exchanges: by number. profile, known:
+    the deployment's choices, as told and discovered. notes: contradictory readings, checks that a
+    history could not replay, and names that reports write differently. took_ns: how long the run
+    took; floor_ns: the shortest duration possible. cleaned: how many created objects were deleted,
+    and how many are left. aborted: why nothing was checked. unrun: ids of checks that run over HTTP
+    only, where this run did not. broken: where the harness failed outside a check. spans: when each
+    check began and ended, by its id. baseline: an earlier run. only_new: whether findings of the
+    baseline do not fail this run.
     """
 
     results: Sequence[ClauseResult]
@@ -105,7 +105,7 @@ class Report:
     def exit_code(self) -> int:
         """0 fine, 1 a finding or nothing judged, 3 no deployment to judge, 4 the harness failed.
 
-        A *partial* run is a finding where the run is strict. Without a single pass nothing is fine.
+        A *partial* run is a finding where the run is strict. A run without any pass returns 1.
         """
         if self.broken or any(one.is_crashed for one in self.results):
             return 4
@@ -121,13 +121,13 @@ class Report:
         return None if self.baseline is None else self.baseline.compare(self.results)
 
     def counts(self, result: ClauseResult) -> bool:
-        """Whether a clause fails the run: a finding, a new one where only those count."""
+        """Whether a clause fails the run: it is a finding and, with `only_new`, a new one."""
         if not result.is_finding or not self.only_new or self.comparison is None:
             return result.is_finding
         return result.clause.id in self.comparison.new
 
     def took_by_ns(self, result: ClauseResult) -> int:
-        """Return how long the checks of a clause ran, what ran side by side counted once."""
+        """Return how long the checks of a clause ran; time in parallel counts once."""
         names = {one.check for one in result.findings}
         spans = sorted(self.spans[name] for name in names if name in self.spans)
         took_ns, until_ns = 0, 0
@@ -138,7 +138,7 @@ class Report:
 
     @property
     def verdict_line(self) -> str:
-        """What the run says in one line."""
+        """The result of the run in one line."""
         if self.aborted is not None:
             return f"nothing can be said: {self.aborted}"
         line = last_line(self.results, total=len(CLAUSES), unrun=self.unrun)
@@ -151,12 +151,12 @@ class Report:
         )
 
     def evidence(self, finding: Finding) -> list[dict[str, Any]]:
-        """Return the exchanges that show a finding, as curl lines and answers, without secrets."""
+        """Return the exchanges that show a finding, as curl commands and answers, redacted."""
         numbers = finding.evidence[:SHOWN_EVIDENCE]
         return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
 
     def timeline(self, finding: Finding) -> tuple[Moment, ...]:
-        """Return what was sent and answered when, where a limit's finding rests on it."""
+        """Return the timeline of a finding about a limit; other findings have none."""
         return timeline(finding, self.exchanges)
 
     def _shown(self, exchange: Exchange) -> dict[str, Any]:
@@ -271,7 +271,7 @@ class Report:
 
     @property
     def clauses(self) -> pd.DataFrame:
-        """A row a clause: `verdict`, `says`, `status`, `findings`."""
+        """One row per clause: `verdict`, `says`, `status`, `findings`."""
         import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
 
         rows = [
@@ -288,7 +288,7 @@ class Report:
 
     @property
     def findings(self) -> pd.DataFrame:
-        """A row a finding: `clause`, `check`, `verdict`, `says`, `evidence`."""
+        """One row per finding: `clause`, `check`, `verdict`, `says`, `evidence`."""
         import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
 
         rows = [
@@ -306,7 +306,7 @@ class Report:
 
     @property
     def requests_made(self) -> pd.DataFrame:
-        """A row an exchange: who asked what, when, and what came back; no bodies."""
+        """One row per exchange: sender, request, times and status; no bodies."""
         import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
 
         rows = [

@@ -1,6 +1,6 @@
-"""Sections: what a reader sees first. Failures by cause, then what is not judged by reason.
+"""Sections: the order of a report. Failures by cause come first, then unjudged clauses by reason.
 
-Every output takes its order from here: terminal, page, JUnit, SARIF.
+Terminal, page, JUnit and SARIF all use this order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNJUDGED: Final = (
 
 @dataclass(slots=True)
 class Cause:
-    """One thing that is broken: the clause that says so best, and those that fail because of it."""
+    """One fault: the clause that it breaks, and the clauses that fail because of it."""
 
     result: ClauseResult
     followers: list[ClauseResult] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Cause:
 
 @dataclass(slots=True)
 class Fold:
-    """Clauses of one verdict for one reason."""
+    """Clauses with the same verdict for the same reason."""
 
     verdict: Verdict
     reason: str
@@ -42,7 +42,7 @@ class Fold:
 def causes(results: Iterable[ClauseResult]) -> list[Cause]:
     """Return the failures of a run by cause, in the clauses' order.
 
-    A clause that follows from another stands under it; so does one that fails with the very same
+    A clause that follows from another is listed under it; so is one that fails with the same
     sentence.
     """
     failed = [one for one in results if one.is_failed or one.is_finding]
@@ -63,7 +63,7 @@ def causes(results: Iterable[ClauseResult]) -> list[Cause]:
     for one in failed:
         if one.clause.id not in by_id:
             cause = by_id.get(one.follows or "")
-            if cause is None:  # it follows from one that follows itself
+            if cause is None:  # its cause is a follower without a place yet
                 found[one.clause.id] = by_id[one.clause.id] = Cause(one)
             else:
                 cause.followers.append(one)
@@ -71,17 +71,17 @@ def causes(results: Iterable[ClauseResult]) -> list[Cause]:
 
 
 def crashes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
-    """Return the clauses that the harness failed in."""
+    """Return the clauses for which the harness failed and no check saw a failure."""
     return [one for one in results if one.is_crashed and not one.is_failed]
 
 
 def passes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
-    """Return what passed, and is no finding for it."""
+    """Return the clauses that passed, except where a failure was expected."""
     return [one for one in results if one.verdict is Verdict.PASS and not one.is_finding]
 
 
 def folds(results: Sequence[ClauseResult]) -> list[Fold]:
-    """Return what is not judged, folded by verdict and reason, the worst verdict first."""
+    """Return the unjudged clauses, grouped by verdict and reason, the worst verdict first."""
     found: dict[tuple[Verdict, str], Fold] = {}
     for one in results:
         if one.verdict in _UNJUDGED:

@@ -1,7 +1,7 @@
-"""The terminal: the plan, how the run goes, and what it found, failures first.
+"""The terminal: the plan, the progress, and the findings, failures first.
 
-Where there is no terminal, as in the log of a CI job, a line says every few seconds how far the run
-is and what it waits for.
+Without a terminal, as in the log of a CI job, a line every ten seconds shows the progress and what
+the run waits for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COLOURS: Final = {
 _MILLISECOND_NS: Final = 1_000_000
 _SECOND_NS: Final = 1_000_000_000
 _BEAT_S: Final = 10.0
-"""How often a log hears that the run goes on."""
+"""Seconds between two progress lines in a log."""
 _SHOWN_TIMELINE: Final = 14
 _SHOWN_FINDINGS: Final = 3
 
@@ -67,12 +67,12 @@ class Terminal:
         self._beat: threading.Thread | None = None
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Keep the plan until the deployment has answered: one that does not is one line."""
+        """Hold the plan back until the deployment answers: an unreachable one gets one line."""
         self._total, self._plan = len(plan.dealt), plan
         self._held = list(_plan_lines(plan, target, seed))
 
     def show_plan(self) -> None:
-        """Print the plan: what runs, how long, how much, what cannot be shown and why."""
+        """Print the plan: checks, requests, duration, and what cannot be judged and why."""
         for line in self._held:
             self.console.print(line)
         self._held = []
@@ -112,7 +112,7 @@ class Terminal:
         self._beat.start()
 
     def _go_on(self) -> None:
-        """Say now and then how far the run is; a bar is brought up to date, a log gets a line."""
+        """Report progress at intervals: update the bar, or print a line to a log."""
         while not self._stop.wait(1.0 if self._bar is not None else self._beat_s):
             if self._bar is not None:
                 self._show()
@@ -138,7 +138,7 @@ class Terminal:
         return "; ".join(parts)
 
     def _longest_wait(self) -> Wait | None:
-        """Return what is waited for the longest, where that is worth a word."""
+        """Return the wait that ends last, None where all end within a second."""
         if self._session is None:
             return None
         soon_ns = self._session.transport.now_ns + _SECOND_NS
@@ -146,16 +146,16 @@ class Terminal:
         return max(waits, key=lambda one: one.until_ns, default=None)
 
     def watch(self, session: Session) -> None:
-        """Keep where to look what checks wait for."""
+        """Keep the session, which knows what checks wait for."""
         self._session = session
 
     def began(self, check: Check) -> None:
-        """Show what runs."""
+        """Show that a check runs."""
         self._running[check.id] = check
         self._show()
 
     def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Print what a check found, where that is no plain pass."""
+        """Print what a check found, where it is skipped, inconclusive, failed or crashed."""
         self._running.pop(check.id, None)
         self._done += 1
         verdict = worst(findings)
@@ -174,13 +174,13 @@ class Terminal:
             bar.update(bar.task_ids[0], completed=self._done, description=escape(self._state()))
 
     def cleaned(self, gone: int, left: int) -> None:
-        """Print what was deleted again."""
+        """Print how many created objects were deleted."""
         self.close()
         tail = f"; {left} could not be deleted" if left else ""
         self.console.print(f"cleaning: {gone} things that the run created are deleted{tail}")
 
     def close(self) -> None:
-        """End the live part."""
+        """Stop the live output."""
         self._stop.set()
         if self._beat is not None:
             self._beat.join()
@@ -300,7 +300,7 @@ def _show_finding(console: Console, report: Report, one: Finding) -> None:
 
 
 def _timeline(timeline: Sequence[Moment]) -> Iterable[str]:
-    """Yield the lines of a limit's timeline, the middle left out where there are many."""
+    """Return the lines of a limit's timeline, without the middle where there are many."""
     lines = []
     start_ns = timeline[0].at_ns if timeline else 0
     for one in timeline:

@@ -1,8 +1,8 @@
-"""The bench: what a check works with.
+"""The bench: the interface through which a check works.
 
-It asks the deployment through the session, deals out the keys and source addresses that are this
-check's, and holds what is known: the target, the profile that has been told or discovered so far,
-the limit table, the seed.
+It sends requests through the session, provides the keys and source addresses assigned to this
+check, and holds what is known: the target, the profile told or discovered so far, the limit table
+and the seed.
 
 A check is deterministic: the same answers at the same times give the same requests and findings.
 So everything random in it comes from `bench.random(name)`, and time only from exchanges and
@@ -33,9 +33,9 @@ _Computed = TypeVar("_Computed")
 
 
 class Lane:
-    """One sender: a key, a source address, and its own turn of requests.
+    """One sender: its own defaults, such as key and source address, and its own request counter.
 
-    Lanes run side by side inside `bench.side_by_side` or `bench.gather`.
+    Lanes run in parallel inside `bench.side_by_side` or `bench.gather`.
     """
 
     def __init__(self, bench: Bench, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of Ask
@@ -64,10 +64,10 @@ class Lane:
         patience_ns: int | None = None,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
-        """Send one request and, where a limit refuses it, again as soon as it may.
+        """Send one request; where a limit refuses it, wait and retry.
 
-        Stays below the limits by itself where it can. Raises `Inconclusive` when there is no
-        answer, or none but 429. `patience_ns`: how long to go on where no `Retry-After` says.
+        It paces itself to stay below the limits. Raises `Inconclusive` when there is no answer, or
+        only 429s. patience_ns: how long to retry where no `Retry-After` is given.
         """
         ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
         return await self._bench.insist(self, ask, patience_ns)
@@ -81,16 +81,16 @@ class Lane:
         return await self._bench.session.exchange(place, ask)
 
     async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
-        """Wait for an instant of the suite's clock; why: what ends then, for who watches.
+        """Wait until an instant of the suite's clock; why: what ends then, for progress output.
 
-        Raises `Skip` at once where the run's time is over by then.
+        Raises `Skip` at once where the budget's minutes end before it.
         """
         self._bench.session.check_time(at_ns, self._bench.check.id)
         with self._bench.session.waiting(self._bench.check.id, at_ns, why):
             await self._bench.transport.sleep_until_ns(at_ns)
 
     async def sleep_ns(self, for_ns: int, why: str = "") -> None:
-        """Wait so long."""
+        """Wait for a duration."""
         await self.sleep_until_ns(self.now_ns + for_ns, why)
 
 
@@ -130,7 +130,7 @@ class Bench:
 
     @property
     def latency_ns(self) -> int:
-        """What one request takes there and back, by the preflight; 0 when not measured."""
+        """Round-trip time of one request, by the preflight; 0 when not measured."""
         return self.session.latency_ns
 
     def knows(self, choice: str) -> bool:
@@ -151,9 +151,9 @@ class Bench:
     ) -> Exchange:
         """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
 
-        Patient, it stays below the limits, asks again when refused all the same, and raises
-        `Inconclusive` when there is no answer; else whatever happens is returned at once. retry:
-        whether an answer of 5xx is asked for once more, see `insist`.
+        patient: stay below the limits, retry when refused, and raise `Inconclusive` when there is
+        no answer; else return whatever happens at once. retry: whether to repeat a request that is
+        answered 5xx, see `insist`.
         """
         assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
         ask = Ask(method=method, path=path, body=body, **more)
@@ -170,7 +170,7 @@ class Bench:
         patient: bool = True,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
-        """Ask for an operation by its name, in the shape that the target gives it.
+        """Send an operation by its name, in the shape that the target gives it.
 
         `bench.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
         """
@@ -202,9 +202,9 @@ class Bench:
         return await self.transport.gather(coroutines)
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Return what a function computes, without holding up the other checks.
+        """Return what a function computes, without delaying the other checks.
 
-        Raises `Skip` where the run's time is over before that is done.
+        Raises `Skip` where the budget's minutes end before that is done.
         """
 
         def look() -> None:
@@ -217,9 +217,9 @@ class Bench:
     ) -> Exchange:
         """Send patiently for a lane; see `Lane.insist`.
 
-        An answer of 5xx to tokenize is asked for once more: where the second is none, the first was
-        sporadic. It stays in the history, the check of steadiness judges it with its share, and no
-        other check takes it for what it looks for.
+        A tokenize request that is answered 5xx is sent once more. Where the second answer is not
+        5xx, the first was sporadic. It stays in the history, where the check of steadiness judges
+        how often this happens; no other check sees it.
         """
         is_tokenize = self.session.target.shape("tokenize").path == ask.path
         began_ns = self.transport.now_ns
@@ -245,7 +245,7 @@ class Bench:
             backoff_ns *= 2
 
     async def _placed(self, ask: Ask) -> Ask:
-        """Return the request with a source that may send now; waits for that."""
+        """Wait until a source may send, and return the request with that source."""
         sources = self.sources if ask.source is None else (ask.source,)
         while True:
             now_ns = self.transport.now_ns
@@ -263,25 +263,25 @@ class Bench:
         return tuple(self._keys.get(role, ()))
 
     def key(self, role: str, place: int = 1) -> KeyLabel:
-        """Return the label of a role's key; raises `Skip` when there are not so many."""
+        """Return the label of a role's key, by place from 1; raises `Skip` if there are fewer."""
         found = self.keys(role)
         if not 1 <= place <= len(found):
             raise Skip(f"needs {place} key(s) of role {role}; add [[keys]] role = {role!r}")
         return found[place - 1]
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
-        """Take a key that this check has made; asks may then name it."""
+        """Register a key that this check has created; requests can then name its label."""
         self.session.redactor.learn(label, text)
         self.transport.learn_key(label, text)
 
     def random(self, name: str) -> random.Random:
-        """Return a source of chance of its own, fixed by seed, nonce, check and name."""
+        """Return a random generator, seeded by seed, nonce, check and name."""
         return random.Random(f"{self.seed}{self.session.nonce}/{self.check.id}/{name}")  # noqa: S311 # reason: must repeat
 
     def make(self, name: str, maker: Callable[[], str]) -> str:
-        """Return a text that no seed fixes, such as an encrypted one; `judge` has the same again.
+        """Return a text that no seed determines, such as an encrypted one; `judge` uses the same.
 
-        name: unique within the check. The text stands in the history: it must be no secret.
+        name: unique within the check. The text is written to the history, so it must not be secret.
         """
         return self.session.make(self.check.id, name, maker)
 
@@ -301,11 +301,11 @@ class Bench:
         return Finding(clause, self.check.id, verdict, says, evidence, self.check.accepts, reading)
 
     def passes(self, clause: str, says: str, *shown: Exchange) -> Finding:
-        """Say that what was asked for was seen."""
+        """Return a finding that the clause holds."""
         return self.finding(clause, Verdict.PASS, says, *shown)
 
     def fails(self, clause: str, says: str, *shown: Exchange) -> Finding:
-        """Say that the deployment breaks the clause."""
+        """Return a finding that the deployment breaks the clause."""
         return self.finding(clause, Verdict.FAIL, says, *shown)
 
     def inconclusive(self, why: str) -> Inconclusive:

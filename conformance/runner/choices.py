@@ -1,8 +1,8 @@
 """Choices of the deployment: which fields of the profile were told or discovered.
 
-A profile always has a value for every choice; what matters to a run is which of them are known.
-So a discovered profile's file holds the known ones alone, and a file that is read back makes
-known what stands in it.
+A profile always has a value for every choice; what matters to a run is which of them are known. So
+the file of a discovered profile holds the known choices alone, and reading a file makes its choices
+known.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def read_profile(path: str | Path) -> tuple[Profile, set[str]]:
 
 
 def playable(profile: Profile) -> Profile:
-    """Return the profile as the engine of this process can play it.
+    """Return the profile in a form that the engine of this process accepts.
 
-    A deployment may name its containers as it likes; to the engine a container is a path, and what
-    the engine's answers are compared with does not depend on it.
+    A deployment may give its containers any names, but the engine needs paths. Comparisons with the
+    engine's answers do not depend on these names.
     """
     standard = Profile().tokens
     own = {
@@ -109,7 +109,7 @@ def playable(profile: Profile) -> Profile:
 
 
 def _check(profile: Profile, document: Document) -> None:
-    """Refuse, at its place in the file, what the engine would refuse in the midst of a run."""
+    """Refuse, with its place in the file, a value that the engine would refuse during a run."""
     try:
         Engine(profile=playable(profile), limits=LimitTable(()), clock=ManualClock(), seed=1)
     except InputError as error:
@@ -125,7 +125,7 @@ def _check(profile: Profile, document: Document) -> None:
 def known_to_toml(profile: Profile, known: Collection[str]) -> str:
     """Return the text of a profile file with the known choices; the engine loads it.
 
-    What no run can know stands at the end, as comments, with the reason.
+    Choices that no run can discover follow as comments, with the reason.
     """
     plain = to_plain(profile)
     found: dict[str, dict[str, Any]] = {}

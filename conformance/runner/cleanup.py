@@ -1,8 +1,8 @@
-"""Cleaning up: everything that a run has created is deleted again where the deployment allows.
+"""Cleaning up: deletes everything that a run has created, where the deployment allows it.
 
-It asks with the key that made it and, where that one may not, with the others of its tenant. While
-the probes of limits still wait, what checks have left that have ended can be deleted already, with
-keys and from addresses that no probe uses.
+It uses the key that created an object and, where that key lacks the right, other keys of its
+tenant. While the probes of limits still wait, it can delete the objects of checks that have ended,
+with keys and from addresses that no probe uses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CLEANING", "clean"]
 
 _LANES: Final = 4
 _ENOUGH: Final = 3
-"""A key that was refused so often has no such right."""
+"""After this many refusals a key lacks the right; after this many 404s an operation is missing."""
 
 
 def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
@@ -43,7 +43,7 @@ def clean(
     busy: Collection[KeyLabel] = (),
     sources: Sequence[Source] | None = None,
 ) -> int:
-    """Delete; returns how many things are gone. What is left stays in `session.created`.
+    """Delete objects; returns how many are gone. What is left stays in `session.created`.
 
     made_by: ids of checks, None for all. busy: keys that must not be used now. sources: addresses
     to ask from, None for all.
@@ -77,9 +77,9 @@ def clean(
 
 
 class _Absent:
-    """Which deletions a deployment does not have: every one of them is answered 404.
+    """Tracks the deletions that a deployment lacks: every one of them is answered 404.
 
-    A 404 says that a thing is gone only where the same operation has deleted another.
+    A 404 means that an object is gone only where the same operation has deleted another.
     """
 
     def __init__(self, spelling: Spelling) -> None:
@@ -89,12 +89,12 @@ class _Absent:
         self._paths: list[str] = []
 
     def is_hopeless(self, thing: Thing) -> bool:
-        """Whether the operation that deletes it is not there."""
+        """Whether the operation that deletes it seems to be missing."""
         name = self._name(thing)
         return name not in self._works and len(self._doubtful[name]) >= _ENOUGH
 
     def gone(self, thing: Thing, status: int | None) -> list[Thing]:
-        """Return what is known to be gone after an answer to a deletion; None for a refusal."""
+        """Return the objects that are gone after a deletion; status: None when it was refused."""
         name = self._name(thing)
         if status is None:
             return []
@@ -106,7 +106,7 @@ class _Absent:
         return [thing, *self._doubtful.pop(name, ())]
 
     def orphans(self) -> list[Thing]:
-        """Return what went with the thing that it belonged to: a key with its application."""
+        """Return the objects deleted with their parent, such as a key with its application."""
         held = [one for things in self._doubtful.values() for one in things]
         return [one for one in held if one.path.startswith(tuple(self._paths))]
 
@@ -118,7 +118,7 @@ class _Absent:
 async def _deleted(
     target: Target, lane: Lane, thing: Thing, hopeless: dict[KeyLabel, int]
 ) -> int | None:
-    """Ask with one key after another; returns the status of a success or a 404, else None."""
+    """Try one key after another; returns the status of a success or a 404, else None."""
     for key in _keys_for(target, thing.key):
         if hopeless[key] >= _ENOUGH:
             continue
@@ -134,7 +134,7 @@ async def _deleted(
 
 
 def _keys_for(target: Target, label: KeyLabel) -> list[KeyLabel]:
-    """Return the labels to try: the maker's tenant's keys, those likely to hold the right first."""
+    """Return the keys to try: those of the creating key's tenant, the likeliest to work first."""
     made_by = target.key_labels.get(label)
     if made_by is None:
         # A key that a check has made and deleted: of the tenant whose application made it.

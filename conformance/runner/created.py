@@ -1,8 +1,8 @@
-"""What a run has created, read from its own exchanges, so that it can be deleted again.
+"""The objects that a run has created, read from its exchanges, so that it can delete them.
 
-A request to tokenize and its answer are walked side by side: where a plain string or a token
-request object was sent, the answer holds an identifier. Whatever does not mirror is left alone,
-and so is a token that was there before (`_extras.deduplicated`).
+A tokenize request and its answer are compared part by part: where a plain string or a token request
+object was sent, the answer holds an identifier. A part that does not mirror the request is ignored,
+and so is a token that existed before (`_extras.deduplicated`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _DELETED_BY: Final = {
     "create_application_key": "delete_application_key",
     "create_encryption_key": "delete_encryption_key",
 }
-"""The operation that creates something, and the one that deletes it again."""
+"""Each creating operation, and the operation that deletes what it creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What lies at a path: how it is deleted, the label of the key, and the check, that made it."""
+    """A created object: how to delete it, and the key label and the check that created it."""
 
     method: str
     path: str
@@ -41,7 +41,7 @@ class Thing:
 
 
 class Created:
-    """What is there to be deleted, by its path. spelling: of the deployment's operations."""
+    """The objects to delete, by path. spelling: of the deployment's operations."""
 
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling or Spelling()
@@ -55,14 +55,14 @@ class Created:
         return iter(tuple(self._things.values()))
 
     def note(self, exchange: Exchange) -> None:
-        """Take note of what an exchange created or deleted."""
+        """Record what an exchange created or deleted."""
         ask = exchange.ask
         thing = self._things.get(ask.path)
         if thing is not None:
             if exchange.ok and ask.method != thing.method:
                 self._shown.add(ask.path)
             elif exchange.ok or (exchange.status == 404 and ask.path in self._shown):
-                self.forget(ask.path)  # deleted, or there before and gone by itself
+                self.forget(ask.path)  # deleted, or seen before and gone since
             if ask.method == thing.method:
                 return
         if not exchange.ok or ask.key is None:
@@ -83,7 +83,7 @@ class Created:
                 self._things.setdefault(path, Thing(method, path, ask.key, exchange.check))
 
     def forget(self, path: str) -> None:
-        """Drop a path that has been dealt with."""
+        """Remove the object at a path."""
         self._things.pop(path, None)
 
 

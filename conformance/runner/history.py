@@ -1,10 +1,10 @@
-"""The history: `history.ndjson`, every exchange of a run in order, a JSON object a line.
+"""The history: `history.ndjson`, every exchange of a run in order, one JSON object per line.
 
 Besides `exchange` records it holds what is needed to judge again offline: how the run was set up
-(`run`), when each check began and on which keys and addresses (`check`), what it made that no seed
-fixes (`made`), what it found (`found`), when it ended (`ended`), what was said without a check
-(`said`), and how the run ended (`end`). Every line passes through
-the redactor: it holds no key text.
+(`run`), when each check began and on which keys and addresses (`check`), the texts that it made and
+no seed determines (`made`), what it found (`found`), when it ended (`ended`), findings that come
+from no check (`said`), and how the run ended (`end`). Every line passes through the redactor, so it
+holds no key text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 HISTORY_FILE: Final = "history.ndjson"
 LONGEST_SENT: Final = 65_536
-"""Sent bodies are kept up to here; what lies beyond was made up and can be made again."""
+"""The longest request body kept whole, in bytes; longer ones are generated and can be recreated."""
 
 
 class HistoryWriter:
@@ -52,7 +52,7 @@ class HistoryWriter:
         """Append a record."""
         if self._file is None:
             return
-        # Redacted as a whole: what lies in a JSON text is found there as JSON writes it.
+        # Redact the whole line: a secret inside JSON is found in its escaped form.
         line = self._redactor.text(
             json.dumps({"record": kind, **record}, ensure_ascii=False, default=str)
         )
@@ -65,7 +65,7 @@ class HistoryWriter:
             self.write("exchange", _exchange_record(exchange, self._redactor))
 
     def made(self, check_id: str, name: str, made: str) -> None:
-        """Append what a check has made that no seed fixes."""
+        """Append a text that a check has made and no seed determines."""
         self.write("made", {"check": check_id, "name": name, "text": made})
 
     def found(self, finding: Finding) -> None:
@@ -77,11 +77,11 @@ class HistoryWriter:
         self.write("ended", {"id": check_id, "at_ns": at_ns})
 
     def said(self, finding: Finding) -> None:
-        """Append what was said without a check having run."""
+        """Append a finding that comes from no check."""
         self.write("said", finding_record(finding))
 
     def close(self) -> None:
-        """Write what is still held, and close."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -126,7 +126,7 @@ def _sent(body: Any, redactor: Redactor) -> dict[str, Any]:  # noqa: ANN401 # re
 
 
 def kept_body(body: Any, redactor: Redactor) -> Any:  # noqa: ANN401 # reason: JSON or bytes
-    """Return what a history gives back of a sent body: without secrets, a long one as a note."""
+    """Return a request body as a history keeps it: without secrets, a long one as a summary."""
     return None if body is None else _body_of(_sent(body, redactor))
 
 
@@ -159,7 +159,7 @@ def read_history(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def exchange_of(record: Mapping[str, Any]) -> Exchange:
-    """Return the exchange of a record; a body that was too long to keep is a note of it."""
+    """Return the exchange of a record; a body that was too long to keep is a summary."""
     asked = dict(record["ask"])
     body = asked.pop("body", None)
     if body is not None:

@@ -1,11 +1,11 @@
 """Judging: the verdicts of a recorded run, computed again from its history, offline.
 
-Every check runs on a virtual clock that starts when it began; what it asks is answered by the
-exchange that the history holds for the same (check, lane, turn), at the same times, and what it
-makes by chance is what it made then. It knows of the deployment's choices what was known at that
-instant. A check is a function of all this and the seed, so it comes to the same findings, and a
-changed check to what it would have found. One that now asks for something else cannot be judged:
-what it found then is kept, and a note says so.
+Every check runs on a virtual clock that starts when the check began. Each request is answered by
+the exchange that the history holds for the same (check, lane, turn), at the same times. Texts that
+no seed determines come from the history. The profile holds what was known at that instant. A check
+is a function of all this and the seed: an unchanged check gives the same findings, and a changed
+check gives what it would have found. A check that now sends other requests cannot be judged: its
+recorded findings are kept, and a note says so.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _HistoryTransport:
         )
 
     def _is_same(self, then: Ask, now: Ask) -> bool:
-        """Whether it asks for the same, as far as the history keeps it."""
+        """Whether two requests are the same, as far as the history keeps them."""
         return (then.method, then.path, then.key) == (
             now.method,
             now.path,
@@ -105,14 +105,14 @@ class _HistoryTransport:
             self._loop = None
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
-        """Send nothing, so need no key."""
+        """Do nothing: no request is sent."""
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: nothing is open."""
 
 
 class _NoPacer(Pacer):
-    """What was sent was sent: nothing is held back a second time."""
+    """Admits everything: the recorded times already include the pacing."""
 
     def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:  # noqa: ARG002 # reason: the pacer's form
         return sources[0], 0
@@ -154,12 +154,12 @@ class _Past:
 
     @property
     def order(self) -> list[str]:
-        """The checks in the order in which they ended: what one found the later ones knew."""
+        """The checks in the order in which they ended: later ones knew what earlier ones found."""
         return [*self.ended, *(one for one in self.began if one not in self.ended)]
 
 
 class _PastSession(Session):
-    """A session whose answers come from a history, and what was made by chance too."""
+    """A session whose answers and generated texts come from a history."""
 
     made: Mapping[tuple[str, str], str] = {}
 
@@ -173,7 +173,7 @@ class _PastSession(Session):
 
 
 class _PastBench(Bench):
-    """A bench that knows what was known at each instant, and at the end all that was.
+    """A bench whose profile is what was known at each instant of the recorded run.
 
     known: (instant, profile, choices told or discovered), in order of time.
     """

@@ -1,15 +1,15 @@
 """The outcome of a check: its findings, and which clause is to blame for them.
 
-An exception is an *error* of all its clauses: a fault of the harness, neither a pass nor a failure
-of the deployment. A clause that the check ends without a word about is *inconclusive*. Secrets are
-replaced in the text of an exception.
+An exception is an *error* of all clauses of the check: a fault of the harness, neither a pass nor a
+failure of the deployment. A clause without a finding at the end of the check is *inconclusive*.
+Secrets in the text of an exception are replaced.
 
-A fault in one place fails checks in many: where arrays come back in another order a record's type
-is another one too. So each failure is asked whether the failure of a more basic clause explains it:
-then it *follows from* that clause, which comes first in every report. One table, in order, says
-what explains what. A rule holds where the cause has failed by its own, and where the finding is of
-the kind that the cause can bring about: it shares an exchange with the cause's failure, it says
-that something valid was refused, or any at all.
+One fault can fail the checks of many clauses: where arrays come back in another order, a record's
+type looks wrong too. So a failure may be explained by the failure of a more basic clause. Then it
+*follows from* that clause, which comes first in every report. One ordered table holds the rules. A
+rule applies where the cause has failed on its own, and where the finding is of a kind that the
+cause can produce: it shares an exchange with the cause's failure, it says that something valid was
+refused, or it may be any finding.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["blamed", "crash_text", "crashed", "judge_one", "judge_side_by_side",
 
 
 def judge_one(bench: Bench) -> list[Finding]:
-    """Run a check that runs one by one; never raises but for an interrupt."""
+    """Run a one-by-one check; raises nothing except an interrupt."""
     said: list[Finding] = []
     try:
         judged = bench.check.judge(bench)
         assert isinstance(judged, Iterable), f"{bench.check.id} must yield findings"
-        # One by one: what was said before a crash stays said.
+        # One by one: findings before a crash are kept.
         said.extend(judged)
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
         return [*_clean(bench, said), *_raised(bench, error)]
@@ -43,7 +43,7 @@ def judge_one(bench: Bench) -> list[Finding]:
 
 
 async def judge_side_by_side(bench: Bench) -> list[Finding]:
-    """Run a check that runs beside others; never raises but for an interrupt."""
+    """Run a side-by-side check; raises nothing except an interrupt."""
     try:
         judged = bench.check.judge(bench)
         assert not isinstance(judged, Iterable), f"{bench.check.id} must be async"
@@ -54,7 +54,7 @@ async def judge_side_by_side(bench: Bench) -> list[Finding]:
 
 
 def _clean(bench: Bench, said: list[Finding]) -> list[Finding]:
-    """Return findings whose sentences hold no key text, whatever the check wrote into them."""
+    """Return the findings with all key texts removed from their sentences."""
     text = bench.session.redactor.text
     return [dataclasses.replace(finding, says=text(finding.says)) for finding in said]
 
@@ -65,11 +65,12 @@ def settled(
     doubt: str | None,
     doubts: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Return the findings without the failures that rest on what is in doubt, and with causes.
+    """Return the findings with causes; failures that rest on a doubt become *inconclusive*.
 
-    doubt: of addresses. A failure of a probe that used several of them is *inconclusive* then,
-    unless a probe of LIM-IP, which has a counter for each address alone, has seen that they count
-    apart. doubts: role → of its keys; a failure of a check that needs them is inconclusive too.
+    doubt: why addresses may not be counted separately. A failure of a probe that used several
+    addresses is then inconclusive, unless the probe of LIM-IP, whose counter is the address alone,
+    has passed. doubts: role → what is uncertain about its keys; a failure of a check that needs
+    them is inconclusive too.
     """
     found = list(findings)
     if any(one.clause == "LIM-IP" and one.verdict is Verdict.PASS for one in found):
@@ -91,7 +92,7 @@ def settled(
 
 
 def crash_text(error: Exception) -> str:
-    """Return what is said of an exception of the harness: its kind, its text and its place."""
+    """Return the description of an exception of the harness: its type, text and place."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     lines = str(error).strip().splitlines()
@@ -100,7 +101,7 @@ def crash_text(error: Exception) -> str:
 
 
 def crashed(check: Check, session: Session, error: Exception) -> list[Finding]:
-    """Return the findings of a check that the harness could not bring to its end.
+    """Return the findings of a check that the harness could not complete.
 
     They say nothing of the deployment: an error is a fault of the harness.
     """
@@ -193,12 +194,12 @@ class _Case:
         return {number for one in self.failed.get(clause, ()) for number in one.evidence}
 
     def is_mirrored(self, clause: str) -> bool:
-        """Whether the form of answers itself was seen to be wrong."""
+        """Whether a check of the form of answers saw the clause fail."""
         return any(one.check in _MIRRORS for one in self.failed.get(clause, ()))
 
 
 class _Rule(NamedTuple):
-    """A cause, what it explains, when it counts as one, and of which findings."""
+    """A cause, the clauses that it explains, when it applies, and which findings it explains."""
 
     cause: str
     effects: Sequence[str]
@@ -248,7 +249,7 @@ def _one_for_several(case: _Case) -> bool:
 
 
 def _one_for_two(clause: str) -> Callable[[_Case], bool]:
-    """Whether values that differ were seen to share an identifier, by a clause of its own."""
+    """Return a test: whether failures of the clause show different values with one identifier."""
 
     def holds(case: _Case) -> bool:
         says = [one.says for one in case.failed.get(clause, ())]
@@ -258,7 +259,7 @@ def _one_for_two(clause: str) -> Callable[[_Case], bool]:
 
 
 def _outlasts(case: _Case) -> bool:
-    """Whether a destination that took too long was answered for, so that the time is wrong."""
+    """Whether the answer of a slow destination was passed on, so the timeout itself is wrong."""
     found = case.failed.get("PRX-TIMEOUT", ())
     return bool(found) and all("got 2" in one.says for one in found)
 
@@ -269,7 +270,7 @@ def _several_quotas(case: _Case) -> bool:
 
 
 def _every_shape(case: _Case) -> bool:
-    """Whether the number itself is another one: it shows in bodies of every shape."""
+    """Whether the limit itself is wrong: bodies of every shape show it."""
     found = [one for one in case.failed["QUO-TOKENIZE"] if one.check == "quotas.tokenize"]
     shapes = {one.says.partition("(")[2].partition(")")[0] for one in found}
     return len(shapes - {""}) >= _SHAPES_ASKED
@@ -279,7 +280,7 @@ _SHAPES_ASKED: Final = 5
 
 
 def _hides_by_part(case: _Case) -> bool:
-    """Whether a part of what must be hidden is shown: the right was asked for."""
+    """Whether only part of what must be hidden is shown, so the permission was checked."""
     says = [one.says for one in case.failed.get("REC-DEDUP-REDACT", ())]
     hidden = [one for one in says if "without token:read" in one]
     shown = [one for one in says if "with token:read" in one]
@@ -289,7 +290,7 @@ def _hides_by_part(case: _Case) -> bool:
 
 
 def _only_inside(clause: str) -> Callable[[_Case], bool]:
-    """Whether a form is wrong within others alone, never as a body of its own."""
+    """Return a test: whether a shape is wrong only inside others, never as a whole body."""
 
     def holds(case: _Case) -> bool:
         places = [one.says for one in case.failed.get(clause, ()) if one.says.startswith("at /")]
@@ -301,7 +302,7 @@ def _only_inside(clause: str) -> Callable[[_Case], bool]:
 _ORDER: Final = _by("tokenize.order")
 _RULES: Final[tuple[_Rule, ...]] = (
     _Rule("REC-TYPE", ("TOK-OBJECT", "TOK-TYPES"), _in_order, _any),
-    # Quotas: several at once are the tenant's, one alone is its own, a shape alone is counting.
+    # Quotas: several failures blame QUO-TENANT, one its own quota, a single shape TOK-LIMIT.
     *(
         _Rule("QUO-TENANT", (name,), _several_quotas, _any)
         for name in ("QUO-TOKENIZE", "QUO-DETOKENIZE", "TOK-LIMIT", *_SHAPES)
@@ -339,14 +340,14 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts, _any),
     _Rule("ERR-408", ("PRX-TIMEOUT",), lambda case: not _outlasts(case), _any),
-    # Requests: what one field must hold, before what holds for the whole of a body.
+    # Requests: rules for one field come before rules for the whole body.
     *(_Rule(name, ("TOK-ATOMIC",), _always, _shares(name)) for name in _REQUESTS),
     *(
         _Rule(name, ("TOK-OBJECT", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF"), _always, _refused)
         for name in ("TOK-TOKEN-DATA", "TOK-CARD-DATA")
     ),
     _Rule("TOK-TYPES", ("TOK-OBJECT",), _always, _any),
-    # The form of the answer, before what stands in it.
+    # The form of the answer comes before its content.
     *(
         _Rule("TOK-COMPOSITE", (name,), _only_inside(name), _any)
         for name in ("TOK-ARRAY", "TOK-PLAIN", "TOK-OBJECT")
@@ -362,9 +363,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
 
 
 def blamed(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, each failure that another clause's failure explains naming that clause.
+    """Return the findings; a failure that another clause's failure explains names that clause.
 
-    Sporadic failures come first: what shares an exchange with one follows from it.
+    Sporadic failures come first: a failure that shares an exchange with one follows from it.
     """
     found = list(findings)
     sporadic = _sporadic(found)
@@ -405,7 +406,7 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _root(clause: str, findings: Sequence[Finding], causes: Mapping[int, str]) -> str:
-    """Return the clause at the beginning: what a cause itself follows from, if all of it does."""
+    """Return the root cause: go back from a clause while all its failures have one cause."""
     own = {
         causes.get(place)
         for place, one in enumerate(findings)

@@ -1,16 +1,16 @@
-"""The plan: what will run, on which keys and addresses, when, for how long; what cannot be shown.
+"""The plan: what runs, with which keys and addresses, when, how long, and what cannot be shown.
 
-Everything that waits runs side by side. Probes of limits get keys and addresses that nobody else
-uses; all other checks share the rest. Where a target has too few for all probes at once, further
-*rounds* follow, each after the longest window or block has passed. A probe that needs more than the
-target has at all is left out, and the plan says what to add.
+Checks that wait run side by side. Probes of limits get keys and addresses of their own; all other
+checks share the rest. Where a target has too few for all probes at once, further *rounds* follow,
+each after the longest window or block has passed. A probe that needs more than the target has is
+left out, and the plan says what to add.
 
-Where time is real, checks begin one after another. The longest probes begin at once, because they
-decide how long a run takes. Shorter ones begin later: at one instant all would hold up one another,
-bursts would be blurred, and the long probes late. Heavy computing waits until the first bursts are
-over; what may stall the deployment waits until only blocks and windows are left, unless answers are
-so slow that it would not be done in time. The schedule changes no verdict. On virtual time all
-begin at once.
+In real time, checks start one after another. The longest probes start at once, because they decide
+how long a run takes. Shorter probes start later: if all started together, they would delay each
+other, distort bursts and make the long probes late. Heavy computation waits until the first bursts
+are over. Checks that may stall the deployment wait until only blocks and windows are left, unless
+answers are so slow that the checks would not finish in time. The schedule changes no verdict. On
+virtual time all checks start at once.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = [
 
 _SECOND_NS: Final = 1_000_000_000
 CROWD_REQUESTS: Final = 1_000
-"""A probe that sends so many has its addresses to itself."""
+"""A probe that sends at least this many requests shares its addresses with no other check."""
 _SLACK_REQUESTS: Final = 30
-"""What a check may need beyond the usual, besides as much again, where it does not say more."""
+"""Extra requests of a check, besides twice its usual number, where it does not name a maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A check with the keys and addresses that are its own, or everybody's."""
+    """A check with its keys and addresses, its own or shared ones."""
 
     check: Check
     keys: Mapping[str, Sequence[KeyLabel]]
@@ -63,10 +63,11 @@ class Dealt:
 class Plan:
     """What a run will do.
 
-    clauses: those that it speaks of. one_by_one, rounds: its checks; the first round runs beside
-    `one_by_one`, each later one after `pause_ns`. left_out: what is known to show nothing here.
-    allowances: the most that each check may send, the preflight and the cleaning too; their sum is
-    never above the budget. needed: what that sum is where the budget is large enough for all.
+    clauses: the selected ones. one_by_one, rounds: the checks; the first round runs beside
+    `one_by_one`, each later one after a pause of `pause_ns`. left_out: findings for checks that
+    cannot run here. allowances: the most requests that each check may send, the preflight and the
+    cleaning included; their sum is never above the budget. needed: their sum where the budget is
+    large enough for all.
     """
 
     clauses: tuple[Clause, ...]
@@ -84,19 +85,19 @@ class Plan:
 
     @property
     def crowded(self) -> frozenset[Source]:
-        """The addresses of the probes that send thousands."""
+        """The addresses of the probes that send `CROWD_REQUESTS` or more."""
         heavy = [one for one in self.dealt if one.check.sources]
         heavy = [one for one in heavy if one.check.requests >= CROWD_REQUESTS]
         return frozenset(source for one in heavy for source in one.sources)
 
     @property
     def requests(self) -> int:
-        """About how many requests."""
+        """The approximate number of requests."""
         return sum(self._expected().values())
 
     @property
     def requests_most(self) -> int:
-        """How many requests at most, all told."""
+        """The largest possible number of requests."""
         return sum(self.allowances.values())
 
     def _expected(self) -> dict[str, int]:
@@ -108,11 +109,12 @@ class Plan:
         return {**found, PREFLIGHT_ID: 10 + 3 * len(roles) + apart, CLEANING_ID: made // 2}
 
     def fit(self, budget: int) -> None:
-        """Leave out what a budget does not hold, and share the rest of it among what stays.
+        """Drop checks that do not fit a budget of requests; share the rest of it among the others.
 
-        A check may need more than is usual: answers are slow, or a limit is met early. What the
-        budget has beyond the usual is shared by how much each may need, so none is left out for
-        what it hardly ever sends, and all together never send more than the budget.
+        A check may need more requests than usual, because answers are slow or a limit is met early.
+        The part of the budget beyond the usual is shared in proportion to what each check may need.
+        So no check is dropped for requests that it rarely sends, and all together never exceed the
+        budget.
         """
         while sum(self._expected().values()) > budget and self.dealt:
             largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
@@ -139,11 +141,11 @@ class Plan:
 
     @property
     def floor_ns(self) -> int:
-        """What no deployment and no suite can make shorter: windows, blocks, retentions."""
+        """The shortest possible duration of a run: windows, blocks and retentions."""
         return self.floor_without_ns(())
 
     def floor_without_ns(self, skipped: Container[str]) -> int:
-        """Return the floor of a run in which some checks turned out to have nothing to ask."""
+        """Return the floor of a run without some checks, which had nothing to send."""
         longest = [
             max((d.check.takes_ns for d in each if d.check.id not in skipped), default=0)
             for each in self.rounds
@@ -163,7 +165,7 @@ class Plan:
 
 
 class _Pool:
-    """Keys and addresses not dealt yet; taken from the end."""
+    """Keys and addresses not assigned yet; taken from the end."""
 
     def __init__(self, keys: Mapping[str, Sequence[KeyLabel]], sources: Sequence[Source]) -> None:
         self.keys = {role: list(labels) for role, labels in keys.items()}
@@ -184,7 +186,7 @@ class _Pool:
         return Dealt(check, keys, sources or tuple(self.sources[:1]))
 
     def add_to(self, dealt: Dealt, kept: Mapping[str, int], kept_sources: int) -> Dealt:
-        """Return what was dealt with what the check can use beside, of what is left over."""
+        """Return the check with additional keys and addresses, from those left over."""
         check, keys = dealt.check, dict(dealt.keys)
         for role in check.more_roles:
             if len(self.keys.get(role, ())) > max(kept.get(role, 0), 1):
@@ -233,7 +235,7 @@ def _sized(check: Check, limits: LimitTable) -> Check:
 
 
 def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
-    """Say of all clauses of a check that it does not run."""
+    """Add a finding for each clause of a check that does not run."""
     wanted = {clause.id for clause in plan.clauses}
     plan.left_out += [
         Finding(
@@ -296,9 +298,9 @@ def _hides(own: Rate, row: Rate) -> bool:
 
 
 def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
-    """Deal keys and an address of its own to each check that judges time, as far as they go.
+    """Assign keys and an address of its own to each check that judges time, while there are any.
 
-    A limiter that delays would add its delay to what is measured, were they anybody else's too.
+    If other checks used them too, a limiter that delays would add its delay to the measured time.
     """
     shared = {role for check in plain if not check.is_timed for role in check.roles}
     found = {}
@@ -315,7 +317,7 @@ def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict
 def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
     everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
-    # The first key of a role is everybody's: the preflight has asked with it.
+    # The first key of a role is shared: the preflight has used it.
     kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
     pool = _Pool(everything, target.addresses)
     first: list[Dealt] = []
@@ -352,18 +354,18 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
 # --- the schedule ---------------------------------------------------------------------------------
 
 _NONE_NS: Final = 5 * _SECOND_NS
-"""A slack below it is none."""
+"""Slack below this counts as none."""
 _FIRST_NS: Final = _SECOND_NS
-"""What the most urgent have to themselves."""
+"""The head start of the most urgent checks."""
 _BULK_REQUESTS: Final = 1_000
 
 
 def starts_ns(together: Sequence[Dealt]) -> list[int]:
-    """Return when each check of a round begins, nanoseconds after the round does.
+    """Return the start of each check of a round, in nanoseconds after that of the round.
 
-    What has slack is spread over the first quarter of it, the lightest first; a probe of very many
-    requests begins when two thirds of its slack have gone, and beside probes what may stall the
-    deployment when three quarters of the time have.
+    Probes with slack are spread over the first quarter of it, those with the fewest requests first.
+    A probe with very many requests starts after two thirds of its slack. Beside probes, a check
+    that may stall the deployment starts after three quarters of the time.
     """
     longest_ns = max((one.check.takes_ns for one in together), default=0)
     found = [0] * len(together)
@@ -387,10 +389,10 @@ def starts_ns(together: Sequence[Dealt]) -> list[int]:
 def loads_after_ns(
     together: Sequence[Dealt], beside: Iterable[Dealt], latency_ns: int
 ) -> dict[Load, int]:
-    """Return by load how long after the round's beginning what runs beside it may begin.
+    """Return, by load, how long after the start of a round the checks beside it may start.
 
-    latency_ns: of one request. What runs beside needs at least that for each of its own, and
-    begins sooner where it would not be done else.
+    latency_ns: of one request. Checks start sooner where their requests would not be done in time
+    otherwise.
     """
     if not any(one.check.is_probe for one in together):
         return {"light": 0, "computing": 0, "stalling": 0, "closing": 0}
@@ -423,7 +425,7 @@ def unshown(plan: Plan) -> list[tuple[str, list[str]]]:
 
 
 def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = None) -> list[str]:
-    """Return what probes will shut out for a while, besides the keys that are theirs alone.
+    """Return warnings about the addresses that probes will have refused for a while.
 
     A rule whose counter is the address alone refuses everybody behind that address.
     """
@@ -495,7 +497,7 @@ def _listed(word: str, ids: Iterable[str]) -> Iterator[str]:
 
 
 def _missing_roles(target: Target) -> Iterator[str]:
-    """Yield what a key of each role that the target lacks would have to hold."""
+    """Yield what a key of each missing role must hold, and the roles with few keys."""
     missing = [role for name, role in ROLES.items() if not target.labels(name)]
     few = [
         (role, len(target.labels(name)))

@@ -1,9 +1,10 @@
-"""The preflight: is there a deployment at all, which keys does it take, how far away is it?
+"""The preflight: is there a deployment, which keys does it accept, how long does an answer take?
 
-Without it a run against a dead target, with a wrong key, or against a server that says 429, 200 or
-HTML to everything would be silently green. One accepted request is asked for with the first key of
-every role; what depends on a role that gets none is *inconclusive*, never a pass. Only `POST
-/tokenize` is asked for: the specification shows no other endpoint.
+Without it, a run against a dead target, with a wrong key, or against a server that answers 429, 200
+or HTML to everything could pass. It sends a request with the first key of every role in the plan. A
+check that depends on a role whose key cannot be used is *inconclusive*, never a pass. It sends
+`POST /tokenize`, the only endpoint with a specified shape; a GET through the proxy for the proxy
+roles; and `get_tenant` where an answer leaves open whether a key is known.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
 _BASELINE: Final = 5
 _QUICK_NS: Final = 1_000_000_000
 _PATIENCE_NS: Final = 12_000_000_000
-"""One ordinary window and a little, where a refusal does not say when to come again."""
+"""A little more than an ordinary window, where a refusal does not say when to retry."""
 
 _DOUBT: Final = "not known"
 _UNKNOWN: Final = "no-key-of-this-deployment"
@@ -49,13 +50,13 @@ class Unreachable(Exception):
 
 @dataclass(slots=True)
 class Preflight:
-    """What was found.
+    """What the preflight found.
 
-    problems: role → why its keys cannot be used. doubts: role → what stays open about its keys: no
-    failure rests on them. fatal: why nothing can be said at all. open_says: that a request without
-    key is accepted. misshapen: what is wrong with an accepted answer's form, and the exchange that
-    shows it. apart: whether two addresses were seen to count apart; `doubt` where that stays open
-    although it was asked.
+    problems: role → why its keys cannot be used. doubts: role → what is uncertain about its keys; a
+    failure that needs them becomes inconclusive. fatal: why nothing can be judged. open_says: set
+    where a request without a key is accepted. misshapen: what is wrong with the form of an accepted
+    answer, and the number of its exchange. apart: whether two addresses were seen to be counted
+    separately, None where not known; doubt: why that stays uncertain after the test.
     """
 
     problems: dict[str, str] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Preflight:
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found of clauses: an accepted answer of another form than its body's."""
+        """The findings about clauses: an accepted answer whose form is not that of its body."""
         if self.misshapen is None:
             return []
         says, number = self.misshapen
@@ -85,10 +86,10 @@ class Preflight:
 
 
 def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Preflight:
-    """Ask; raises `Unreachable` when there is no answer.
+    """Run the preflight; raises `Unreachable` when there is no answer.
 
-    roles: those that the plan uses. with_addresses: whether limits are going to be probed, so
-    that addresses must count apart.
+    roles: those that the plan uses. with_addresses: whether limits will be probed, so that
+    addresses must be counted separately.
     """
     bench = Bench(PREFLIGHT, session)
     lane = bench.lane("preflight")
@@ -118,7 +119,7 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
 
 
 def _knock(bench: Bench, lane: Lane) -> bool:
-    """Ask without a key; a service that accepts that accepts everything."""
+    """Send a request without a key; return whether it was accepted, which it must not be."""
     exchange: Exchange = bench.transport.run([_knocked(bench, lane)])[0]
     if exchange.status is None:
         raise Unreachable(f"{bench.target.base_url} gives no answer: {exchange.error}")
@@ -134,12 +135,12 @@ async def _knocked(bench: Bench, lane: Lane) -> Exchange:
     asked = _tokenize(bench, {"knock": "knock"})
     found = await lane.ask(*asked)
     if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
-        found = await lane.ask(*asked)  # one may break by chance
+        found = await lane.ask(*asked)  # a connection may break by chance
     return found
 
 
 class _Role:
-    """One role, asked for once as its keys may."""
+    """One role: sends one request that its keys may send."""
 
     def __init__(self, bench: Bench, found: Preflight, role: str, label: KeyLabel) -> None:
         self.bench = bench
@@ -178,7 +179,7 @@ class _Role:
         return f"{label} got {_answered(exchange)}"
 
     async def _tokenized(self, key: KeyLabel) -> Exchange:
-        """Ask for one token, where this role's key may put it."""
+        """Create one token in a container that this role's key may write to."""
         bench = self.bench
         body: Any = {"preflight": f"preflight {bench.random(self.role).getrandbits(64):016x}"}
         if self.role == "private_one_container":
@@ -189,10 +190,10 @@ class _Role:
         return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
 
     async def _forbidden(self, exchange: Exchange) -> str | None:
-        """A key without permission is refused, with any 4xx that an unknown key does not get.
+        """Check that a key without permission gets a 4xx, and one that an unknown key does not get.
 
-        Any 4xx will do (D-STATUSES); but 401, say, could be a key that is not known at all, and
-        then no refusal of it shows anything about permissions.
+        Any 4xx will do (D-STATUSES). But a 401, for example, could also mean that the key is
+        unknown, and then its refusals show nothing about permissions.
         """
         label = self.label
         if self.role != "private_no_permission" and exchange.ok:
@@ -205,9 +206,9 @@ class _Role:
         return f"{label} got {exchange.status}, as an unknown key does: {stays}"
 
     async def _unsure(self, exchange: Exchange) -> str | None:
-        """Judge a key that may or may not create tokens: is it known at all?
+        """Judge a key that may or may not create tokens: is it known to the deployment?
 
-        An endpoint that the specification does not show is asked last, and may be missing.
+        `get_tenant`, which the specification does not define, is tried last, and may be missing.
         """
         label = self.label
         if exchange.status is None or not 400 <= exchange.status < 500:
@@ -227,7 +228,7 @@ class _Role:
         return None
 
     def _judged(self, exchange: Exchange) -> str | None:
-        """Judge an accepted request: is this the service, and has its answer the body's form?"""
+        """Judge an accepted answer: does it come from the service, and does it mirror the body?"""
         label, body = self.label, exchange.ask.body
         assert isinstance(body, dict), "it was made here"
         try:
@@ -249,10 +250,10 @@ class _Role:
         return self._strange(exchange, f"{label} got {none}", names_it="preflight" in answer)
 
     def _strange(self, exchange: Exchange, says: str, *, names_it: bool = False) -> str | None:
-        """Judge an accepted answer of another form: a fault of the service, or no service.
+        """Judge an accepted answer that does not mirror: a faulty service, or another server?
 
-        Who refuses a request without a key and accepts the same with it knows the key, and so is
-        the service; who answers alike to everything is not.
+        A server that refuses a request without a key and accepts it with the key is the service. A
+        server that answers everything alike is not.
         """
         if self.found.open_says is not None and not names_it:
             return says
@@ -274,7 +275,7 @@ def _answered(exchange: Exchange) -> str:
 
 
 def _proxied(found: Exchange, label: KeyLabel) -> str | None:
-    """A proxy's answer is its destination's; only the service itself says 401, 404 or 400."""
+    """Return why a proxy's key cannot be used: 400, 401, 403 and 404 count as the service's own."""
     if found.status in {400, 401, 403, 404}:
         return f"{label} names no proxy of this deployment ({found.status} to GET {found.ask.path})"
     return None
@@ -294,13 +295,13 @@ def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
 
 
 def _addresses(bench: Bench, found: Preflight) -> None:
-    """Whether two addresses really have counters of their own (LIM-TEST-TENANT, by key and IP).
+    """Test whether two addresses are counted separately (LIM-TEST-TENANT, by key and IP).
 
-    One key exceeds from one address; then it asks from a second one, and another key asks from
-    both. Pairs counted apart admit all three; where each address has its own counter the second
-    key is admitted from the second address alone. When only the first key is refused from both,
-    the two are one address to the deployment, or it counts by key alone: a *doubt*, which a probe
-    of LIM-IP can end.
+    One key exceeds the limit from one address. Then it sends from a second address, and another key
+    sends from both. If the first key is admitted from the second address, the addresses are counted
+    separately. They are, too, if the other key is admitted from the second address only. If only
+    the first key is refused from both, the deployment sees one address or counts by key alone: a
+    *doubt*, which the probe of LIM-IP can settle.
     """
     labels = bench.target.labels("private_test")
     sources = bench.sources

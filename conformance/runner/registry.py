@@ -2,14 +2,14 @@
 
 A check is a function of a `Bench`, of one of two kinds:
 
-- *one by one*: a plain function that yields findings. It asks with `bench.ask`, which keeps below
+- *one by one*: a plain function that yields findings. It sends with `bench.ask`, which stays below
   the limits by itself; hypothesis can run inside. Such checks share keys and addresses.
-- *side by side*: `async def judge(bench) -> list[Finding]`. All of them run at the same time, on
-  keys and addresses that are dealt to them alone; they ask through `bench.lane(…)`. What waits
-  for windows, blocks or retentions is of this kind.
+- *side by side*: `async def judge(bench) -> list[Finding]`. All of them run at the same time and
+  send through `bench.lane(…)`. Probes of limits have keys and addresses of their own. Checks that
+  wait for windows, blocks or retentions are of this kind.
 
 Whatever a check raises is an *error* of its clauses, except `Skip` and `Inconclusive`, which say
-why nothing can be said. Ids are stable words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
+why there is no verdict. Ids are stable words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
 """Judges over a `Bench`; a bench holds its check, so the bench's module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
 CLEANING_ID: Final = "cleaning"
-"""What deletes the things that a run has created."""
+"""The cleaning, which deletes the objects that a run has created."""
 PREFLIGHT_ID: Final = "preflight"
-"""What asks once with every kind of key."""
+"""The preflight, which sends a request with each kind of key."""
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 _Computed = TypeVar("_Computed")
 _time_check: Final[ContextVar[Callable[[], None] | None]] = ContextVar("time", default=None)
 
 
 class Skip(Exception):
-    """The target lacks what the check needs; the message says what to add."""
+    """The target or the budget does not allow the check; the message says what to change."""
 
 
 class Inconclusive(Exception):
@@ -61,7 +61,7 @@ class Inconclusive(Exception):
 
 
 def check_time() -> None:
-    """Raise `Skip` where the run's time is over; long computations call it as they go on."""
+    """Raise `Skip` where the run's time is over; long computations call it at intervals."""
     look = _time_check.get()
     if look is not None:
         look()
@@ -81,22 +81,20 @@ def in_time(look: Callable[[], None], compute: Callable[[], _Computed]) -> _Comp
 class Check:
     """One check.
 
-    id: a stable word. clauses: what it judges. says: what is shown, in our words.
-    accepts: the outcomes that pass. roles: key roles that the target must have, else *skipped*;
-    a role named twice asks for two keys. sources: addresses of its own (side by side only; 0 =
-    it shares one). more_roles, more_sources: what it can use beside, where that is left over.
-    needs: fields of the target that must be set, such as `encryption_jwk`.
-    requests: about how many it sends; requests_most: the most, repeats and further looks included,
-    where that is more than twice as many. takes_ns: how long it lasts at least (windows, blocks).
-    is_probe: it measures limits, and `--no-limits` leaves it out. load: what it does to those that
-    run beside it: `computing` is much work here, `stalling` is bodies of megabytes, which a
-    deployment may read through before it answers anybody else, `closing` looks back at what the
-    others have got. is_extra: it adds readings, or
-    what keys of its own show, to what the other checks of its clauses judge: where the target lacks
-    what it needs that is a remark, and leaves no clause unjudged. is_timed: it judges how long
-    answers take, and has keys and an address that no burst shares, where the target has enough.
-    beside: those of its clauses that other checks judge as a whole: it can fail them, and what it
-    cannot show of them is a remark.
+    id: a stable word. clauses: what it judges. says: what it shows, in one sentence. accepts: the
+    outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
+    twice asks for two keys. sources: addresses of its own (side by side only; 0 = it shares one).
+    more_roles, more_sources: additional keys and addresses that it can use, if left over. needs:
+    fields of the target that must be set, such as `encryption_jwk`. requests: about how many it
+    sends; requests_most: the most, retries included, where that is more than twice as many.
+    takes_ns: its shortest duration (windows, blocks). is_probe: it measures limits, and
+    `--no-limits` leaves it out. load: its effect on checks beside it: `computing` needs much
+    processor time here; `stalling` sends bodies of megabytes, which a deployment may read before it
+    answers others; `closing` reviews what the other checks received. is_extra: it adds to what the
+    other checks of its clauses judge; where the target lacks what it needs, that is a remark, and
+    no clause stays unjudged. is_timed: it judges response times, and has keys and an address of its
+    own where the target has enough. beside: those of its clauses that other checks judge as a
+    whole: it can fail them; where it has no verdict on them, that is a remark.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Replaying: what failed in a run is asked again, with the same seed and the same choices known."""
+"""Replay: repeats the checks that failed in a run, with the same seed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replay(
     *,
     transport: Transport | None = None,
 ) -> Report:
-    """Run again what failed in the run of a folder, with the same seed, and return the report.
+    """Repeat the failed checks of the run in a folder, with the same seed; return the report.
 
     ids: clauses, or the beginnings of their ids, such as `TOK-ATOMIC` or `LIM-`. Raises
     `InputError` for a folder without a run, and where nothing of the clauses failed.

@@ -1,8 +1,8 @@
 """A run: plan, preflight, checks, cleaning up, verdicts.
 
-Checks that wait run side by side from the first moment; the others run one after another beside
-them, on keys and addresses of their own. So the whole takes little longer than the longest window
-or block, which is the floor that no suite can go below.
+Checks that wait run side by side; the others run one after another beside them. Probes of limits
+have keys and addresses of their own. So a run takes little longer than the longest window or block,
+which no suite can shorten.
 """
 
 from __future__ import annotations
@@ -46,57 +46,57 @@ __all__ = ["Options", "Progress", "Run", "Silence", "run"]
 
 
 class Progress(Protocol):
-    """Callbacks while a run goes."""
+    """Progress callbacks of a run."""
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Hear what will run."""
+        """Receive the plan."""
 
     def flown(self, preflight: Preflight) -> None:
-        """Hear what the preflight found."""
+        """Receive what the preflight found."""
 
     def watch(self, session: Session) -> None:
-        """Hear where to look what the checks of a run wait for."""
+        """Receive the session, which knows what checks wait for."""
 
     def began(self, check: Check) -> None:
-        """Hear that a check begins."""
+        """Receive a check that begins."""
 
     def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Hear what a check found."""
+        """Receive what a check found."""
 
     def cleaned(self, gone: int, left: int) -> None:
-        """Hear how many created things are gone, and left."""
+        """Receive how many created objects were deleted, and how many are left."""
 
 
 class Silence:
-    """Progress that tells nobody."""
+    """Progress callbacks that do nothing."""
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def flown(self, preflight: Preflight) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def watch(self, session: Session) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def began(self, check: Check) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def cleaned(self, gone: int, left: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run is asked for.
+    """The options of a run.
 
-    select: clause ids or prefixes that end in `-`; none means all. checks: instead of every check
-    that judges these clauses, those by id. schema_only, no_limits: leave the rest, or the probes
-    of limits, out. strict: *partial* counts as a finding. leaves: nothing that the run has created
-    is deleted, as the deployment ends with the run.
+    select: clause ids or prefixes that end in `-`; none means all. checks: ids of the checks to
+    run, instead of every check that judges these clauses. schema_only: run the schema layer alone.
+    no_limits: leave out the probes of limits. strict: *partial* counts as a finding. leaves: delete
+    nothing that the run has created, because the deployment ends with the run.
     """
 
     select: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Run:
     """One run against one deployment; `execute` once.
 
     transport: HTTP to the target's URL unless given (a deployment in process, on virtual time).
-    out: the folder that the history goes to; None keeps none.
+    out: the folder for the history; None writes none.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Run:
         )
 
     def execute(self) -> Report:
-        """Run everything and return the report. Raises `Unreachable` when nobody answers."""
+        """Run everything and return the report. Raises `Unreachable` when there is no answer."""
         started_at = dt.datetime.now(dt.UTC)
         began_ns = self.transport.now_ns
         plan = self.plan()
@@ -238,7 +238,7 @@ class Run:
                 self._say(self._all_of(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
 
     def _hindered(self, dealt: Dealt) -> str | None:
-        """Return why a check cannot be believed here, None when it can."""
+        """Return why a check's verdict could not be trusted here, None when it can."""
         problems = self.preflight.problems
         why = next((problems[role] for role in dealt.check.roles if role in problems), None)
         if why is None and self.preflight.apart is False and dealt.check.sources > 1:
@@ -279,7 +279,7 @@ class Run:
 
     @contextlib.contextmanager
     def _reporting(self, check: Check) -> Iterator[None]:
-        """Let an exception around a check be that check's error: the others go on."""
+        """Turn an exception around a check into an error of that check; the others go on."""
         try:
             yield
         except BrokenPipeError:
@@ -288,12 +288,12 @@ class Run:
             self._say(crashed(check, self.session, error))
 
     def _broke(self, where: str, error: Exception) -> str:
-        """Keep where the harness failed outside of a check; returns what is said of it."""
+        """Record a failure of the harness outside a check; returns its description."""
         self._broken.append(self.session.redactor.text(f"{where}: {crash_text(error)}"))
         return self._broken[-1]
 
     def _clean(self, **chosen: Any) -> None:  # noqa: ANN401 # reason: arguments of `clean`
-        """Delete what was created; what goes wrong with that ends no run."""
+        """Delete what was created; an error here does not end the run."""
         try:
             self._gone += clean(self.session, **chosen)
         except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
@@ -314,7 +314,7 @@ class Run:
         return [one(each, after) for each, after in zip(together, starts, strict=True)]
 
     def _clean_shared(self, plan: Plan) -> None:
-        """Delete what ended checks have left, while probes wait; not with a probe's keys."""
+        """Delete what ended checks have created, while probes wait, without the probes' keys."""
         shared = plan.one_by_one[0]
         theirs = {label for labels in shared.keys.values() for label in labels}
         busy = [label for label in self.target.key_labels if label not in theirs]
@@ -391,7 +391,7 @@ class Run:
         )
 
     def _unplayed(self, plan: Plan) -> set[str]:
-        """Return the checks that ended before what they wait for could, and settled nothing."""
+        """Return the checks that ended before their shortest duration, without pass or failure."""
         settled = {
             one.check for one in self.findings if one.verdict in {Verdict.PASS, Verdict.FAIL}
         }
@@ -464,7 +464,7 @@ def _is_generated(check: Check) -> bool:
 
 
 def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
-    """Take the choices that findings report; returns what contradicts itself."""
+    """Record the choices that findings report; returns a note for each contradiction."""
     found = []
     for finding in findings:
         if finding.reading is not None:
@@ -492,12 +492,12 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
 ) -> Report:
     """Run the suite against a deployment and return the report; for notebooks and programs.
 
-    Works inside a running event loop. profile: the file of what is known of the deployment's
-    choices, in place of the target's. out: a folder for the history and the report's files.
-    formats: which files, as `--format` has them: json, junit, html, sarif, annotations. baseline:
-    the folder of an earlier run, to tell what is new, mended and unchanged; only_new: findings that
-    it had too do not fail this one. Raises `InputError` for a bad argument or target,
-    `Unreachable` when nobody answers.
+    Works inside a running event loop. profile: a file of the deployment's known choices, which
+    replaces the target's. out: a folder for the history and the report's files. formats: the
+    formats of these files, as for `--format`: json, junit, html, sarif, annotations. baseline: the
+    folder of an earlier run, to tell what is new, mended and unchanged; only_new: findings of the
+    baseline do not fail this run. Raises `InputError` for a bad argument or target, `Unreachable`
+    when there is no answer.
     """
     if formats and out is None:
         raise InputError("formats needs out, the folder that the files are written to")

@@ -1,8 +1,7 @@
 """The session: what all checks of one run share.
 
-It numbers and keeps every exchange, holds the run to what the target allows (forbidden
-operations, budget, pacing), notes what was created, and knows what is known of the deployment's
-choices so far.
+It numbers and keeps every exchange, enforces what the target allows (forbidden operations, budget,
+pacing), records what was created, and holds the deployment's choices known so far.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ __all__ = ["Recorder", "Session", "Wait"]
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
 MadeRecorder = Callable[[str, str, str], None]
-"""Keeps what a check has made, by the check's id and a name."""
+"""Keeps a text that a check has made, by the check's id and a name."""
 
 _MINUTE_NS: Final = 60 * 1_000_000_000
 _CLEANING_NS: Final = 30 * 1_000_000_000
-"""How much longer than the budget's minutes a run may delete what it has made."""
+"""How long after the budget's minutes a run may still delete what it has created."""
 _LOST_AFTER: Final = 6
 """Requests in a row without an answer, after which the target counts as gone."""
 
 
 class Wait(NamedTuple):
-    """What a check waits for: until when, and what ends then, empty where nothing says it."""
+    """A wait of a check: until when, and what ends then; empty where that is not known."""
 
     check: str
     until_ns: int
@@ -47,17 +46,17 @@ class Wait(NamedTuple):
 
 
 class Session:
-    """One run's dealings with one deployment.
+    """The state of one run against one deployment.
 
-    profile: the choices told, and those discovered while the run goes on; `known` names them.
-    nonce: what makes the values of this run its own, empty where nobody else is there: a seed that
-    is used again must not find the tokens of the run before. exchanges: by number. cleanings: how
-    often things were deleted. ended: checks that have run one by one. doubts: role → what stays
-    open about its keys. is_misshapen: whether the preflight has found accepted answers of another
-    form. waits: what checks wait for right now. allowances: the most that each check may send, by
-    its id, as the plan says; without them the budget alone holds. crowded: addresses of the probes
-    that send thousands: nobody else asks from them. borders: by a window's length between which
-    instants one seems to begin for every counter, where windows are fixed on a clock.
+    profile: the choices told, and those discovered during the run; `known` names them. nonce: makes
+    the values of this run unique, because a repeated seed must not find the tokens of an earlier
+    run; empty on virtual time. exchanges: by number. cleanings: number of cleanings so far. ended:
+    one-by-one checks that have ended. doubts: role → what is uncertain about its keys.
+    is_misshapen: whether the preflight found accepted answers of another form. waits: what checks
+    wait for now. allowances: the most requests that each check may send, by its id, as planned;
+    without them only the budget applies. crowded: addresses of the probes that send thousands of
+    requests; no other check uses them. borders: by the length of a window, between which two
+    instants a window starts for every counter, where windows are aligned to a clock.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the deployment has stopped to answer."""
+        """Whether the deployment has stopped answering."""
         return self.unanswered >= _LOST_AFTER
 
     @property
@@ -114,15 +113,15 @@ class Session:
         return self._sent
 
     def last_of(self, check_id: str) -> tuple[int, ...]:
-        """Return the number of a check's last exchange; none where it has asked nothing.
+        """Return the number of a check's last exchange; empty where it has sent nothing.
 
-        Other checks go on asking meanwhile: `exchanges` must not be walked to find it.
+        Other checks add exchanges meanwhile, so `exchanges` must not be searched for it.
         """
         with self._lock:
             return (self._last[check_id],) if check_id in self._last else ()
 
     def settled_exchanges(self) -> list[Exchange]:
-        """Return the exchanges of the checks that ended one after another, in order of numbers."""
+        """Return the exchanges of the one-by-one checks that have ended, in order of numbers."""
         with self._lock:
             found = list(self.exchanges.values())
         ended = set(self.ended)
@@ -130,13 +129,14 @@ class Session:
 
     @property
     def patience_ns(self) -> int:
-        """How long a refusal may last at most, by the limit table."""
+        """The longest time that a refusal may last, by the limit table."""
         return max(max(rule.window_ns, rule.block_ns or 0) for rule in self.limits)
 
     async def exchange(self, place: Place, ask: Ask) -> Exchange:
         """Send one request for a lane, and keep what came back.
 
-        Raises `Skip` for what the target forbids and for what the budget no longer holds.
+        Raises `Skip` for an operation that the target forbids and where the budget is spent, and
+        `Inconclusive` where the target no longer answers.
         """
         self._check_allowed(place, ask)
         await self._wait_for_slot(place)
@@ -185,9 +185,9 @@ class Session:
             raise Inconclusive("the target no longer answers")
 
     def check_time(self, at_ns: int, check_id: str, *, is_asked: bool = False) -> None:
-        """Raise `Skip` where a check that goes on at an instant is beyond the budget's minutes.
+        """Raise `Skip` where an instant is beyond the budget's minutes for a check.
 
-        is_asked: its answers are all there, and it goes on to analyse them.
+        is_asked: whether all answers have arrived and only their analysis is left.
         """
         more_ns = _CLEANING_NS if check_id == CLEANING_ID else 0
         if at_ns <= self.deadline_ns + more_ns:
@@ -202,7 +202,7 @@ class Session:
 
     @contextlib.contextmanager
     def waiting(self, check_id: str, until_ns: int, why: str) -> Iterator[None]:
-        """Let who watches see meanwhile what a check waits for."""
+        """Show what a check waits for, during the block."""
         wait = Wait(check_id, until_ns, why)
         self.waits.append(wait)
         try:
@@ -228,15 +228,15 @@ class Session:
         await self.transport.sleep_until_ns(slot_ns)
 
     def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
-        """Take between which instants a window of one row begins.
+        """Record between which instants a window of one row begins.
 
-        Those of another row may begin at other instants: then the sharper one is kept.
+        Windows of another row may begin at other instants; then the narrower interval is kept.
         """
         if window_ns not in self.borders:
             self.borders[window_ns] = (low_ns, high_ns)
             return
         low, high = self.borders[window_ns]
-        # The same border, in the window that is nearest to the other one.
+        # Shift the new border by whole windows, as close to the known one as possible.
         by_ns = ((low + high - low_ns - high_ns) // 2 + window_ns // 2) // window_ns * window_ns
         both = max(low, low_ns + by_ns), min(high, high_ns + by_ns)
         if both[0] < both[1]:
@@ -245,13 +245,13 @@ class Session:
             self.borders[window_ns] = (low_ns, high_ns)
 
     def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
-        """Return a text that no seed fixes, such as an encrypted one; it is kept for judging."""
+        """Return a text that no seed determines, such as an encrypted one; `judge` needs it."""
         made = maker()
         self.record_made(check_id, name, made)
         return made
 
     def learn(self, reading: tuple[str, object]) -> str | None:
-        """Take a choice that was seen; returns what is wrong with it, None when nothing is."""
+        """Record a discovered choice; returns what is wrong with it, None when nothing is."""
         path, value = reading
         section, _, name = path.partition(".")
         now = getattr(getattr(self.profile, section, None), name, None)
@@ -266,7 +266,7 @@ class Session:
 
 
 def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
-    """Return the profile that is told, and the fields that it tells."""
+    """Return the profile that was given, and the fields that it names."""
     if profile is not None:
         return profile, told_by(profile)
     found, known = Profile(), set[str]()
@@ -286,7 +286,7 @@ def _limits(target: Target) -> LimitTable:
 
 
 def _pattern(operation: str) -> re.Pattern[str]:
-    """Return what matches a method and path, where `{id}` and `*` stand for one segment or more."""
+    """Return the pattern of an operation: `{id}` stands for one segment, `*` for any text."""
     method, _, path = operation.partition(" ")
     parts = re.split(r"(\{[^/{}]*\}|\*)", path)
     steps = [

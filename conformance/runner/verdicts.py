@@ -1,6 +1,6 @@
 """Verdicts: of one finding, of a clause, and of the run.
 
-The order is the worst's: `pass < informational < not-applicable < not-observable < skipped <
+The order is from best to worst: `pass < informational < not-applicable < not-observable < skipped <
 inconclusive < fail < error`. A pass with a remark beside it (*informational*) is a pass. An
 exception of the harness is an *error*: never a pass, and never a failure of the deployment.
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Verdict(enum.IntEnum):
-    """What is said of a clause; greater is worse."""
+    """The verdict on a clause; greater is worse."""
 
     PASS = 0
     INFORMATIONAL = 1
@@ -58,11 +58,11 @@ class Verdict(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A place of a limit's timeline: one request that decides, or a run of like ones.
+    """An entry of a limit's timeline: one request that decides, or a series of equal ones.
 
-    at_ns: when it was sent, on the run's clock; until_ns: when the last of a run was. count: how
-    many requests. status: None without an answer. key, source: whose, and from where. says: what
-    it is in the story, such as "first refused".
+    at_ns: when it was sent, on the run's clock; until_ns: when the last of a series was. count: how
+    many requests. status: None without an answer. key, source: who sent it, and from where. says:
+    its role in the timeline, such as "the first refused".
     """
 
     at_ns: int
@@ -125,29 +125,29 @@ class ClauseResult:
 
     @property
     def is_failed(self) -> bool:
-        """Whether a check saw the deployment break it, whatever became of the other checks."""
+        """Whether a check saw the deployment break it, whatever the other checks found."""
         return any(one.verdict is Verdict.FAIL for one in self.findings)
 
     @property
     def is_crashed(self) -> bool:
-        """Whether the harness failed in a check of it: nothing that the deployment has done."""
+        """Whether the harness failed in one of its checks; the deployment is not at fault."""
         return self.verdict is Verdict.ERROR
 
     @property
     def is_finding(self) -> bool:
-        """Whether the deployment fails the run by it: not expected, or expected and not seen."""
+        """Whether it fails the run: an unexpected failure, or an expected one that is missing."""
         if self.is_failed:
             return not self.is_expected
         return self.is_expected and self.verdict is Verdict.PASS
 
     @property
     def is_as_asked(self) -> bool:
-        """Whether it was judged and came out as it should, or as the target says it will."""
+        """Whether it passed, or failed as the target expects."""
         return self.verdict is Verdict.PASS or (self.is_expected and self.is_failed)
 
     @property
     def follows(self) -> str | None:
-        """The clause whose break explains every failure of this one; None where one has its own."""
+        """The clause whose failure explains every failure of this one; None where there is none."""
         causes = {one.follows for one in self.findings if one.verdict is Verdict.FAIL}
         return causes.pop() if len(causes) == 1 else None
 
@@ -164,7 +164,7 @@ class ClauseResult:
     def says(self) -> str:
         """The sentence of the finding that decides."""
         found = [one for one in self.findings if one.verdict is self.verdict]
-        found.sort(key=lambda one: one.reading is not None)  # what was seen before what it means
+        found.sort(key=lambda one: one.reading is not None)  # observations before readings
         more = len({one.says for one in found}) - 1
         text = found[0].says if found else ""
         return f"{text} (and {more} more)" if more > 0 else text
@@ -196,12 +196,12 @@ def assemble(
 
 
 def is_partial(results: Iterable[ClauseResult]) -> bool:
-    """Whether a specified clause was skipped or inconclusive (of a mixed one, its seed part)."""
+    """Whether a specified or mixed clause was skipped or inconclusive."""
     return any(one.clause.status != "assumed" and one.verdict in _UNSAID for one in results)
 
 
 def sums(results: Iterable[ClauseResult]) -> dict[str, int]:
-    """Return how many clauses have which verdict, the worst first; none is left out."""
+    """Return the number of clauses by verdict, the worst first."""
     counted = Counter(one.verdict for one in results)
     return {verdict.word: counted[verdict] for verdict in sorted(counted, reverse=True)}
 
@@ -212,7 +212,7 @@ def unrun_notes(unrun: Sequence[str]) -> list[str]:
 
 
 def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[str] = ()) -> str:
-    """Return what the run says in one line; `total` clauses exist.
+    """Return the result of the run in one line; total: the number of all clauses.
 
     unrun: checks of these clauses that this kind of run leaves out.
     """

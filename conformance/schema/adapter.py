@@ -1,10 +1,12 @@
-"""The adapter: everything that touches schemathesis, whose engine is not documented as stable.
+"""The adapter: all use of schemathesis, whose engine is not documented as stable.
 
-`explore` runs its engine over a document and gives back plain data. A run repeats: no cache, no
-database of examples, no constants read out of sources, no feedback from errors, a fixed seed; and
-it always has a configuration of its own, because else a stray file up the tree is used.
+`explore` runs its engine over a document and returns plain data. A run is repeatable: no cache, no
+database of examples, no constants read out of sources, no feedback from errors, a fixed seed. It
+always has its own configuration, because the library would otherwise use any configuration file in
+a parent directory.
 
-Failures are folded to one an operation and class, so each clause has a class with its id as code.
+The library reports one failure per operation and class, so each clause has a class with its id as
+code.
 """
 
 from __future__ import annotations
@@ -79,9 +81,9 @@ def explore(
 
 @contextlib.contextmanager
 def _fresh_settings() -> Iterator[None]:
-    """Let single examples be drawn by the settings that hold now, and by none of ours afterwards.
+    """Clear the cached settings before and after, so that single examples use the current ones.
 
-    The library keeps those that held when it drew the first one in this process.
+    The library caches those of the first example that it draws in this process.
     """
     default_settings.cache_clear()
     try:
@@ -121,7 +123,7 @@ def _config(search: Search, seed: int) -> SchemathesisConfig:
 
 
 def _rotate(schema: Any, key_header: str, keys: Callable[[str], Sequence[str]]) -> None:  # noqa: ANN401 # reason: no type of its own
-    """Let every request have the next key of its operation; texts come in behind the bridge."""
+    """Give every request the next key of its operation; the transport inserts the key's text."""
     turns: dict[str, Iterator[str]] = {}
 
     class Keys:
@@ -163,7 +165,7 @@ def _number(response: Any) -> int:  # noqa: ANN401 # reason: no stable type
 
 
 def _failure(classes: dict[str, type[Failure]], clause: str, says: str, case: Any) -> Failure:  # noqa: ANN401 # reason: no stable type
-    """Return a failure of the class that is the clause's."""
+    """Return a failure of the clause's own class."""
     if clause not in classes:
         name = "Broken" + clause.title().replace("-", "")
         classes[clause] = type(name, (Failure,), {"code": clause, "kind_title": clause})

@@ -1,10 +1,10 @@
-"""The bridge: requests of a generator go out through the bench, as all other requests do.
+"""The bridge: sends generated requests through the bench, like all other requests.
 
-It looks like a WSGI application to the generator. So a generated request is paced, counted against
-the budget, kept in the history and cleaned up after. It names its key by label, so the generator
-never sees the text of a key.
+To the generator it is a WSGI application. So a generated request is paced, counted against the
+budget, kept in the history, and what it creates is deleted. It names its key by label, so the
+generator never sees the text of a key.
 
-What the generator is asked for and what it returns is plain data here. Only `adapter` imports the
+The input and the output of the generator are plain data here. Only `adapter` imports the
 library, which is slow to import.
 """
 
@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How to generate: data of which mode, in which phases, at most how many an operation."""
+    """What to generate: the mode of the data, the phases, and the most examples per operation."""
 
     mode: Literal["positive", "negative"]
     phases: tuple[str, ...]
@@ -52,9 +52,10 @@ class Search:
 
 @dataclass(slots=True)
 class Explored:
-    """What came of it. failures: (clause, what is wrong, exchange) one an operation and clause.
+    """The result of a search.
 
-    errors: what the generator itself stumbled over; phases: those that ran.
+    failures: (clause, what is wrong, exchange), one per operation and clause. errors: errors of
+    the generator itself. phases: those that ran.
     """
 
     failures: list[tuple[str, str, int]] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Explored:
     phases: set[str] = field(default_factory=set)
 
     def __add__(self, other: Explored) -> Explored:
-        """Return what came of both."""
+        """Return both results combined."""
         return Explored(
             self.failures + other.failures,
             self.errors + other.errors,
@@ -92,7 +93,7 @@ _Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 def key_text(label: KeyLabel) -> str:
-    """Return what stands for a key's text in a generated header.
+    """Return the placeholder of a key's text in a generated header.
 
     >>> key_text("public.1")
     '{key:public.1}'
@@ -103,7 +104,7 @@ def key_text(label: KeyLabel) -> str:
 class Bridge:
     """A WSGI application that passes requests on through a bench.
 
-    exchanges: what was asked, by number. stopped: what a request raised; after it none is sent.
+    exchanges: by number. stopped: the exception of a request; after it, none is sent.
     """
 
     def __init__(self, bench: Bench) -> None:

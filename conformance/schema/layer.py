@@ -62,16 +62,16 @@ _CLAUSE_OF: Final = {
 }
 _CREATING: Final = frozenset({"tokenize", "create_token"})
 _LONG: Final = 8
-"""Shorter values stand in answers by chance."""
+"""Shorter values may occur in answers by chance."""
 _SHOWN: Final = 300
 
 
 class AnswerJudge:
     """Judges answers, and counts what it has seen.
 
-    bodies: how many valid ones were accepted and mirrored; accepted: by the clauses of their
-    parts. refused: by the clause that an invalid body breaks. records: by type. shown: an exchange
-    for each clause.
+    bodies: number of valid ones that were accepted and mirrored. accepted: parts of these, by
+    clause. refused: invalid bodies, by the clause that they break. records: by type. shown: an
+    exchange for each clause.
     """
 
     def __init__(self, bench: Bench, bridge: Bridge, tokenize_limit: int) -> None:
@@ -101,7 +101,7 @@ class AnswerJudge:
                 yield from record_faults(record)
 
     def _judge_invalid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
-        """A body outside of the ceiling is refused by every conforming service."""
+        """Judge a body outside the ceiling, which every conforming service must refuse."""
         if not isinstance(exchange.ask.body, bytes) or not asked.has_body:
             return
         body = _without_nulls(asked.body)
@@ -151,7 +151,7 @@ class AnswerJudge:
     def _echo_faults(
         self, request: dict[str, Any], record: dict[str, Any], exchange: Exchange
     ) -> Iterator[Fault]:
-        """Yield what a record does not show of its request as it should."""
+        """Yield the fields of a request that its record does not show as it should."""
         extras = record.get("_extras")
         if isinstance(extras, dict) and extras.get("deduplicated") is True:
             if exchange.ask.key not in self._readers and {"data", "metadata"} & set(record):
@@ -173,7 +173,7 @@ class AnswerJudge:
 
 
 def _without_nulls(body: Json) -> Json:
-    """Return a body whose token request objects, and what they hold, have no member that is null.
+    """Return a body without null members in its token request objects and what these hold.
 
     >>> _without_nulls([{"type": "card", "data": {"number": "4", "cvc": None}, "metadata": None}])
     [{'type': 'card', 'data': {'number': '4'}}]
@@ -188,14 +188,14 @@ def _without_nulls(body: Json) -> Json:
 
 
 def _without(member: Json) -> Json:
-    """Return what a token request object holds, without its own members that are null."""
+    """Return a member of a token request object without its own null members."""
     if isinstance(member, dict):
         return {key: one for key, one in member.items() if one is not None}
     return member
 
 
 def _has_fraction(body: Json) -> bool:
-    """Whether a number is written with a fraction: to JSON Schema 2.0 is an integer, to others not.
+    """Whether a number has a fraction: 2.0 is an integer to JSON Schema, but not to every service.
 
     >>> _has_fraction({"type": "card", "data": {"expiration_month": 2.0}})
     True
@@ -214,7 +214,7 @@ def _ceiling(bench: Bench) -> Draft202012Validator:
 
 
 def _broken_clause(body: Json, problem: dict[str, Any]) -> str:
-    """Return the clause that an invalid body breaks, by where the oracle finds fault with it."""
+    """Return the clause that an invalid body breaks, by the fields that the oracle reports."""
     if not isinstance(body, dict) or "type" not in body:
         return "TOK-ATOMIC"
     fields = {pointer.split("/")[1] for pointer in problem.get("errors") or {} if "/" in pointer}
@@ -323,11 +323,11 @@ CEILING_CLAUSES: Final = (
     "TOK-INDEXES",
     "TOK-FPEXPR",
 )
-"""Whose complement the generator reaches in every run."""
+"""The clauses for which the generator finds invalid bodies in every run."""
 
 _MISSING: Final = frozenset({404, 405, 501})
 _LEAST: Final = 5
-"""Accepted requests of each shape, or refused ones of each clause, below which nothing is said."""
+"""Fewer accepted requests of a shape, or refused ones of a clause, give no verdict."""
 _FLOOR_EXAMPLES: Final = 80
 _PLAIN_EXAMPLES: Final = 20
 _CEILING_EXAMPLES: Final = 80
@@ -337,7 +337,7 @@ _LINKED_PATHS: Final = ("/tokenize", "/tokens", "/tokens/{id}", "/detokenize")
 
 
 def _trimmed(bench: Bench, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return a document of some paths only, its links likewise."""
+    """Return a document reduced to some paths and the links between them."""
     found = document(kind, bench.profile)
     found["paths"] = {path: item for path, item in found["paths"].items() if path in paths}
     operations = [operation for item in found["paths"].values() for operation in item.values()]
@@ -352,7 +352,7 @@ def _trimmed(bench: Bench, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]
 
 
 def _plain_only(whole: dict[str, Any]) -> dict[str, Any]:
-    """Return the floor of plain objects alone: the generator hits upon hardly any by itself."""
+    """Return the floor of plain objects alone: the generator rarely produces one by itself."""
     schemas = whole["components"]["schemas"]
     plain = {
         "type": "object",
@@ -368,8 +368,9 @@ def _plain_only(whole: dict[str, Any]) -> dict[str, Any]:
 def _of_form(whole: dict[str, Any], form: int) -> dict[str, Any]:
     """Return the floor of one form of a token request object alone.
 
-    What is made to break it has mostly one fault, and the ceiling says whether that one is any
-    service's: of the ceiling's own complement nearly everything has several.
+    A body generated to break it mostly has one fault, and the ceiling tells whether every service
+    must refuse that one. A body generated to break the ceiling itself nearly always has several
+    faults.
     """
     schemas = whole["components"]["schemas"]
     narrowed = {**schemas, "TokenizeBody": schemas["TokenRequest"]["anyOf"][form]}
@@ -411,7 +412,7 @@ def _explore(
 
 
 def _failures(bench: Bench, bridge: Bridge, explored: Explored) -> Iterator[Finding]:
-    """Yield a failure for each clause that the generator saw broken, the smallest body shown."""
+    """Yield a failure for each clause that the generator saw broken, with its smallest body."""
     if bridge.stopped is not None:
         raise bridge.stopped
     seen: dict[tuple[str, str], list[Exchange]] = {}
@@ -555,7 +556,7 @@ def _is_followed(bench: Bench, exchange: Exchange) -> bool:
 
 
 def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
-    """Ask again, without a key, for one of each kind of request that was accepted."""
+    """Send one of each kind of accepted request again, without a key."""
     kinds: dict[tuple[str, str], Exchange] = {}
     for exchange in bridge.exchanges.values():
         if exchange.ok:

@@ -1,12 +1,12 @@
-"""The target: what the operator says of a deployment under test.
+"""The target: what the operator says about a deployment under test.
 
 `target.toml` is the contract (shared with `python -m engine serve --write-target`). Secrets come
 from `${ENV}`; whatever the file holds of them is shown nowhere, and curl lines name the same
-variables. What the target does not say is discovered, or what it would show stays *skipped* with
-the line that would change that. `python -m conformance init` writes a file to fill in, and
-`python -m conformance check` says what a file allows to be judged before anything is sent.
+variables. What the target does not say is discovered; where that is not possible, the checks that
+need it are *skipped*, with the line to add. `python -m conformance init` writes a file to fill in.
+`python -m conformance check` lists which clauses a file allows to judge; it sends nothing.
 
-## A deployment that speaks otherwise
+## A deployment with names of its own
 
 The specification gives shapes for `POST /tokenize` alone. The rest is assumed, and the target says
 where a deployment differs:
@@ -18,7 +18,7 @@ proxy_key_header = "X-Proxy"              # a proxy is named by a header,
 proxy_host = "{proxy_key}.example.com"    # by a host, or by the path of [requests.invoke_proxy]
 containers = ["main", "cards"]            # containers by their own names, paths or not
 default_containers = { token = "main", card = "cards" }
-always = ["deduplication"]                # switched on for good, on every tenant
+always = ["deduplication"]                # always on, for every tenant
 
 [fields]                                  # a field's name in the specification = its name here
 containers = "vault"
@@ -37,20 +37,20 @@ success = [200, 206]                      # only where not every 2xx is a succes
 limit = "20/10s"                          # a limit of its own, besides the specification's
 ```
 
-`answer` is the answer as the engine gives it; a text `{a.b}` is what stands at `a.b` in the
-deployment's own, `{}` the whole of it. A container whose name is no path appears in reports as one:
-`main` as `/main/`. What the specification fixes is not excused: 429 and 408 are statuses, not words
-in a body.
+`answer` describes the answer of the engine. In it, the text `{a.b}` stands for the value at `a.b`
+in the deployment's answer, and `{}` for the whole answer. A container whose name is not a path
+appears in reports as one: `main` as `/main/`. What the specification fixes cannot be mapped: 429
+and 408 must be HTTP statuses, not values in a body.
 
-`limit` tells what an operation's own limit does to the row that is probed with it. Where it is
-tighter than the row, the row cannot be seen with it: its clause is skipped, with the reason. Where
-it is wider, nothing changes. Either way no other check asks faster than it.
+`limit` names a limit that an operation has besides those of the specification. Where it is tighter
+than the row that is probed with the operation, the row cannot be seen: its clause is skipped, with
+the reason. Where it is wider, the row is probed as usual. All other checks stay below it.
 
 ## Roles
 
-Each `[[keys]]` has a role: what its key is for. Only `private_prod` is needed to begin with. Limits
-use keys up, since a key that has met one limit is warm for the next: eight keys of each role marked
-*(several)*, and twelve addresses or more, show everything in one round.
+Each `[[keys]]` has a role, which says what its key is for. Only `private_prod` is needed to begin
+with. A probe uses up its keys: a limit that one probe has reached would disturb the next. With
+eight keys of each role marked *(several)* and twelve addresses or more, one round shows everything.
 
 """
 

@@ -1,11 +1,11 @@
-"""The dialect: what a deployment says in words of its own, and the specification's words for it.
+"""The dialect: translates between a deployment's names and those of the specification.
 
-Checks speak the specification's words alone. On the way out names of fields and containers become
-the deployment's; on the way in its answers are read back. A body that is sent as bytes goes out
-translated only where it is plain JSON: a malformed one is sent as it is.
+Checks use the names of the specification only. Requests are translated to the deployment's names of
+fields and containers, and its answers are translated back. A body of bytes is translated only where
+it is plain JSON; a malformed one is sent unchanged.
 
-Nothing here excuses a status or a shape that the specification fixes: 429 stays 429, and a record
-without `id` stays one.
+No status or shape that the specification fixes is changed: 429 stays 429, and a record without `id`
+stays without one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _REQUEST: Final = (
 _RECORD: Final = ("id", "tenant_id", "mask", "fingerprint", "created_by", "created_at", "_extras")
 _CARD: Final = ("number", "expiration_month", "expiration_year", "cvc")
 FIELDS: Final = (*_REQUEST, *_RECORD, *_CARD, "deduplicated")
-"""Fields that a deployment may call otherwise; `[fields]` maps them to its own names."""
+"""Fields that a deployment may name differently; `[fields]` maps them to its own names."""
 
 _NO_CONTAINER: Final = frozenset(FIELDS) - {"containers"}
-"""Fields that name no container; any other may, whatever the profile calls it."""
+"""Fields that never name a container; any other field may."""
 _EXPRESSIONS: Final = ("fingerprint_expression", "search_indexes")
 _EXPRESSION: Final = re.compile(r"(\{\{\s*)([\w.]+)(\s*\}\})")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _PATH: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)+")
 _NOT_IN_SEGMENTS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _FIXED: Final = frozenset({408, 429})
-"""Statuses that the specification gives: no error's body replaces them."""
+"""Statuses that the specification fixes: a status in an error's body cannot stand for them."""
 _ABSENT: Final = object()
 
 
@@ -61,7 +61,7 @@ class ErrorShape:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An answer in the specification's words.
+    """An answer in the names of the specification.
 
     status: what counts as its status. is_ok: whether it is a success, None where any 2xx is.
     body: the translated body, None where nothing had to be translated.
@@ -73,9 +73,9 @@ class Heard:
 
 
 class Dialect:
-    """Translates one deployment's questions and answers, where it has words of its own.
+    """Translates the requests to one deployment, and its answers.
 
-    without: fields that are left out of requests, since the deployment does so anyway.
+    without: fields left out of requests, because the deployment always acts as if they were set.
 
     >>> own = Dialect(fields={"containers": "vault"}, containers=["main"])
     >>> own.asked(Ask(method="POST", path="/tokenize", body={"type": "token", "data": "x",
@@ -104,7 +104,7 @@ class Dialect:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The containers by their own names."""
+        """The deployment's own names of its containers."""
         return tuple(self._names)
 
     def path_of(self, container: str) -> str:
@@ -118,7 +118,7 @@ class Dialect:
     # --- questions ------------------------------------------------------------------------------
 
     def asked(self, ask: Ask) -> Ask:
-        """Return a request in the deployment's words."""
+        """Return a request in the deployment's names."""
         if not self.speaks_otherwise or ask.body is None:
             return ask
         body = ask.body
@@ -130,7 +130,7 @@ class Dialect:
             return ask
         told = self._asked(plain, is_patch=self._is_patch(ask))
         if told == plain or _tight(json.dumps(plain).encode()) != _tight(body):
-            return ask  # a repeated key, say, would be lost
+            return ask  # translation would lose a repeated key, for example
         return dataclasses.replace(ask, body=json.dumps(told).encode())
 
     def _is_patch(self, ask: Ask) -> bool:
@@ -153,7 +153,7 @@ class Dialect:
     # --- answers --------------------------------------------------------------------------------
 
     def heard(self, ask: Ask, status: int | None, body: bytes) -> Heard:
-        """Return an answer in the specification's words."""
+        """Return an answer in the names of the specification."""
         found = self._spelling.operation(ask.method, ask.path) if self._requests else None
         shape = None if found is None else self._requests.get(found[0])
         is_ok = None if shape is None or not shape.success else status in shape.success
@@ -178,7 +178,7 @@ class Dialect:
         return Heard(status, is_ok, None if same else json.dumps(read).encode())
 
     def _error(self, status: int, answer: Any) -> int | None:  # noqa: ANN401 # reason: any JSON
-        """Return the status that an answer with 2xx tells of an error; None for a success."""
+        """Return the status of an error that is answered with 2xx; None for a success."""
         if self._errors is None or not 200 <= status < 300:
             return None
         if _at(answer, self._errors.at) in (_ABSENT, None, False):
@@ -225,7 +225,7 @@ class Dialect:
 
 
 def _each(value: Any, told: Callable[[str], str]) -> Json:  # noqa: ANN401 # reason: any JSON
-    """Return a text, or each text of an array, told otherwise."""
+    """Return a text, or an array with each of its texts, translated."""
     if isinstance(value, list):
         return [told(one) if isinstance(one, str) else one for one in value]
     found: Json = told(value) if isinstance(value, str) else value
@@ -241,7 +241,7 @@ def _expression(text: str, name_of: Callable[[str], str | None]) -> str:
 
 
 def _paths_of(containers: Sequence[str]) -> dict[str, str]:
-    """Return name → path; a name that is a path already is its own."""
+    """Return name → path; a name that is a path stays as it is."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(containers):
         path = name
@@ -255,7 +255,7 @@ def _paths_of(containers: Sequence[str]) -> dict[str, str]:
 
 
 def _at(answer: Any, place: str) -> Any:  # noqa: ANN401 # reason: any JSON
-    """Return what stands at a dotted place; `_ABSENT` where nothing does.
+    """Return the value at a dotted path; `_ABSENT` where there is none.
 
     >>> _at({"a": [{"b": 1}]}, "a.0.b")
     1
@@ -271,7 +271,7 @@ def _at(answer: Any, place: str) -> Any:  # noqa: ANN401 # reason: any JSON
 
 
 def _picked(template: Any, answer: Any) -> Any:  # noqa: ANN401 # reason: any JSON
-    """Return a template with what its places hold; names of what is absent are left out."""
+    """Return a template filled with values of an answer; members without a value are left out."""
     if isinstance(template, Mapping):
         made = {key: _picked(one, answer) for key, one in template.items()}
         return {key: one for key, one in made.items() if one is not _ABSENT}

@@ -1,4 +1,4 @@
-"""The form of a target file: a dataclass a table, and what no single value shows."""
+"""The form of a target file: one dataclass per table, and checks across several values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Source: TypeAlias = str | None
 """An address that requests are sent from; None for the machine's own choice."""
 
 ALWAYS: Final = ("deduplication",)
-"""What a deployment may have switched on for good."""
+"""Features that a deployment may have always on."""
 
 _CREATING: Final = ("private_test", "private_prod", "private_reader", "dedup", "dedup_reader")
 _BY_ROLE: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -62,7 +62,7 @@ _BY_ROLE: Final[Mapping[str, Mapping[str, bool]]] = {
         **dict.fromkeys(("private_no_permission", "private_prod", "private_test", "dedup"), False),
     },
 }
-"""Right → role → whether the role means that the key holds it. What is not here is not known."""
+"""Permission → role → whether its keys hold it. For a role that is missing it is not known."""
 
 _SECOND_NS: Final = 1_000_000_000
 _PRETENDED: Final = tuple(f"203.0.113.{number}" for number in range(1, 33))
@@ -74,7 +74,7 @@ _STAND_INS: Final = {
     "dedup": ("private_prod", "private_test"),
     "dedup_reader": ("private_reader", "private_prod"),
 }
-"""Whose first key stands in for a role where deduplication is on for every tenant."""
+"""Roles whose first key replaces a missing role where deduplication is on for every tenant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Grant:
     container: Annotated[str | None, "where; left out: everywhere"] = None
 
     def covers(self, container: str | None) -> bool:
-        """Whether it speaks of a container; None asks for any at all.
+        """Whether it applies to a container; None stands for any container.
 
         >>> Grant(permissions=(), container="/pci/").covers("/pci/high/")
         True
@@ -255,7 +255,7 @@ class Target:
         return json_schema(Target, title="Tollgate target")
 
     def _with_variables(self, document: Document) -> Target:
-        """Return the target whose keys know the variables that the file takes them from."""
+        """Return the target with the environment variables that the file takes keys from."""
         keys = []
         for key, row in zip(self.keys, document.value.get("keys", ()), strict=True):
             match = _VARIABLE.fullmatch(str(row.get("value", "")))
@@ -286,7 +286,8 @@ class Target:
     def labels(self, role: str) -> tuple[KeyLabel, ...]:
         """Return the labels of a role's keys, in order.
 
-        Where deduplication is always on, the first private key is one of a tenant that has it.
+        Where deduplication is always on, a private key stands in for a missing role with
+        deduplication.
         """
         found = tuple(label for label, key in self.key_labels.items() if key.role == role)
         if found or role not in _STAND_INS or "deduplication" not in self.always:
@@ -295,7 +296,7 @@ class Target:
         return next((labels for labels in others if labels), ())
 
     def may(self, label: KeyLabel, permission: str, container: str | None = None) -> bool | None:
-        """Return whether a key holds a right, by its grants or else by its role; None: not told.
+        """Return whether a key holds a right, by its grants or else by its role; None: not known.
 
         container: where; None asks whether it holds the right anywhere.
         """
@@ -315,7 +316,7 @@ class Target:
         return key.container or next(filter(None, granted), None) or "/pci/"
 
     def tenant_of(self, key: TargetKey) -> TargetTenant:
-        """Return a key's tenant; where the file names none, one that its role stands for."""
+        """Return a key's tenant; where the file names none, a default one for its role."""
         known = {tenant.name: tenant for tenant in self.tenants}
         if key.tenant in known:
             return known[key.tenant]
@@ -323,7 +324,7 @@ class Target:
         return TargetTenant(name=key.tenant or "", kind="test" if is_test else "production")
 
     def shape(self, name: str) -> RequestShape:
-        """Return how an operation is asked here; raises `KeyError` for an unknown name."""
+        """Return the request shape of an operation; raises `KeyError` for an unknown name."""
         return (self.requests or {}).get(name, SHAPES[name])
 
     @cached_property
@@ -333,7 +334,7 @@ class Target:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """What this deployment says in words of its own."""
+        """The translation between this deployment's names and those of the specification."""
         defaults = self.default_containers or {}
         named = [grant.container for key in self.keys for grant in key.grants or ()]
         named += [key.container for key in self.keys]
@@ -348,7 +349,7 @@ class Target:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of a report must know of the words that it is written in."""
+        """Notes for reports on names that differ between the deployment and the specification."""
         fields = [f"`{name}` as `{own}`" for name, own in (self.fields or {}).items()]
         paths = [
             f"`{name}` as `{self.dialect.path_of(name)}`"
@@ -369,9 +370,9 @@ class Target:
 
     @cached_property
     def addresses(self) -> tuple[Source, ...]:
-        """Where requests may be sent from; one None where the machine chooses.
+        """The addresses that requests may be sent from; one None where the machine chooses.
 
-        Behind a trusted header any address will do: those that are kept for documentation.
+        With a trusted header and no `sources`, they are addresses reserved for documentation.
         """
         if self.forwarded is not None and not self.sources:
             return _PRETENDED
@@ -379,7 +380,7 @@ class Target:
 
 
 def _check(target: Target, document: Document) -> None:
-    """Check what no single value shows."""
+    """Check the rules that span several values."""
     for index, source in enumerate(target.sources):
         _check_source(source, target.base_url, document.spot("sources", index))
     for index, operation in enumerate(target.forbidden):
@@ -403,7 +404,7 @@ def _check(target: Target, document: Document) -> None:
 
 
 def _check_jwk(jwk: Mapping[str, Any] | None, document: Document) -> None:
-    """Encrypt once: what a check would stumble over is said before anything is sent."""
+    """Encrypt once, so that an unusable key is reported before anything is sent."""
     if jwk is None:
         return
     spot = document.spot("encryption_jwk")
@@ -418,7 +419,7 @@ def _check_jwk(jwk: Mapping[str, Any] | None, document: Document) -> None:
 
 
 def _check_words(target: Target, document: Document) -> None:
-    """Check how the deployment speaks otherwise."""
+    """Check the names that the deployment uses."""
     for index, word in enumerate(target.always):
         if word not in ALWAYS:
             document.spot("always", index).fail('must be "deduplication"')
@@ -439,7 +440,7 @@ def _check_words(target: Target, document: Document) -> None:
 
 
 def _check_source(source: str, base_url: str, spot: Spot) -> None:
-    """A source must be an address that can reach the deployment's, where that is known."""
+    """Check that a source has the IP version of the deployment's address, where that is known."""
     try:
         version = ipaddress.ip_address(source).version
     except ValueError:
@@ -453,7 +454,7 @@ def _check_source(source: str, base_url: str, spot: Spot) -> None:
 
 
 def _check_grants(key: TargetKey, spot: Spot) -> None:
-    """A role that speaks of a right and the key's grants must agree."""
+    """Check that a key's grants agree with its role."""
     if key.grants is None:
         return
     held = {permission for grant in key.grants for permission in grant.permissions}

@@ -1,7 +1,6 @@
 """Roles: what a key of the target is for, which rights it needs, and what is judged with it.
 
-One table: the target's reader, `init`'s file, `check` and the page on targets all take it from
-here.
+This one table is used by the target reader, `init`, `check` and the page on targets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Role:
     """One role.
 
     holds: the rights of its key, and what it must not hold. purpose: what is judged with it.
-    many: whether limits take several keys of it.
+    many: whether probes of limits need several keys of it.
     """
 
     name: str

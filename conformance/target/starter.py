@@ -1,8 +1,9 @@
-"""The starter: a target file to fill in, with what a deployment tells when asked a little.
+"""The starter: a target file to fill in, with what a deployment's answers show.
 
-`init --url` sends some thirty requests: one of each operation without a key, then, where the
-environment holds `KEY_PRIVATE_PROD_1`, a few tokens with it. What an answer tells is written as a
-value with the reason beside it; what it leaves open is a question in a comment.
+`init --url` sends at most 24 requests. Without a key: `POST /tokenize`, a few documents and paths,
+and one request for each of fourteen other operations. Then, where the environment holds
+`KEY_PRIVATE_PROD_1`, a token and a card with it, which it deletes again. What an answer shows is
+written as a value with the reason beside it; what it leaves open is a question in a comment.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _WIDTH: Final = 92
 
 @dataclass(slots=True)
 class _Seen:
-    """What a deployment has told. missing: operation → status without a key."""
+    """What a deployment's answers show. missing: operation → status without a key."""
 
     url: str = "https://vault.example.com/v1"
     is_asked: bool = False
@@ -71,9 +72,9 @@ class _Seen:
 
 
 def starter(url: str | None) -> tuple[list[str], str]:
-    """Return what a deployment told, in sentences, and the text of a target file.
+    """Return what a deployment's answers show, in sentences, and the text of a target file.
 
-    Raises `InputError` for what is no URL, `Unreachable` when there is no answer.
+    Raises `InputError` for an invalid URL, `Unreachable` when there is no answer.
     """
     if url is None:
         return [], _text(_Seen())
@@ -94,7 +95,7 @@ def _checked(url: str) -> str:
 
 
 def write_starter(file: Path, text: str) -> None:
-    """Write a target that is not there yet, and its schema beside it; raises `InputError`."""
+    """Write a new target file, and its schema beside it; raises `InputError`."""
     try:
         with file.open("x", encoding="utf-8", newline="\n") as opened:
             opened.write(text)
@@ -152,7 +153,7 @@ def _ask(seen: _Seen) -> None:
 
 
 def _header_of(ask: _Asker, refused: Answer) -> tuple[str, str] | None:
-    """Return the key's header and where it is told: an OpenAPI document, or the refusal."""
+    """Return the key's header and its source: an OpenAPI document, or the refusal."""
     for path in _DOCUMENTS:
         document = _json(ask("GET", path))
         schemes = _in(document, "components", "securitySchemes")

@@ -1,8 +1,8 @@
-"""Exchanges: what was asked, when it was sent, when the answer was there, and what it said.
+"""Exchanges: a request, its answer, and when each was sent and received.
 
-Times are nanoseconds on the suite's own clock: the deployment's decision lies between `sent_ns`
-and `received_ns`, and no clock of the deployment is needed. Keys stand in an `Ask` by label; their
-texts are put in by the transport and never come back out.
+Times are nanoseconds on the suite's own clock: the deployment's decision lies between `sent_ns` and
+`received_ns`, and no clock of the deployment is needed. An `Ask` names keys by label; the transport
+inserts their texts, which never appear in output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.messages import Json
 __all__ = ["Ask", "Exchange", "KeyLabel", "parsed"]
 
 _DEEPEST: Final = 256
-"""Answers nested deeper are not read: nothing that the suite sends is nested half as deep."""
+"""Answers nested deeper are not read; the suite sends nothing that is nested half as deep."""
 
 KeyLabel = str
 """A key of the target: its role and place, such as `private_prod.1`."""
@@ -48,8 +48,9 @@ class Exchange:
 
     number: place in the run's history, from 1. check, lane, turn: whose request it was, so that
     `judge` can play the history back. status: None when there was no answer; `error` says why.
-    body: the bytes of the answer; read: the same in the specification's words, where the
-    deployment has its own. is_success: None where any 2xx is one.
+    body: the bytes of the answer; read: the body translated to the names of the specification,
+    where the deployment has its own. is_success: whether the target counts it as a success, None
+    where any 2xx is one.
     """
 
     number: int
@@ -68,14 +69,14 @@ class Exchange:
 
     @property
     def ok(self) -> bool:
-        """True for a 2xx, and for what the target calls a success."""
+        """Whether it is a success: what the target counts as one, else any 2xx."""
         if self.is_success is not None:
             return self.is_success
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def content(self) -> bytes:
-        """The body in the specification's words; the bytes themselves where they are so."""
+        """The body in the names of the specification; the bytes where none was translated."""
         return self.body if self.read is None else self.read
 
     @property
@@ -85,7 +86,7 @@ class Exchange:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 # reason: any JSON
-        """The body as JSON; raises `ValueError` when it is none, or nested too deep to be read."""
+        """The body as JSON; raises `ValueError` when it is not JSON or nested too deep."""
         return parsed(self.content)
 
     def header(self, name: str) -> str | None:
@@ -95,10 +96,9 @@ class Exchange:
 
 
 def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
-    """Return what JSON bytes say; raises `ValueError` when they say nothing that can be read.
+    """Return the value of JSON bytes; raises `ValueError` when they are invalid or nested too deep.
 
-    An answer nested thousands of levels deep is the deployment's doing: it must not end a check
-    with an exhausted stack.
+    An answer nested thousands of levels deep must not end a check with an exhausted stack.
 
     >>> parsed(b'{"a": [1]}')
     {'a': [1]}

@@ -1,7 +1,7 @@
 """A deployment in this process, on virtual time: the demo's tenants and keys in one engine.
 
-The suite's own tests, the self-test and the oracle speak to it: what `python -m engine serve
---demo` offers over HTTP stands here behind an `EngineTransport`, and a minute takes no minute.
+The suite's own tests and the self-test use it. It offers what `python -m engine serve --demo`
+offers over HTTP, behind an `EngineTransport` and without real waiting.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")
 _WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")
 _SECOND_NS: Final = 1_000_000_000
 _SERVICE_NS: Final = 20_000_000
-"""What reactor code takes here: invocations at a time overlap."""
+"""The run time of reactor code here, so that concurrent invocations overlap."""
 _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """An engine, the target that describes it, and the way to it."""
+    """An engine, the target that describes it, and the transport to it."""
 
     engine: Engine
     target: Target
@@ -50,9 +50,9 @@ def deploy(
     engine: Callable[..., Engine] = Engine,
     **target: Any,  # noqa: ANN401 # reason: fields of Target
 ) -> Deployment:
-    """Return a deployment of its own with the demo's keys of every role.
+    """Return a new deployment with the demo's keys of every role.
 
-    engine: what makes the engine, where another class than `Engine` is wanted. target: fields of
+    engine: what creates the engine, where another class than `Engine` is wanted. target: fields of
     the target that differ (`sources=()`, `budget=Budget(minutes=60)`, …).
     """
     made = engine(
@@ -121,13 +121,13 @@ def _tenant(name: str) -> TargetTenant:
 
 
 def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form
-    """Return how long code runs here: as long as it says that it waits."""
+    """Return how long reactor code runs here: a base time and the wait of its `setTimeout`."""
     waits = _WAITS.search(code)
     return _SERVICE_NS + (int(waits[1]) * 1_000_000 if waits else 0)
 
 
 def _destination(call: Call) -> tuple[int, CallAnswer | None]:
-    """Echo as the demo's own destination does, as slowly as the path asks for."""
+    """Echo as the demo's own destination does, after the delay that the path names."""
     asked = _DELAY.search(call.url)
     echoed = {"method": call.method, "headers": dict(call.headers), "body_bytes": len(call.body)}
     answer = CallAnswer(200, {"Content-Type": "application/json"}, dumps(echoed))

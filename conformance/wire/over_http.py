@@ -1,13 +1,13 @@
 """Over HTTP: real requests, real time.
 
-A loop in a thread of its own drives every connection, so the suite works inside a notebook's
-running loop and a check may simply wait. A connection belongs to one source address and carries one
-request at a time; h11 speaks the protocol. It is kept for the next request, and closed early when
-idle, because servers close theirs after seconds. A request is sent once: when its connection breaks
-(`Broken`), the exchange says so.
+An event loop in its own thread drives every connection, so the suite works inside a notebook's
+running loop and a check may block. A connection belongs to one source address and carries one
+request at a time; h11 speaks the protocol. It is kept for the next request, and closed after two
+idle seconds, because servers close idle connections. A request is sent once: when its connection
+breaks (`Broken`), the exchange says so.
 
-`sent_ns` is taken just before the first byte is handed to the socket, `received_ns` when the
-answer's head is there: the deployment's decision lies between.
+`sent_ns` is taken just before the first byte is handed to the socket, `received_ns` when the head
+of the answer has arrived: the deployment's decision lies between.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = ["Broken", "Connection", "HttpTransport", "Sent"]
 _HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144
 _LONGEST_BYTES: Final = 64_000_000
-"""An answer that goes on beyond it has no end that is worth waiting for."""
+"""A longer answer breaks the connection."""
 
 
 class Broken(Exception):
-    """The connection ended, or what came back is no HTTP."""
+    """The connection ended, or the answer is not HTTP."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Sent:
 
 
 class Connection(asyncio.Protocol):
-    """A connection from `source`; `is_open` while it may be asked again."""
+    """A connection from `source`; `is_open` while it can carry another request."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection may be asked again."""
+        """Whether the connection can carry another request."""
         return (
             self._broken is None
             and self._transport is not None
@@ -121,9 +121,9 @@ class Connection(asyncio.Protocol):
         self._again(is_whole=is_whole)
 
     async def _write(self, raw: bytes) -> bool:
-        """Hand the bytes over, large ones piece by piece; returns whether all of them.
+        """Write the bytes, large bodies piece by piece; returns whether all were written.
 
-        An answer that comes before the request's end (413) ends the writing.
+        An answer that arrives before the end of the request (413) stops the writing.
         """
         assert self._transport is not None, "write once connected"
         assert self._done is not None, "a request is under way"
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _again(self, *, is_whole: bool) -> None:
-        """Be ready for the next request, or close."""
+        """Prepare for the next request, or close."""
         self.idle_since_ns = time.perf_counter_ns()
         if not is_whole:
             self.close()
@@ -152,20 +152,20 @@ class Connection(asyncio.Protocol):
     # --- asyncio's side -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
 
     def pause_writing(self) -> None:
-        """Hear that the socket takes no more for now."""
+        """Stop writing: the socket's buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Hear that it takes more."""
+        """Resume writing."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read the next part of the answer."""
         now_ns = time.perf_counter_ns()
         if self._sent is None:
             self._end("the server spoke out of turn")
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
             self._end("the answer is no HTTP")
 
     def eof_received(self) -> bool:
-        """Hear that no more will come: the end of some answers, a break in others."""
+        """Handle the end of the stream, which ends some answers and cuts off others."""
         if self._sent is not None:
             try:
                 self._http.receive_data(b"")
@@ -188,16 +188,17 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the connection is gone."""
+        """Handle the loss of the connection."""
         self._read_the_rest()
         reset = isinstance(exc, ConnectionResetError)
         what = "reset" if reset else "closed"
         self._end(f"the connection was {what} before the answer's end")
 
     def _read_the_rest(self) -> None:
-        """Read what came before the end: a body may be refused, and the rest of it cut off.
+        """Read what arrived before the loss, such as the refusal of a body still being sent.
 
-        The loop gives a connection up at the first byte that it cannot send, unread answer or not.
+        The loop drops a connection at the first byte that it cannot send, even with an unread
+        answer.
         """
         transport = self._transport
         if transport is None or self._sent is None or self._done is None or self._done.done():
@@ -242,8 +243,9 @@ class Connection(asyncio.Protocol):
 _SECOND_NS: Final = 1_000_000_000
 _IDLE_NS: Final = 2 * _SECOND_NS
 _SWITCH_S: Final = 0.0002
-"""How long a thread that computes may keep the loop from the interpreter: each socket call of the
-loop gives it up, and waits that long to have it back. The default of 5 ms makes bursts crawl."""
+"""The interpreter's switch interval, in seconds. Each socket call of the loop releases the
+interpreter, and may wait this long to get it back from a thread that computes. The default of 5 ms
+slows bursts down."""
 _AGENT: Final = "tollgate-conformance"
 _PROXY_KEY: Final = "{proxy_key}"
 """Where a proxy's key stands in a path or a host of the target."""
@@ -251,7 +253,7 @@ _Computed = TypeVar("_Computed")
 
 
 class HttpTransport:
-    """HTTP/1.1 to a target's base URL. Closed with `close`, its thread ends with the process."""
+    """HTTP/1.1 to a target's base URL; `close` ends its connections and its thread."""
 
     def __init__(self, target: Target) -> None:
         url = urlsplit(target.base_url)
@@ -294,7 +296,7 @@ class HttpTransport:
     # --- sending --------------------------------------------------------------------------------
 
     async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
-        """Send one request; what goes wrong on the way is an answer without status."""
+        """Send one request; a failure of the network is an answer without status."""
         ask = self._target.dialect.asked(ask)
         headers, body = self._message(ask)
         began_ns = self.now_ns
@@ -356,7 +358,7 @@ class HttpTransport:
         return [*found, *headers.items()], raw
 
     def _identity(self, ask: Ask) -> list[tuple[str, str]]:
-        """Return the headers that say where to, by whom and from where."""
+        """Return the headers that name the host, the keys and the source address."""
         found = [("Host", self._host_of(ask))]
         if ask.key is not None:
             header = self._headers.get(ask.key, self._target.key_header)
@@ -371,13 +373,13 @@ class HttpTransport:
         return found
 
     def _formatted(self, key: str) -> str:
-        """Return what the key's header holds; `Bearer …` that a check has written stays."""
+        """Return what the key's header holds; a text that already has the format stays."""
         before, after = self._target.key_format.split("{key}")
         is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
         return key if is_whole else before + key + after
 
     def _names_proxy(self, ask: Ask) -> bool:
-        """Whether the path or the host names the proxy, so that no header need."""
+        """Whether the path or the host names the proxy, so that no header is needed."""
         return self._target.proxy_host is not None or _PROXY_KEY in ask.path
 
     def _host_of(self, ask: Ask) -> str:
@@ -427,7 +429,7 @@ class HttpTransport:
             await asyncio.sleep(left_ns / _SECOND_NS)
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Compute in a thread, one after another: the loop goes on sending."""
+        """Compute in a thread, one task at a time, while the loop goes on sending."""
         return await self._loop.run_in_executor(self._aside, compute)
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -439,7 +441,7 @@ class HttpTransport:
         return found
 
     def start(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> Callable[[], list[Any]]:
-        """Begin at once; what it returns waits."""
+        """Start coroutines at once; the function that it returns waits for their results."""
         future = asyncio.run_coroutine_threadsafe(self.gather(coroutines), self._loop)
 
         def wait() -> list[Any]:
@@ -452,12 +454,12 @@ class HttpTransport:
         return wait
 
     def run(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run them side by side to their ends."""
+        """Run coroutines in parallel; returns their results."""
         assert threading.current_thread() is not self._thread, "await gather on the loop itself"
         return self.start(coroutines)()
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
-        """Take a key that a check has made."""
+        """Register a key that a check has created."""
         self._keys[label] = text
 
     def close(self) -> None:
@@ -521,5 +523,5 @@ def _pem(name: str, file: Include, what: str) -> Iterator[None]:
 
 
 def _no_password() -> str:
-    """Ask nobody: a run has no hand at the keyboard."""
+    """Refuse a key with a password: nobody can enter it during a run."""
     raise InputError("tls.private_key must be a key without password; take the password off a copy")

@@ -1,9 +1,9 @@
-"""Pacing: how the suite stays below the limits that it does not want to meet.
+"""Pacing: keeps the suite below the limits that it does not want to reach.
 
-The engine's own limiter models the deployment, with every window a little longer and no blocks:
-what it would refuse is not sent yet, or from another address. So there is no second idea of which
-request counts where. A deployment that counts otherwise still answers 429 now and then; `Bench`
-then waits as `Retry-After` says and asks again.
+The engine's own limiter models the deployment, with nine tenths of each limit, windows one second
+longer, and no blocks. A request that it would refuse is delayed, or sent from another address. So
+the rules of which request counts where exist only once. A deployment that counts differently still
+answers 429 now and then; `Bench` then waits as `Retry-After` says and retries.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Pacer", "application_kind"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SLACK_NS: Final = _SECOND_NS
-"""Latency and jitter move a request that far within a window at most, or a little is waited."""
+"""Added to each window, because latency and jitter move requests."""
 _DEFAULT_SOURCE: Final = "default"
 
 
 class Pacer:
-    """Says from where, and when, a request may be sent. Used by one thread or loop at a time."""
+    """Says from where, and when, a request may be sent. `admit` is safe to call from threads."""
 
     def __init__(self, target: Target, limits: LimitTable) -> None:
         self._target = target
@@ -54,7 +54,7 @@ class Pacer:
         self._turn = 0
 
     def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:
-        """Return a source that may send now and 0, or one that may later and how long to wait."""
+        """Return a source, and the nanoseconds until it may send: 0 where it may send now."""
         with self._lock:
             self._turn += 1
             best: tuple[int, Source] | None = None
@@ -91,7 +91,7 @@ def _below(rate: Rate) -> Rate:
 def _own_rules(target: Target) -> list[Rule]:
     """Return a rule for each operation that has a limit of its own here.
 
-    Whatever it counts by there, a key's own requests are part of it.
+    The rule counts by key (of proxies by address), whatever the deployment counts by.
     """
     found = []
     for name, shape in (target.requests or {}).items():

@@ -2,7 +2,7 @@
 
 Whatever leaves the run (history, reports, errors, the terminal) passes through a `Redactor`, which
 puts `<label>` in the place of every key text of the target, and of every key that the run made,
-in each of the ways in which JSON, a URL or base64 would write it.
+as plain text and as JSON, a URL or base64 encodes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAKING = frozenset({"create_application_key", "create_encryption_key", "create_
 
 
 class Redactor:
-    """Replaces secrets in text, bytes and JSON. Secrets are never shown, in a repr neither."""
+    """Replaces secrets in text, bytes and JSON; its repr shows none of them."""
 
     def __init__(self, secrets: Mapping[KeyLabel, str]) -> None:
         self._labels: dict[str, str] = {}
@@ -44,7 +44,7 @@ class Redactor:
         return f"<Redactor of {len(self._labels)} texts>"
 
     def learn(self, label: KeyLabel, text: str) -> None:
-        """Replace `text` by `<label>` from now on; what is too short to be a secret is left."""
+        """Replace `text` by `<label>` from now on; a text too short to be a secret stays."""
         self._add(label, text)
         self._compile()
 
@@ -78,7 +78,7 @@ class Redactor:
         return self._raw.sub(lambda match: self._labels[match[0].decode()].encode(), raw)
 
     def json(self, value: Any) -> Any:  # noqa: ANN401 # reason: any JSON
-        """Return the JSON value without secrets, in keys neither."""
+        """Return the JSON value without secrets in its keys and values."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, bytes):
@@ -133,9 +133,9 @@ def _shared(first: str, last: str) -> str:
 
 
 def made_key(spelling: Spelling, ask: Ask, status: int | None, body: bytes) -> str | None:
-    """Return the key text that an answer shows for the first and last time, None for none.
+    """Return the key text that an answer shows, which no later one does; None for none.
 
-    Such answers are those to making a key and making a proxy (DECISIONS.md, operator's side).
+    These are the answers to creating a key or a proxy (DECISIONS.md, operator's side).
     """
     if status is None or not 200 <= status < 300:
         return None

@@ -1,8 +1,9 @@
-"""Request shapes: how each operation is asked, unless the target says otherwise.
+"""Request shapes: how each operation is requested, unless the target says otherwise.
 
 The names are the operations of the engine's registry, with short ones for the token endpoints
-(`search` for `search_tokens`). A shape's path and body may hold `{id}`, `{value}` and the like,
-which are filled in when it is asked; a body's string that is one such name takes any JSON.
+(`search` for `search_tokens`). A shape's path and body may hold placeholders such as `{id}` and
+`{value}`, which are filled in when the request is sent. A string of the body that is exactly one
+placeholder is replaced by any JSON.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ def _default_shapes() -> dict[str, RequestShape]:
 
 
 SHAPES: Final[Mapping[str, RequestShape]] = _default_shapes()
-"""Every operation's own shape by its name."""
+"""The default shape of every operation, by its name."""
 
 
 def filled(shape: RequestShape, values: Mapping[str, Json]) -> tuple[str, str, Json]:
-    """Return method, path and body with the values filled in; names without value stay.
+    """Return method, path and body with the values filled in; placeholders without value stay.
 
     >>> filled(RequestShape(method="GET", path="/tokens/{id}"), {"id": "a b"})
     ('GET', '/tokens/a%20b', None)
@@ -108,7 +109,7 @@ def _fill(body: Any, values: Mapping[str, Json]) -> Json:  # noqa: ANN401 # reas
 
 
 class Spelling:
-    """Tells which operation a request asks for, where a deployment spells some in its own way.
+    """Maps between a deployment's own paths and the operations of the engine.
 
     >>> Spelling({"get": RequestShape(method="GET", path="/v2/t/{id}")}).assumed("GET", "/v2/t/1?a")
     '/tokens/1?a'
@@ -121,25 +122,25 @@ class Spelling:
         self._assumed = _patterns(SHAPES)
 
     def operation(self, method: str, path: str) -> tuple[str, dict[str, str]] | None:
-        """Return the name of what is asked for, with what its path holds; None when unknown."""
+        """Return a request's operation, and the values in its path; None when unknown."""
         return _found(self._here, method, path.partition("?")[0])
 
     def assumed(self, method: str, path: str) -> str:
-        """Return the engine's path of what is asked for here; an unknown one as it is."""
+        """Return the engine's path of a request to the deployment; an unknown path stays."""
         found = self.operation(method, path) if self._own else None
         if found is None or found[0] not in self._own:
             return path
         return self._filled(SHAPES[found[0]], found[1], path)[1]
 
     def here(self, method: str, path: str) -> tuple[str, str]:
-        """Return method and path here of what is asked for in the engine's own way."""
+        """Return the deployment's method and path of a request in the engine's form."""
         found = _found(self._assumed, method, path.partition("?")[0]) if self._own else None
         if found is None or found[0] not in self._own:
             return method, path
         return self._filled(self._own[found[0]], found[1], path)
 
     def deletion(self, name: str, values: Mapping[str, str]) -> tuple[str, str]:
-        """Return method and path that delete what lies there, by the deleting operation's name."""
+        """Return method and path of a deleting operation, by its name."""
         return filled(self._shapes[name], values)[:2]
 
     def _filled(self, shape: RequestShape, values: Mapping[str, str], path: str) -> tuple[str, str]:
@@ -152,7 +153,7 @@ _Patterns = dict[str, list[tuple[str, re.Pattern[str]]]]
 
 
 def _patterns(shapes: Mapping[str, RequestShape]) -> _Patterns:
-    """Return by method what matches the paths, those without names first."""
+    """Return the patterns of the paths by method, those with the fewest placeholders first."""
     found: _Patterns = {}
     for name, shape in sorted(shapes.items(), key=lambda one: one[1].path.count("{")):
         parts = _NAME.split(shape.path.partition("?")[0])

@@ -1,9 +1,9 @@
-"""The transport: how a check reaches a deployment and its time.
+"""The transport: how a check reaches a deployment, and the suite's clock.
 
-Three obey one protocol. `conformance.wire.over_http` asks in real time. `EngineTransport` asks an
-engine in virtual time with modelled latency: a minute's window takes no minute. And
-`conformance.runner.offline` asks nothing at all: it reads a recorded history. A check cannot tell
-them apart: it is a function of the answers, their times and the seed.
+Three transports implement one protocol. `conformance.wire.over_http` sends in real time.
+`EngineTransport` calls an engine on virtual time with modelled latency, without real waiting.
+`conformance.runner.offline` sends nothing: it reads a recorded history. A check cannot tell them
+apart: it is a function of the answers, their times and the seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.world import Bell, Sleep
 __all__ = ["Answer", "EngineTransport", "Latency", "Place", "Transport", "with_keys"]
 
 Latency = Callable[[], tuple[int, int]]
-"""Draws the way there and the way back of one request, nanoseconds each."""
+"""Draws the latencies of one request and of its answer, nanoseconds each."""
 
 Work = Coroutine[Any, Any, Any]
 _Computed = TypeVar("_Computed")
@@ -30,7 +30,7 @@ _EVER_NS: Final = 1 << 60
 
 
 class Place(NamedTuple):
-    """Whose request it is: so a history can be played back."""
+    """Identifies the sender of a request, so that a history can be replayed."""
 
     check: str
     lane: str
@@ -38,9 +38,9 @@ class Place(NamedTuple):
 
 
 class Answer:
-    """What came back: `status` None when nothing did, then `error` says why.
+    """An answer; without one, `status` is None and `error` says why.
 
-    number: of the exchange in the history that it is played back from, else None.
+    number: of the exchange in the history that it is replayed from, else None.
     """
 
     __slots__ = ("body", "error", "headers", "number", "received_ns", "sent_ns", "status")
@@ -86,36 +86,36 @@ class Transport(Protocol):
         ...
 
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run coroutines side by side, from within one; raises what one raised, at the end."""
+        """Run coroutines in parallel, from within one; raises the first exception at the end."""
         ...
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Return what a function computes, without holding up others where time is real."""
+        """Return what a function computes, without delaying others where time is real."""
         ...
 
     def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
-        """Begin to run coroutines side by side; what it returns waits and gives their results.
+        """Start coroutines in parallel; the returned function waits and returns their results.
 
-        Where time is virtual nothing runs before the wait. An exception of one is raised by the
-        wait, after all have ended.
+        On virtual time, nothing runs before the wait. The wait raises the first exception, after
+        all have ended.
         """
         ...
 
     def run(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run coroutines side by side to their ends; returns their results in order."""
+        """Run coroutines in parallel to their ends; returns their results in order."""
         ...
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
-        """Take a key that a check has made; `label` names it in asks from now on."""
+        """Register a key that a check has created; requests can then name its `label`."""
         ...
 
     def close(self) -> None:
-        """Let go of connections; nothing is sent afterwards."""
+        """Close the connections; nothing is sent afterwards."""
         ...
 
 
 def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[str, str]:
-    """Return headers with key texts for `{key:LABEL}`: how a check sends a key by hand.
+    """Return headers with key texts for `{key:LABEL}`, which a check writes to send a key itself.
 
     >>> with_keys({"svc-api-key": "{key:public.1}"}, {"public.1": "text"})
     {'svc-api-key': 'text'}
@@ -128,7 +128,7 @@ def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[
 
 
 class EngineTransport:
-    """Straight into `engine.submit`, on the engine's own manual clock.
+    """Calls `engine.submit` directly, on the engine's own manual clock.
 
     keys: label → text. hosts: label → hostname. latency: None for none at all.
     """
@@ -160,7 +160,7 @@ class EngineTransport:
         return self._clock.wall_ns - self._clock.now_ns
 
     async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
-        """Pass the request through, after the way there and before the way back."""
+        """Submit the request, between the latency there and the latency back."""
         there_ns, back_ns = self._latency() if self._latency is not None else (0, 0)
         sent_ns = self._clock.now_ns
         if there_ns:
@@ -203,20 +203,20 @@ class EngineTransport:
             await Sleep(at_ns - self._clock.now_ns)
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Compute here: it takes no time."""
+        """Compute at once: it takes no virtual time."""
         return compute()
 
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run them on the loop that runs the caller."""
+        """Run coroutines on the loop that runs the caller."""
         assert self._loop is not None, "gather is awaited by what this transport runs"
         return await gather_virtually(self._loop, coroutines)
 
     def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
-        """Run them at the wait: until then the clock is the caller's."""
+        """Run coroutines at the wait; until then the caller owns the clock."""
         return lambda: self.run(coroutines)
 
     def run(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run them on one virtual loop, in order of time, then of arrival."""
+        """Run coroutines on one virtual loop, in order of time, then of arrival."""
         self._loop = VirtualLoop(self._clock)
         try:
             return run_virtually(self._loop, coroutines)
@@ -224,11 +224,11 @@ class EngineTransport:
             self._loop = None
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
-        """Take a key that a check has made."""
+        """Register a key that a check has created."""
         self._keys[label] = text
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: nothing is open."""
 
 
 class _Outcome:
@@ -240,7 +240,7 @@ class _Outcome:
 
 
 async def _kept(coroutine: Work, outcome: _Outcome) -> None:
-    """Keep what a coroutine gives or raises, so that one of many never ends the others."""
+    """Keep what a coroutine returns or raises, so that one never ends the others."""
     try:
         outcome.value = await coroutine
     except Exception as error:  # noqa: BLE001 # reason: raised again once all have ended
@@ -264,7 +264,7 @@ def run_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
 
 
 async def gather_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
-    """The same from within a coroutine of that loop."""
+    """Run coroutines from within a coroutine of a virtual loop, as `run_virtually` does."""
     outcomes = [_Outcome() for _ in coroutines]
     left = len(coroutines)
     bell = Bell()

@@ -451,8 +451,10 @@ def _explain(args: argparse.Namespace) -> int:
             print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
             print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
             if clause.decisions:
-                print(f"  left open: {', '.join(clause.decisions)}; what a deployment does of them")
-                print("  is reported, never failed, unless DECISIONS.md marks it study")
+                print(f"  left open: {', '.join(clause.decisions)}; the run reports")
+                print(
+                    "  what the deployment does; only those marked study in DECISIONS.md can fail"
+                )
             if clause.unobservable:
                 print(f"  not observable: {clause.unobservable}")
             if clause.masked:

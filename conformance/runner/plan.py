@@ -259,7 +259,7 @@ def _lack(check: Check, target: Target) -> str | None:
             return f'the target has {have} of role {role}; add [[keys]] role = "{role}"'
     for name in check.needs:
         if not getattr(target, name):
-            return f"the target says no {name}; add it"
+            return f"the target has no {name}; add it"
     there = len(target.addresses)
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
@@ -506,12 +506,12 @@ def _missing_roles(target: Target) -> Iterator[str]:
     ]
     if missing:
         yield ""
-        yield "keys that would show more ([[keys]] role = …):"
+        yield "keys that would let a run judge more ([[keys]] role = …):"
         for role in missing:
             yield f"- {role.name}: {role.holds}; shows {role.purpose}"
     if few:
         yield ""
-        yield "roles of which eight keys let limits be measured in one round:"
+        yield "eight keys of each of these roles measure all limits in one round; there are:"
         for role, number in few:
             yield f"- {role.name}: {number}"
 

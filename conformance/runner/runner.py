@@ -262,7 +262,9 @@ class Run:
         join()
         for each in later:
             until_ns = self.transport.now_ns + plan.pause_ns
-            with self.session.waiting("the next round", until_ns, "its keys have rested"):
+            with self.session.waiting(
+                "the next round", until_ns, "the limits on its keys are over"
+            ):
                 self._sleep_until(until_ns)
             self.transport.run(self._round(each))
 

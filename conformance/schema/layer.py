@@ -423,7 +423,7 @@ def _failures(bench: Bench, bridge: Bridge, explored: Explored) -> Iterator[Find
         if clause in bench.check.clauses:
             yield bench.fails(clause, says, *sorted(shown, key=_body_bytes)[:1])
     if not explored.failures and explored.errors:
-        raise Inconclusive(f"the generator stumbled: {explored.errors[0].splitlines()[0]}")
+        raise Inconclusive(f"the generator failed: {explored.errors[0].splitlines()[0]}")
 
 
 def _body_bytes(exchange: Exchange) -> int:
@@ -526,7 +526,7 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
     load="computing",
 )
 def links(bench: Bench) -> Iterator[Finding]:
-    """What tokenize answers leads, link by link, to sound records, and nowhere without a key."""
+    """Links in the answers to tokenize lead to sound records, and are refused without a key."""
     bridge, judge = _begin(bench)
     linked = _trimmed(bench, "floor", _LINKED_PATHS)
     search = Search("positive", ("stateful",), _LINKED_EXAMPLES)
@@ -542,7 +542,7 @@ def links(bench: Bench) -> Iterator[Finding]:
         if finding.clause == "AUTH-HEADER":
             continue
         if not followed and (not gone or any(one.status in _MISSING for one in gone)):
-            says = "no token can be asked for by its identifier here: no link was followed"
+            says = "no token can be read by its identifier here: no link was followed"
             yield informs(bench, finding.clause, says, *gone[:1])
         else:
             yield finding
@@ -565,7 +565,7 @@ def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
             kinds.setdefault((exchange.ask.method, place), exchange)
     if not kinds:
         yield unsettled(
-            bench, "AUTH-HEADER", "nothing was accepted that a key could be left out of"
+            bench, "AUTH-HEADER", "no request was accepted that could be sent again without a key"
         )
     for (method, place), accepted in kinds.items():
         ask = accepted.ask

@@ -293,7 +293,7 @@ def _reach() -> Iterator[str]:
 
 
 def _words(seen: _Seen) -> Iterator[str]:
-    yield "# How does it speak where the specification leaves that open?"
+    yield "# What does it do where the specification leaves a choice open?"
     yield '# profile = "profile.toml"  # what is known of its choices; the rest is discovered'
     yield '# limits = "limits.toml"  # its limit table, where it is not the specification\'s own'
     yield "# Which containers may the run use, by their own names, paths or not?"
@@ -302,11 +302,11 @@ def _words(seen: _Seen) -> Iterator[str]:
         table = ", ".join(f"{kind} = {json.dumps(name)}" for kind, name in seen.defaults.items())
         yield f"default_containers = {{ {table} }}  # as its records say"
     else:
-        yield "# Where does a token go that names none?"
+        yield "# Into which container does a token go that names none?"
         yield '# default_containers = { token = "main", card = "cards" }'
-    yield "# Is deduplication on for every tenant, and cannot be switched off?"
+    yield "# Is deduplication always on, for every tenant?"
     yield '# always = ["deduplication"]'
-    yield "# Which destination, one that echoes, may its proxies call?"
+    yield "# Which echoing destination may its proxies call?"
     yield '# destination_url = "https://echo.example.com"'
     yield '# proxy_key_header = "SVC-PROXY-KEY"'
     yield '# proxy_host = "{proxy_key}.proxy.example.com"  # where a host names a proxy'
@@ -376,8 +376,8 @@ def _operations(seen: _Seen) -> Iterator[str]:
         yield '# containers = "vault"'
     if seen.missing:
         yield ""
-        yield "# These answered as if they were not there. Are they spelled otherwise? What needs"
-        yield "# an operation that does not exist is left out, and said so."
+        yield "# These answered as if they were not there. Are they spelled otherwise? A check"
+        yield "# that needs a missing operation is skipped, with the reason."
         for name, status in seen.missing.items():
             shape = SHAPES[name]
             yield f"# [requests.{name}]  # {shape.method} {shape.path}: {status}"

@@ -1,7 +1,7 @@
 """The public interface as pages of the site, made from the docstrings.
 
-A package's `__all__` is what is public: nothing else is shown. What it is not: a copy of any text;
-a change in a docstring changes the page.
+A package's `__all__` is what is public: nothing else is shown. The pages copy no text by hand: a
+change in a docstring changes the page.
 """
 
 from __future__ import annotations

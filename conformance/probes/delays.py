@@ -5,8 +5,8 @@ than a bound is refused. So the arrivals that were seen are replayed through the
 algorithms, each admission reserving its turn: what was admitted must have come when its turn did,
 and what was refused must have had to wait for longer than the bound.
 
-What it is not: `families`, which asks how many of a burst were admitted. Here a turn is reserved
-before the next burst comes, so the answers say more than how many: they say when.
+`families` compares how many requests of a burst were admitted. Here each admission reserves a turn
+before the next burst comes, so the answers also show when each request was admitted.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the client's clock allows, it gives a range; a family whose range misses a clust
 So an error never adds up, a request need not be told from its neighbours, and the only slack is
 what an algorithm gains in the time that is not known: none for logs and fixed windows.
 
-What it is not: a model of composition. A history is of one counter.
+It does not model composition: a history covers one counter.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ The principal of a key changes only when a document does, so it is cached with t
 `documents_version` and looked up again when that has changed. An unknown key is never cached: it
 costs a look-up each time.
 
-The module also makes 401 answers, and finds the principal of an application without a key.
-
-It finds the proxies that a request names, by proxy key or custom hostname (D-PROXY-RULES, D-HOST).
+The module also makes 401 answers, and finds the principal of an application without a key. It finds
+the proxies that a request names, by proxy key or custom hostname (D-PROXY-RULES, D-HOST).
 
 A hostname that its tenant may not have names no proxy, even if a store holds such a row from an
 older version: the service answers its requests itself. `refused_hosts` lists these rows.

@@ -10,7 +10,7 @@ for them and however fast answers come.
 - `on_off`: a Poisson process that is switched on and off after exponential times (an interrupted,
   or with a rate in both phases a two-state Markov-modulated, Poisson process).
 
-What it is not: a closed loop, whose next request waits for the last answer (`simulator.play`).
+Closed loops, whose next request waits for the last answer, are in `simulator.play`.
 """
 
 from __future__ import annotations

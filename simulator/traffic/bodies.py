@@ -4,7 +4,7 @@ Each element's value is made from a number: a group counts its values up, and a 
 value of a number that was used before. So bodies need no memory of what was sent, and the same
 seed sends the same bodies. Draws come from the client's stream `body`, which nothing else uses.
 
-What it is not: an answer's reader beyond the ids that later requests need (`Known`).
+Of answers it reads only the ids that later requests need (`Known`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limiters that others wrote, in front of the demo: nginx and HAProxy as children on loopback.
 
 Each runs in the foreground out of a temporary folder with a configuration made for the test, and
-ends by its own process. What it is not: a way to deploy them.
+ends by its own process. The configurations are not meant for deployment.
 """
 
 from __future__ import annotations

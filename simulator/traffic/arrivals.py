@@ -6,7 +6,7 @@ for them and however fast answers come.
 - `constant`: exactly N per W, in exact integers; the k-th at ⌊k · W / N⌋ after the start.
 - `poisson`: independent exponential gaps.
 - `varying`: a Poisson process whose rate follows straight pieces (steps, ramps, days), by
-  inverting the cumulated rate: unit-exponential steps are laid along the area under the curve.
+  inverting the cumulative rate: the area between two arrivals is exponential with mean 1.
 - `on_off`: a Poisson process that is switched on and off after exponential times (an interrupted,
   or with a rate in both phases a two-state Markov-modulated, Poisson process).
 

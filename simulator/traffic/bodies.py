@@ -4,7 +4,7 @@ Each element's value is made from a number: a group counts its values up, and a 
 value of a number that was used before. So bodies need no memory of what was sent, and the same
 seed sends the same bodies. Draws come from the client's stream `body`, which nothing else uses.
 
-Of answers it reads only the ids that later requests need (`Known`).
+Answers are read only for the ids that later requests need (`Known`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulator.scenario.clients import Ask
 __all__ = ["GroupValues", "Known", "batch_file", "body_of", "card_number", "ids_of", "resource_of"]
 
 NOTHING: Final = "00000000-0000-4000-8000-000000000000"
-"""A UUID that names nothing, where nothing is known yet."""
+"""The UUID of no object; used while no id is known."""
 
 _INVALID: Final[dict[str, str]] = {"type": "no-such-type", "data": "x"}
 _ROWS_BYTES: Final = 1_000_000
@@ -29,7 +29,7 @@ _HEADER: Final = b"token,expiration_year,expiration_month\n"
 
 
 class Known:
-    """The ids that one application has got back, by resource, oldest first."""
+    """The ids that one application has received, by resource, oldest first."""
 
     __slots__ = ("_ids",)
 
@@ -41,7 +41,7 @@ class Known:
         self._ids[resource].update(dict.fromkeys(ids))
 
     def forget(self, resource: str, gone: str) -> None:
-        """Forget one that is no more."""
+        """Remove the id of a deleted object."""
         self._ids[resource].pop(gone, None)
 
     def pick(self, resource: str, which: str, uniform: Callable[[], float]) -> str:
@@ -66,14 +66,14 @@ class GroupValues:
         self.cards = 0
 
     def token(self, *, old: float | None) -> str:
-        """Return a fresh value, or with `old` in (0, 1) one that was sent before."""
+        """Return a new value; with `old` in (0, 1), one that was sent before."""
         if old is not None and self.tokens:
             return f"value-{math.floor(old * self.tokens)}"
         self.tokens += 1
         return f"value-{self.tokens - 1}"
 
     def card(self, *, old: float | None) -> str:
-        """Return a card number, likewise."""
+        """Return a new card number; with `old` in (0, 1), one that was sent before."""
         if old is not None and self.cards:
             return card_number(math.floor(old * self.cards))
         self.cards += 1

@@ -1,11 +1,11 @@
 """What a client does with answers: how long it waits before a retry, and how it paces itself.
 
 The forms are `simulator.scenario`'s retry and pacing classes, whose docstrings say what each means;
-the backoffs are those of the field (Brooker, "Exponential backoff and jitter", 2015). All of it is
-plain functions over whole numbers and rows of them, played as they stand by both drivers.
+the backoffs follow Brooker, "Exponential backoff and jitter" (2015). All of it is plain functions
+over integers and rows of integers, and both drivers use the same functions.
 
-A pace is told when attempts begin and what was answered, and says from when the next one may
-begin; who waits meanwhile, and in which order, is the driver's.
+The driver tells a pace when an attempt begins and what the answer was; the pace returns the
+earliest instant of the next attempt. The driver keeps the queue of waiting attempts.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def begin_attempt(kind: int, line: MutableSequence[int], rule: Sequence[int], no
 
 
 def take_answer(line: MutableSequence[int], rule: Sequence[int], limited: int) -> bool:
-    """Let an AIMD pace grow a step, or shrink where limited; return whether `DUE` changed."""
+    """Increase an AIMD pace, or decrease it after a 429; return whether `DUE` changed."""
     if limited:
         line[PACE] = max(rule[FLOOR], line[PACE] * rule[KEPT_PERCENT] // 100)
     else:
@@ -178,7 +178,7 @@ class Pace:
         begin_attempt(self._kind, self._line, self._rule, now_ns)
 
     def answered(self, *, limited: bool) -> bool:
-        """Take in an answer; return whether `due_ns` changed. A bucket does not learn."""
+        """Process an answer; return whether `due_ns` changed. A bucket ignores answers."""
         return self._kind == AIMD and take_answer(self._line, self._rule, limited)
 
 

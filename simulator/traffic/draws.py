@@ -1,4 +1,4 @@
-"""Chance: named random streams, and draws from their numbers, each by its inverse function.
+"""Named random streams, and draws from them by inverse transform sampling.
 
 Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11)
 turns a counter and a key into four 64-bit words; there is no state besides the counter. The key is
@@ -82,7 +82,7 @@ def philox4x64(counter: int, key: tuple[int, int]) -> tuple[int, int, int, int]:
 
 @lru_cache(maxsize=1 << 19)
 def stream_number(name: str) -> int:
-    """Return the 64-bit number of the stream that goes by `name`, the same in every run.
+    """Return the 64-bit number of the stream named `name`, the same in every run.
 
     >>> stream_number("browsers/17/think") == stream_number("browsers/17/think")
     True
@@ -154,7 +154,7 @@ def exponential_ns(u: float, mean_ns: float) -> int:
 
 
 def exponential_from(uniform: Callable[[], float], mean_ns: int) -> Callable[[], int]:
-    """Return a function that draws as `exponential_ns` does, for the busiest of all loops.
+    """Return a function that draws as `exponential_ns` does, with less work per call.
 
     No clamp is needed: −ln(1 − u) is above 0, and below 37 for the least 1 − u there is.
     """

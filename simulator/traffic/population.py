@@ -6,7 +6,7 @@ seed; nothing here knows time.
 
 Keys are numbered over the whole scenario, application after application, each one's ordinary keys
 before its legacy ones; `key-0001` is the first. Clients are numbered over all groups in file
-order; the number is what decides between requests at one instant.
+order; requests at one instant are decided in order of this number.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Everybody. groups: client group → the numbers of its clients."""
+    """All keys and clients. groups: client group → the numbers of its clients."""
 
     keys: tuple[KeyHolder, ...]
     clients: tuple[Client, ...]

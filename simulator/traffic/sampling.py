@@ -1,4 +1,4 @@
-"""From a scenario's distributions and arrivals to a function of one number, or an iterator.
+"""Make a sampling function of a distribution, and an iterator of an arrival process.
 
 The formulas are in `simulator.traffic.draws` and `simulator.traffic.arrivals`; this module picks
 the one that a scenario's class names, once a client, so that a draw costs one call. It reads files
@@ -199,7 +199,7 @@ def pieces_of(
 
 
 def _days(arrivals: DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
-    """Yield hours from where in the day the client starts (of 24 h days: on the UTC clock)."""
+    """Yield hourly pieces from the client's start; a day of 24 h follows the UTC clock."""
     mean = _rate(arrivals.rate) * _HOURS / sum(arrivals.hours)
     borders_ns = [hour * arrivals.day_ns // _HOURS for hour in range(_HOURS + 1)]
     hours = [

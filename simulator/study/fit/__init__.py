@@ -1,10 +1,11 @@
-"""From an access log to a scenario: groups, paces, retries, and how well they stand for the log.
+"""Fit a scenario to an access log: groups, paces and retries, and how well they match the log.
 
     fit = simulator.fit("access.log", as_kind="public", holdout="50%")
     fit.text, fit.groups, fit.comparison, fit.lost, fit.save("scenario.toml")
 
-`observed` reads the log, `groups` tells clients apart, `series` counts in one pass, `traffic` makes
-parameters of the counts, `model` the scenario file, `judge` plays it beside the log.
+`observed` reads the log, `groups` assigns clients to groups, `series` counts in one pass, `traffic`
+estimates parameters from the counts, `model` writes the scenario file, and `judge` compares runs of
+it with the log.
 """
 
 from simulator.study.fit._fit import Fit, check_free, fit

@@ -1,4 +1,4 @@
-"""`simulator.fit`: a log in, a scenario out, and how well it stands for the log."""
+"""`simulator.fit`: fit a scenario to a log, and measure how well it matches."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def fit(  # noqa: PLR0913 # reason: the command's own options
     judged: bool = True,
     progress: Callable[[str, int], None] | None = None,
 ) -> Fit:
-    """Fit a scenario to an access log, and judge how well it stands for the log.
+    """Fit a scenario to an access log, and measure how well it matches the log.
 
     source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
     limits, profile: what log and scenario are judged under; the specification's own unless given.
@@ -207,7 +207,7 @@ class _Work:
         return found
 
     def _ahead(self, model: Model, rest: Window) -> Model:
-        """Return the model, to be played in the window that is predicted."""
+        """Return the model for the window to predict."""
         begin_ns = self.observed.start_ns + rest.from_ns - lead_of(rest)
         scenario = replaced(model.played, start_time_ns=begin_ns // 1000 * 1000)
         return replaced(model, scenario=scenario)
@@ -247,7 +247,7 @@ class _Work:
         return model, view
 
     def _counts(self, window: Window) -> Numbers:
-        """Return the first attempts of each party in a window; all, where none is told apart."""
+        """Return the first attempts of each party in a window; all attempts if the log has no numbers."""
         counts = np.zeros(len(self.observed.client), dtype=np.int64)
         for block in self.observed.blocks(window):
             counts += np.bincount(block.party, minlength=len(counts))
@@ -290,7 +290,7 @@ class _Work:
 
 
 def _each(told: Callable[[Series, int], int], series: Series) -> Numbers:
-    """Return a number of each group."""
+    """Return `told(series, group)` for each group."""
     return np.array([told(series, group) for group in range(series.groups)], dtype=np.int64)
 
 
@@ -299,15 +299,15 @@ def _stem(name: str) -> str:
 
 
 def _asks_again(observed: Observed, series: Series) -> bool:
-    """Whether the log has refusals, and does not tell which requests repeat one."""
+    """Whether the log has refusals but does not say which requests are retries."""
     return "attempt" not in observed.says and bool(series.refusals.any())
 
 
 def _patience(series: Series) -> Numbers:
-    """Return how long after a refusal the same request is a further attempt, of each group.
+    """Return, for each group, how long after a refusal the same request counts as a retry.
 
-    Gaps after a refusal are shorter than others where clients ask again. What the excess of short
-    gaps ends at is the border; 0 where there is no excess.
+    Where clients retry, gaps after a refusal are shorter than other gaps. The result is the gap at
+    which the excess of short gaps is largest; 0 where there is no excess.
     """
     found = np.zeros(series.groups, dtype=np.int64)
     edges = gap_edges()[1:]
@@ -327,7 +327,7 @@ def _patience(series: Series) -> Numbers:
 
 
 def observed_summary(observed: Observed) -> dict[str, Any]:
-    """Return what a result says of its log."""
+    """Return the summary of the log."""
     return {
         "log": observed.name,
         "format": observed.format,
@@ -342,7 +342,7 @@ def observed_summary(observed: Observed) -> dict[str, Any]:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise `InputError` where a file is there already that must not be replaced."""
+    """Raise `InputError` where the file exists and must not be replaced."""
     if path.is_dir():
         raise InputError(f"out = {path} must be a file; it is a folder")
     if path.exists() and not force:
@@ -384,12 +384,12 @@ class Fit:
 
     @property
     def lost(self) -> list[str]:
-        """What the scenario does not show: what the log does not tell, and where it fits badly."""
+        """What the log does not contain, and where the scenario does not match it."""
         return [*(self.judgement.lost if self.judgement else ()), *self.model.lost]
 
     @property
     def groups(self) -> pd.DataFrame:
-        """A line a client group: who, how many, how they ask."""
+        """One row per client group: name, number of clients, how they send requests."""
         import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small fit takes
 
         rows = [
@@ -415,7 +415,7 @@ class Fit:
 
     @property
     def parameters(self) -> pd.DataFrame:
-        """A line a parameter of a group: its value, and its interval of 95 %."""
+        """One row per parameter of a group: its value and its 95 % interval."""
         import pandas as pd  # noqa: PLC0415 # reason: as above
 
         rows = [
@@ -438,7 +438,7 @@ class Fit:
 
     @property
     def comparison(self) -> pd.DataFrame:
-        """Log and scenario side by side: a line a measure, with the interval of prediction."""
+        """Log and scenario side by side: one row per measure, with its prediction interval."""
         import pandas as pd  # noqa: PLC0415 # reason: as above
 
         lines = [] if self.judgement is None else self.judgement.lines

@@ -1,10 +1,10 @@
 """Client groups: by application where the log tells, then by behaviour.
 
 Clients of one application are a mixture of groups. In each group a client's number of requests is
-negative binomial and its requests fall on kinds by fixed shares; how many groups there are is what
-the Bayesian information criterion says. The search splits one group at a time, at the widest gap or
-the middle of the clients' numbers of requests, or by the kind of request that tells them apart
-best, and begins with one; it draws nothing at random.
+negative binomial, and each kind of request has a fixed share. The Bayesian information criterion
+chooses the number of groups. The search starts with one group and splits one group at a time: at
+the widest gap or the middle of the clients' numbers of requests, or by the kind of request that
+separates the clients best. It draws nothing at random.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _MOST_GROUPS: Final = 6
-"""Groups of one application."""
+"""The most groups of one application."""
 _MOST_APPLICATIONS: Final = 12
-"""Owners of keys beyond these are told apart by kind alone."""
+"""With more key owners than this, only their kinds are distinguished."""
 _ROUNDS: Final = 40
 _EVIDENCE: Final = 60.0
-"""Requests of one client that speak for its mix at most: they are not independent."""
+"""The most requests of a client that count as evidence of its mix: they are not independent."""
 _LARGEST_SHAPE: Final = 1e4
 _GAIN: Final = 6.0
-"""By how much a further group must better the criterion."""
+"""The least improvement of the criterion that justifies another group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Grouping:
 
 
 def group_clients(observed: Observed, counts: Numbers) -> Grouping:
-    """Tell groups of clients apart. counts: the first attempts of each party, of what is fitted."""
+    """Assign clients to groups. counts: first attempts of each party in the fitted window."""
     owner_of = _owner_of_clients(observed, counts)
     classes = observed.limit_class[observed.request]
     per_class = np.zeros((observed.clients, int(observed.limit_class.max()) + 1))
@@ -74,7 +74,7 @@ def group_clients(observed: Observed, counts: Numbers) -> Grouping:
 
 
 def _owner_of_clients(observed: Observed, counts: Numbers) -> Numbers:
-    """Return whose key each client asks with, most of the time."""
+    """Return the owner of the key that each client uses most."""
     owners = len(observed.parties.owners)
     weights = np.zeros((observed.clients, owners), dtype=np.int64)
     np.add.at(weights, (observed.client, observed.parties.owner), counts)
@@ -91,7 +91,7 @@ class _Group:
     log_mix: Floats
 
     def log_likelihood(self, totals: Floats, mix: Floats) -> Floats:
-        """Return that of each client. mix: requests by kind, as far as they speak."""
+        """Return each client's log-likelihood. mix: its requests by kind, weighted as evidence."""
         from scipy import special  # noqa: PLC0415 # reason: it loads where a log is fitted
 
         shape, mean = self.shape, self.mean
@@ -106,7 +106,7 @@ class _Group:
 
 
 def _mixture(per_class: Floats) -> Floats:
-    """Return the probability of each client to be of each group."""
+    """Return the probability that each client belongs to each group."""
     totals = per_class.sum(axis=1)
     mix = per_class * np.minimum(1.0, _EVIDENCE / totals)[:, None]
     clients = len(totals)
@@ -156,7 +156,7 @@ def _splits(parts: Floats, group: int, totals: Floats, mix: Floats) -> list[Floa
 
 
 def _settled(parts: Floats, totals: Floats, mix: Floats) -> tuple[Floats, float]:
-    """Return the groups that a first division settles at, and its information criterion."""
+    """Return the groups to which a first division converges, and their information criterion."""
     score = -np.inf
     for _ in range(_ROUNDS):
         groups = [_group_of(column, totals, mix) for column in parts.T if column.sum() >= 0.5]
@@ -179,7 +179,7 @@ def _kinds(mix: Floats) -> int:
 
 
 def _group_of(part: Floats, totals: Floats, mix: Floats) -> _Group:
-    """Return what the clients of a group, each as far as it belongs to it, have in common."""
+    """Return a group's parameters; each client is weighted by its membership probability."""
     weight = float(part.sum())
     mean = float(part @ totals) / weight
     variance = float(part @ (totals - mean) ** 2) / max(weight - 1, 1.0)

@@ -1,11 +1,11 @@
 """The judge of a fit: the log and the fitted scenario under the same limits, side by side.
 
 The scenario is played several times, each time under a seed of its own and with the paces of its
-groups moved by what the fit does not know of them: the error of the estimate, and how much the next
-stretch of time differs beyond what the process does by itself. So an interval is one of prediction:
-it holds what one further log like this would show with probability 95 %, not the mean alone.
+groups varied by their uncertainty: the error of the estimate and, for a window that was not fitted,
+the variation between windows beyond that of the process itself. So the intervals are prediction
+intervals: each contains the value of one further log like this with probability 95 %.
 
-What of the log lies outside is a sight that the scenario has lost, and is said so.
+A measure of the log outside its interval is reported as "sight lost".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Floats = npt.NDArray[np.float64]
 
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000
-"""Attempts that all runs together may have, but for the fewest runs."""
+"""The most attempts of all runs together, unless the smallest number of runs exceeds it."""
 _RUNS: Final = (39, 9)
 _ERROR: Final = 0.05
 _FREEDOM: Final = 7
@@ -61,7 +61,7 @@ _LEAD_NS: Final = 600 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measure: the log's value, and what the scenario foretells, with its interval of 95 %."""
+    """One measure: the log's value, the scenario's value, and its 95 % prediction interval."""
 
     measure: str
     of: str
@@ -79,7 +79,7 @@ class Line:
 
 @dataclass(slots=True)
 class LogView:
-    """What a window of the log comes to under the limits, and its series."""
+    """A window of the log under the limits: its result and its series."""
 
     measures: dict[tuple[str, str], float]
     series: Series
@@ -87,7 +87,7 @@ class LogView:
 
 @dataclass(slots=True)
 class Judgement:
-    """A comparison. runs: of the scenario. rates: requests a slot, of the log and of each run."""
+    """The comparison of the log with `runs` runs of the scenario."""
 
     lines: list[Line]
     runs: int
@@ -106,7 +106,7 @@ class Judgement:
 
     @property
     def lost(self) -> list[str]:
-        """What of the log the scenario does not show, in words."""
+        """The measures of the log that lie outside their intervals, in words."""
         return [_words(line) for line in self.lines if not line.agrees]
 
 
@@ -121,7 +121,7 @@ def replayed(
 ) -> LogView:
     """Put a window of the log through the limits, and count its rows meanwhile.
 
-    The limits see what came shortly before the window too, so that it begins with full counters.
+    Requests shortly before the window are played too, so that its counters do not start empty.
     """
     lead_ns = lead_of(window)
     part = part_of(observed, Window(window.from_ns - lead_ns, window.to_ns))
@@ -172,7 +172,7 @@ class _Waits:
 
 
 def lead_of(window: Window) -> int:
-    """Return how much time before a window the limits see."""
+    """Return how much time before a window is played too."""
     return min(window.from_ns, _LEAD_NS)
 
 
@@ -192,7 +192,7 @@ def _log_rows(observed: Observed, block: Block, wait_ns: Numbers, of_client: Num
 
 
 def _measures(result: Result, series: Series) -> dict[tuple[str, str], float]:
-    """Return what is compared: measure and what it is of → value."""
+    """Return the compared values by (measure, subject)."""
     summary = result.summary
     totals = summary["totals"]
     offered = max(1, totals["offered"])
@@ -222,7 +222,7 @@ def judge(
     runs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Judgement:
-    """Play the scenario, and compare. predicted: the window is not the one that was fitted."""
+    """Play the scenario and compare it. predicted: the window is not the fitted one."""
     offered = log.measures["offered", ""]
     count = runs or next((each for each in _RUNS if each * offered <= _MOST_ROWS), _RUNS[-1])
     played: list[dict[tuple[str, str], float]] = []
@@ -307,10 +307,10 @@ def _run_rows(result: Result, of_client: Numbers, tick_ns: int) -> Iterator[LogR
 
 
 def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:
-    """Return the spread of the logarithm of a group's pace.
+    """Return the standard deviation of the logarithm of a group's pace.
 
-    The process varies by itself by what its index of dispersion says; what eighths of the window
-    vary more is an error of the estimate, and once more one of the next window.
+    The index of dispersion gives the variation of the process itself. Variation between eighths of
+    the window beyond that is an error of the estimate; a predicted window has it a second time.
     """
     own = own_dispersion(pace) / max(1, firsts)
     seen = pace.sd**2
@@ -330,7 +330,7 @@ def _burst_error(pace: Pace) -> float:
 def _keys(
     log: dict[tuple[str, str], float], played: list[dict[tuple[str, str], float]]
 ) -> list[tuple[str, str]]:
-    """Return what is compared, in the order of the log, then what only the scenario shows."""
+    """Return the keys of the measures by kind; in each kind those of the log come first."""
     found = dict.fromkeys(log)
     for measures in played:
         found.update(dict.fromkeys(measures))
@@ -353,7 +353,7 @@ def _line(
 
 
 def _interval(values: Floats) -> tuple[float, float]:
-    """Return the interval in which a further value lies with 95 %: ranks, or Student's t."""
+    """Return the 95 % prediction interval of one further value, by ranks or Student's t."""
     ordered, count = np.sort(values), len(values)
     place = int((count + 1) * _ERROR / 2)
     if place >= 1:
@@ -367,9 +367,9 @@ def _interval(values: Floats) -> tuple[float, float]:
 
 
 def _gap_lines(model: Model, log: Series, runs: list[Numbers]) -> list[Line]:
-    """Return how far the gaps of each group lie from the scenario's: Kolmogorov's distance.
+    """Return Kolmogorov's distance between each group's gaps in the log and in the scenario.
 
-    The interval is that of single runs from all runs together.
+    The interval is of the distances of single runs from all runs together.
     """
     found = []
     for number, group in enumerate(model.groups):
@@ -393,7 +393,7 @@ def _distance(counts: Numbers, others: Numbers) -> float:
 
 
 def _words(line: Line) -> str:
-    """Return the sight that a line shows to be lost."""
+    """Return a line outside its interval in words."""
     less = line.log > line.high
     if line.measure == "dispersion":
         how = "burstier" if less else "steadier"

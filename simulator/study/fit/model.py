@@ -1,7 +1,7 @@
-"""The fitted model: groups, what they share, and the scenario file that says it.
+"""The fitted model: groups, the keys and addresses they share, and the scenario file.
 
-The file is text first: it is what a person reads, each number with its evidence as a comment, and
-the `Scenario` that is played is what `simulator.scenario` reads from it.
+The model is written as text, with the evidence for each number as a comment. The `Scenario` to play
+is read from that text by `simulator.scenario`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["FittedGroup", "Model", "Pool", "model_of", "varied"]
 Numbers = npt.NDArray[np.int64]
 
 _SHOWN: Final = 8
-"""Kinds of requests of a group's mix."""
+"""The most kinds of requests in a group's mix."""
 _LEAST_SHARE: Final = 0.01
 _UNEVEN: Final = 1.5
 _WIDTH: Final = 98
@@ -101,7 +101,7 @@ class FittedGroup:
 
     @property
     def lost(self) -> list[str]:
-        """What the log does not tell of the group."""
+        """What the log does not show about the group."""
         return [*self.pace.lost, *self.retry.lost]
 
 
@@ -204,10 +204,10 @@ def _group(
 
 
 def _count(per_client: Numbers) -> Estimate:
-    """Return how many clients there are: some may have asked nothing in the window.
+    """Return an estimate of the number of clients, including those without a request.
 
-    Their numbers of requests are Poisson, and those with none are not seen. Where the numbers vary
-    more than that, nothing can be said of the unseen.
+    Requests per client are taken as Poisson, so the share of clients without one is known. Where
+    the numbers vary more than Poisson, the clients without a request cannot be estimated.
     """
     seen = len(per_client)
     mean = float(per_client.mean())
@@ -227,7 +227,7 @@ def _count(per_client: Numbers) -> Estimate:
 
 
 def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, float], int]:
-    """Return the shares of the kinds of requests; rare ones join one that limits treat alike."""
+    """Return the share of each kind of request; rare kinds join one under the same limits."""
     counts = {request: count for (group, request), count in series.mix.items() if group == number}
     counts = {
         request: count
@@ -301,7 +301,7 @@ class _Shared:
         }
 
     def keys(self, found: FittedGroup, number: int) -> None:
-        """Say how the clients of a group use keys."""
+        """Set how the clients of a group use keys."""
         rows = self._rows[self._group[self._rows] == number]
         rows = rows[self._key[rows] >= 0]
         if not len(rows):
@@ -317,7 +317,7 @@ class _Shared:
             found.keys_zipf = _zipf(counts)[0]
 
     def pools(self, groups: list[FittedGroup]) -> None:
-        """Say which addresses the groups share, and how."""
+        """Set which addresses the groups share, and how."""
         ips: list[Numbers] = []
         for number, found in enumerate(groups):
             rows = self._rows[self._group[self._rows] == number]
@@ -330,7 +330,7 @@ class _Shared:
                     break
 
     def _join(self, groups: list[FittedGroup], ips: list[Numbers], number: int, other: int) -> bool:
-        """Let a group share the addresses of one with more, where half of its are among them."""
+        """Let a group share another's pool if that has more than half of its addresses."""
         common = len(np.intersect1d(ips[number], ips[other], assume_unique=True))
         if 2 * common <= len(ips[number]):
             return False
@@ -388,9 +388,9 @@ class _Shared:
 def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
     """Return the exponent of an uneven dealing, None for an even one, and how many members.
 
-    counts: what each member was dealt, the largest first. Members that were dealt nothing are not
-    among them: exponent and number are those of which both the share of the first tenth and the
-    number of the dealt are expected.
+    counts: requests of each member that had any, the largest first. The exponent and the number of
+    members are chosen so that the expected share of the top tenth and the expected number of
+    members with a request are those of `counts`.
     """
     total, seen = int(counts.sum()), len(counts)
     if seen < 2 or counts[0] - counts[-1] <= 1:
@@ -411,7 +411,7 @@ def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
 
 
 def _zipf_of(share: float, top: int, total: int, seen: int) -> tuple[float, int]:
-    """Return exponent and members at which the first `top` have a share, and `seen` are met."""
+    """Return the exponent and members that give the first `top` this share, and `seen` members drawn."""
     low, high, members = 0.0, 4.0, seen
     for _ in range(30):
         middle = (low + high) / 2
@@ -423,7 +423,7 @@ def _zipf_of(share: float, top: int, total: int, seen: int) -> tuple[float, int]
 
 
 def _members(exponent: float, total: int, seen: int) -> int:
-    """Return how many members there are when so many of them were met by so many draws."""
+    """Return how many members a pool has if `total` draws are expected to reach `seen` of them."""
 
     def met(members: int) -> float:
         weights = np.arange(1, members + 1) ** -exponent
@@ -439,7 +439,7 @@ def _members(exponent: float, total: int, seen: int) -> int:
 
 
 def _lost(observed: Observed, model: Model) -> list[str]:
-    """Return what the log cannot show of its traffic, in a person's words."""
+    """Return, in words, what the log cannot show about its traffic."""
     lost = ["how long answers take: think times hold it, and `service` is 0"]
     if "client" not in observed.says:
         lost.append("who stands behind one key at one address: it counts as one client")

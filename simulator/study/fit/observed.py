@@ -70,13 +70,13 @@ _UPLOAD: Final = re.compile(r"/batch-files/.*")
 _PLAIN_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~{}%+@:,;=&!$'()*-]*)+")
 _LONGEST_PATH: Final = 80
 _KINDS: Final = 24
-"""Kinds of requests that are told apart; rarer ones join the commonest that limits treat alike."""
+"""The most kinds of requests kept apart; rarer ones join the commonest under the same limits."""
 
 UNKNOWN: Final = -1
 PROXIED: Final = "/proxied"
 """In the place of `/proxy`: a scenario must name the proxy, which a log does not."""
 MOST_ATTEMPTS: Final = 32
-"""Attempts of one request that are told apart."""
+"""The most attempts of one request that are distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Observed:
     def blocks(self, window: Window | None = None) -> Iterator[Block]:
         """Yield the requests of a window in order of time; instants count from the window's start.
 
-        Raises nothing; a window without requests has no blocks.
+        A window without requests has no blocks.
         """
         window = window or self.whole
         for block in self.arrivals.blocks(BLOCK_ROWS):
@@ -148,12 +148,12 @@ class Observed:
                 return
 
     def close(self) -> None:
-        """Free the room that the requests took."""
+        """Free the disk space of the requests."""
         self.arrivals.__exit__(None, None, None)
 
 
 class _Part:
-    """The arrivals of a window, as those who decide about them take them."""
+    """The arrivals of a window, with the interface of `Arrivals`."""
 
     def __init__(self, observed: Observed, window: Window) -> None:
         self.parties = observed.parties
@@ -171,7 +171,7 @@ class _Part:
 
 
 def part_of(observed: Observed, window: Window) -> Any:  # noqa: ANN401 # reason: what stands in for `Arrivals`
-    """Return a window's arrivals in the place of a whole log's."""
+    """Return the arrivals of a window, usable in place of `Arrivals`."""
     return _Part(observed, window)
 
 
@@ -260,7 +260,7 @@ class _Reading:
         )
 
     def _says(self) -> frozenset[str]:
-        """Return what the log tells of its requests, as far as a line says it."""
+        """Return which optional fields the log has."""
         said = {name for name, texts in self.log.names.items() if any(texts)}
         if "key" in said and not self.log.says_keys:
             said.discard("key")
@@ -292,7 +292,7 @@ class _Reading:
 
 
 def _refuse_little(name: str, rows: int, span_ns: int) -> None:
-    """Raise `InputError` for a log of which nothing can be told."""
+    """Raise `InputError` for a log that is too short to fit."""
     if rows < _FEWEST:
         raise InputError(
             f"log = '{name}' must hold at least {_FEWEST} requests to be fitted; it has {rows}, "

@@ -145,7 +145,7 @@ def as_html(fit: Fit) -> str:
 
 
 class FitPlots:
-    """Altair charts of a fit: `rate()`, `comparison()`, `gaps(group)`."""
+    """Altair charts of a fit: `rate()`, `comparison()`."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit

@@ -1,6 +1,6 @@
-"""What a stream of requests looks like: counted in one pass, in memory of the groups and clients.
+"""Statistics of a stream of requests, made in one pass; memory grows with groups and clients.
 
-The same counting is made of a log's rows and of a simulated run's, so that they can be compared. A
+A log and a simulated run are counted in the same way, so that they can be compared. A
 *first* attempt begins a request; a *further* one repeats a refused one. Where the rows do not say
 which is which, a further attempt is one of the same client for the same kind of request that comes
 within the group's `patience` after a refusal.
@@ -29,7 +29,7 @@ WIDTHS_S: Final = (1, 10, 60)
 SLOTS: Final = 240
 """Slots of equal length that a window is divided into, for the rate over time."""
 LAG_CHAIN: Final = 8
-"""Retry delays are told apart by the place of the attempt, up to this one."""
+"""Retry delays are kept by attempt number, up to this many."""
 _PER_DECADE: Final = 24
 _DECADES: Final = 13
 _BINS: Final = _PER_DECADE * _DECADES
@@ -166,7 +166,7 @@ class Carry:
 
     @classmethod
     def of(cls, clients: int) -> Carry:
-        """Return that of clients that did nothing yet."""
+        """Return the initial state: no client has a row."""
         none = [np.full(clients, -1, dtype=np.int64) for _ in range(7)]
         return cls(*none)
 
@@ -278,7 +278,7 @@ class Series:
         return order, t_ns[order]
 
     def _before(self, order: Numbers, t_ns: Numbers, client: Numbers, rows: Rows) -> _Before:
-        """Return of each row what its client's row before was; −1 where there is none."""
+        """Return, for each row, the previous row of its client; −1 where there is none."""
         starts = np.r_[True, client[1:] != client[:-1]]
         carry = self._carry
         heads = np.flatnonzero(starts)
@@ -421,7 +421,7 @@ class Series:
             self.beyond[chain].add(group[more], gap[more])
 
     def _first_gaps(self, client: Numbers, group: Numbers, t_ns: Numbers, further: Flags) -> None:
-        """Count gaps from first attempt to first attempt, and how short and long ones follow."""
+        """Count gaps between first attempts, and how short and long gaps follow each other."""
         kept = np.flatnonzero(~further)
         if not len(kept):
             return
@@ -446,7 +446,7 @@ class Series:
         heads: Numbers,
         last: Numbers,
     ) -> None:
-        """Count what bursts are made of.
+        """Count the short and long gaps from which bursts are estimated.
 
         runs: short gaps and their time, long gaps and their time, bursts that begin after a long
         gap, requests between two long gaps, first requests.

@@ -1,12 +1,12 @@
 """From counts to the parameters of a client group, each with its interval and its evidence.
 
-What decides, in this order: gaps that hardly vary are a constant pace; a rate that steps is steps,
-one that follows the hour is a day; bursts with pauses between them are on-off arrivals; the rest is
-Poisson. A client that never begins a request while an earlier one is still being retried, though
-chance would have had it do so, is a closed loop.
+`pace_of` takes the first model that fits: gaps that hardly vary (a constant pace), a closed loop,
+bursts that explain the variation (on-off arrivals), a rate by hour of day, a rate that changes in
+steps, other bursts, Poisson. A client is a closed loop if it never begins a request while an earlier
+one is being retried, although independent arrivals would have done so.
 
-Intervals are of 95 %. That of a rate takes the variance between eighths of the window for what
-the process is, so that it is as wide as bursts make it.
+Intervals are of 95 %. The interval of a rate is made from the variance between eighths of the
+window, so that bursts widen it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _T_7: Final = 2.365
 """Student's t at 97.5 % with `_PARTS` − 1 degrees of freedom."""
 _Z: Final = 1.96
 _FEW: Final = 30
-"""Requests of a group of which no more than a mean pace is told."""
+"""With fewer requests than this, a group gets only a mean pace."""
 _EVEN: Final = 0.1
 _REGULAR: Final = 0.8
 _MOST_STEPS: Final = 6
@@ -83,11 +83,11 @@ class Estimate:
     high: float
 
     def scaled(self, factor: float) -> Estimate:
-        """Return it in another unit."""
+        """Return the estimate in another unit."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies within."""
+        """Whether a value lies in the interval."""
         return self.low <= value <= self.high
 
 
@@ -95,9 +95,9 @@ class Estimate:
 class Pace:
     """When the clients of a group ask.
 
-    rate: first attempts a second of one client. sd: of its logarithm, for predictions: the error of
-    the estimate, and how much the next stretch of time may differ beyond what the process does by
-    itself. kind: of the arrivals, or `think`. evidence: why, in words. lost: what is not told.
+    rate: first attempts a second of one client. sd: standard error of its
+    logarithm, for predictions. kind: of the arrivals, or `think-…` for a closed loop.
+    evidence: why, in words. lost: what the log does not show.
     """
 
     loop: str
@@ -115,7 +115,7 @@ class Pace:
 
 
 def nice_rate(per_second: float) -> Rate:
-    """Return a rate of three digits in a window that a person would write.
+    """Return a rate of at most three digits, in a common window.
 
     >>> str(nice_rate(2.5)), str(nice_rate(1 / 300))
     ('25/10s', '2/10m')
@@ -154,7 +154,7 @@ def nice_ns(duration_ns: float) -> int:
 
 
 def pace_of(series: Series, group: int, clients: float, *, steady: bool = False) -> Pace:
-    """Return when the clients of a group ask. steady: say no trend, for what comes after."""
+    """Return when the clients of a group send requests. steady: fit no trend, for predictions."""
     firsts = int(series.firsts[group])
     rate, sd = _rate(series, group, clients)
     if firsts < _FEW:
@@ -180,7 +180,7 @@ def pace_of(series: Series, group: int, clients: float, *, steady: bool = False)
 
 
 def _rate(series: Series, group: int, clients: float) -> tuple[Estimate, float]:
-    """Return the mean pace of one client, and the spread of a prediction's logarithm."""
+    """Return the mean pace of one client, and the standard error of its logarithm."""
     firsts = max(1, int(series.firsts[group]))
     value = firsts / (clients * series.span_ns / 1e9)
     parts = series.slots[group].reshape(_PARTS, -1).sum(axis=1)
@@ -219,7 +219,7 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
 
 
 def _clock(series: Series, group: int, clients: float) -> Pace | None:
-    """Return a constant pace where all gaps are the same; with begin and end, if it is short."""
+    """Return a constant pace where all gaps are equal; with start and stop if it is short."""
     gaps = series.gaps
     if gaps.number(group) < 2 * _PARTS:
         return None
@@ -243,7 +243,7 @@ def _clock(series: Series, group: int, clients: float) -> Pace | None:
 
 
 def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
-    """Return a rate that steps, or a start and a stop, where the rate over time tells."""
+    """Return a rate that changes in steps; None where it does not."""
     counts = series.slots[group].reshape(SLOTS // 4, 4).sum(axis=1)
     edges = _segments(counts)
     if len(edges) < 3:
@@ -277,7 +277,7 @@ def _around(
     counts: npt.NDArray[Any],
     shape: npt.NDArray[Any],
 ) -> tuple[Estimate, float]:
-    """Return the pace and its spread about a shape, which is no error of the pace."""
+    """Return the pace and its error; variation that `shape` explains does not widen it."""
     met = shape > 0
     excess = float((((counts - shape) ** 2)[met] / shape[met]).mean())
     error = math.sqrt(max(1.0, excess) / max(1, int(series.firsts[group])))
@@ -291,10 +291,10 @@ def _round_to(at_ns: float) -> int:
 
 
 def _segments(counts: npt.NDArray[np.int64]) -> list[int]:
-    """Divide slots into stretches of one rate: least cost, where each further one must pay.
+    """Divide slots into stretches of one rate, at least cost; each further stretch has a penalty.
 
-    What one must pay grows with the dispersion of neighbouring slots, which bursts raise and steps
-    do not.
+    The penalty grows with the dispersion of neighbouring slots, which bursts raise and steps do
+    not.
     """
     size = len(counts)
     mean = float(counts.mean())
@@ -387,7 +387,7 @@ def _local_dispersion(series: Series, group: int) -> float:
 
 
 def burst_gap_ns(gaps: GapCounts, group: int) -> int:
-    """Return the gap that divides short gaps from long ones, 0 where one exponential will do.
+    """Return the gap that divides short gaps from long ones, 0 where one exponential fits.
 
     Two exponentials are fitted to the classes of gaps; the border is where both are as likely.
     """
@@ -489,7 +489,7 @@ def _spread(value: float, relative: float) -> Estimate:
 
 
 def _awaited(series: Series, group: int, rate: Estimate) -> float | None:
-    """Return how many requests chance would have put among retries, where none is there.
+    """Return how many new requests were expected between a request and its retries if none came.
 
     None where some are, or where there are too few retries to tell.
     """
@@ -502,9 +502,9 @@ def _awaited(series: Series, group: int, rate: Estimate) -> float | None:
 def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
     """Return a closed loop of several requests at once, where refusals bring a client to a halt.
 
-    In an open loop the gap after a refusal is as any other. Here the last of the requests under way
-    is refused, and then nothing comes until one of them is repeated: so many refusals as there are
-    long gaps after one were the last, and the others tell how many were under way.
+    In an open loop a gap after a refusal is like any other. In a closed loop of several requests, a
+    long gap follows the refusal of the last request under way, until one of them is retried. So
+    refusals divided by long gaps after a refusal is the number of requests under way.
     """
     going, halts = series.all_gaps, series.halts
     refused = halts.number(group)
@@ -627,8 +627,8 @@ def retry_of(series: Series, group: int) -> RetryFit:
 def attempts_told(series: Series, group: int) -> int:
     """Return after how many attempts clients give up, of a log that does not number them; or 0.
 
-    Up to there nearly every refused attempt is repeated, and from there on few are: what looks like
-    one is a new request that came soon.
+    Nearly every refused attempt before that number is repeated. Few at that number are: an apparent
+    retry is then a new request that came soon.
     """
     refused, made = series.refused_attempts[group], series.attempts[group]
     going = 1.0
@@ -643,7 +643,7 @@ def attempts_told(series: Series, group: int) -> int:
 
 
 def _attempts(series: Series, group: int) -> Estimate:
-    """Return the attempts of a request: known where several gave up at the same one."""
+    """Return the attempts of a request: exact where several requests ended at the same number."""
     most = int(np.flatnonzero(series.attempts[group]).max())
     gave_up = int(series.refused_attempts[group, most])
     before = int(series.refused_attempts[group, most - 1])
@@ -682,7 +682,7 @@ def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Es
 
 
 class _Delays:
-    """The delays before further attempts, by the place of the attempt."""
+    """The delays before retries, by attempt number."""
 
     def __init__(self, series: Series, group: int) -> None:
         self._series, self._group = series, group
@@ -708,7 +708,7 @@ class _Delays:
         return float(self._series.delays[0].least_ns[self._group]) / 1e9
 
     def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
-        """Return the mean first delay, how it grows a step, how it varies, and the longest."""
+        """Return mean first delay, growth per retry, coefficient of variation, longest delay."""
         group = self._group
         counted = self._series.beyond if honours else self._series.delays
         means = [each.mean_ns(group) / 1e9 for each in counted]
@@ -735,10 +735,10 @@ class _Delays:
 
 
 class _Crossed(_Delays):
-    """Delays of clients whose requests cross: which attempt repeats which is not known.
+    """Delays of clients with overlapping requests: which attempt repeats which is not known.
 
-    But the mean delay is: it is the mean instant of attempts of one number, less that of the
-    refused attempts before them.
+    The mean delay is known: the mean instant of the attempts of one number, minus that of the
+    refused attempts of the number before.
     """
 
     def __init__(self, series: Series, group: int) -> None:
@@ -778,11 +778,11 @@ class _Crossed(_Delays):
         return self._asked_s() > 0 and self.first_s() >= 0.8 * self._asked_s()
 
     def hidden(self) -> bool:
-        """Whether they wait no longer than that."""
+        """Whether Retry-After determines the mean delay, so that own delays are not visible."""
         return not self._means or (self.honours() and self.first_s() < 1.3 * self._asked_s())
 
     def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
-        """Return the mean first delay, how it grows a step, a jitter's variation, the longest."""
+        """Return mean first delay, growth per retry, assumed variation, longest delay."""
         del honours
         means = [max(mean, 1e-3) for mean in self._means]
         growth = means[1] / means[0] if len(means) > 1 else 1.0

@@ -60,12 +60,12 @@ _STAKES: Final = np.array([1.0, *(2.0**-k for k in range(1, 12))])
 _PARTS: Final = np.array([0.5, *[0.5 / 11] * 11])
 """Fractions of the largest stake, and how the capital is divided among them at first."""
 _STEPS: Final = 44
-"""Halvings of [0, 1]: ends are known to 1e-13."""
+"""Bisection steps on [0, 1]; the ends are exact to 1e-13."""
 _RESAMPLES: Final = 1_999
 _FEW: Final = 15
 """At this many runs the error that a bootstrap interval may make is halved; see `_bootstrap`."""
 _MOST_RUNS: Final = 10_000_000
-"""Beyond, no number of runs is named."""
+"""Larger numbers of runs are not reported."""
 
 
 class Interval(NamedTuple):

@@ -4,8 +4,7 @@
     simulator.strip(frame.assign(who="51 at once"))
 
 Times are seconds, and the decisions are the engine's own: the limiter is the one that a request
-meets, without a body. For traffic of many clients who retry, take
-`simulator.run`.
+meets, without a body. For traffic of many clients who retry, use `simulator.run`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _FILLED: Final[Mapping[str, float]] = {
     "refused": 0.15,
     "blocked": 1,
 }
-"""Outcome → how much its bar is filled: colour alone does not tell a refusal from a block."""
+"""Outcome → how much its bar is filled: colour alone does not distinguish refused from blocked."""
 OUTCOME_COLOURS: Final[Mapping[str, str]] = {
     "admitted": "#9db8dc",
     "delayed": "#e69f00",

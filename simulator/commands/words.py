@@ -1,4 +1,4 @@
-"""What several commands print alike: the console, metrics, intervals, a precision."""
+"""Output that several commands share: the console, metrics, intervals, a precision."""
 
 from __future__ import annotations
 

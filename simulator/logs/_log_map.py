@@ -1,4 +1,4 @@
-r"""Which field of a log says what: the file of `--map`, and the names that are known without one.
+r"""The map from a log's fields to targets: the file of `--map`, and names known without one.
 
     #:schema map.schema.json
     format = "combined"                  # as --format; left out, the log tells

@@ -6,8 +6,8 @@ carriage return before it and a byte-order mark at the start are taken off. No l
 little.
 
 *Pipes* (standard input, a named pipe, a process substitution) can be read once, and several readers
-look at a log's first lines before one reads all of it. So what is read from a pipe to look at it is
-kept, and comes again when the log is read whole.
+look at a log's first lines before one reads all of it. So what is
+read from a pipe at first is kept, and returned again when the whole log is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def unreadable(path: Place) -> Iterator[None]:
-    """Turn what goes wrong while `path` is read into one `InputError`."""
+    """Turn errors while `path` is read into one `InputError`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -144,7 +144,7 @@ STDIN: Final = "-"
 """What stands for standard input where a log is asked for."""
 
 _MARK_BYTES: Final = 4
-"""How much tells how a log is packed; a pipe may give less at once."""
+"""Bytes that identify a gzip log; a pipe may return fewer at once."""
 
 
 class Pipe:
@@ -248,7 +248,7 @@ def place_of(source: str | Path) -> Place:
     try:
         is_pipe = path.is_fifo() or path.is_char_device()
     except OSError:
-        is_pipe = False  # whoever opens it says what is wrong
+        is_pipe = False  # opening it reports the error
     return Pipe(str(source)) if is_pipe else path
 
 

@@ -1,4 +1,4 @@
-"""A log as a stream of columns: read a batch, map it, keep what parses, hand it on, forget it.
+"""A log as a stream of columns: each batch is read, mapped, filtered and yielded.
 
 A reader hands on a `Batch` of lines as columns, and counts the lines that it could not read in
 `Faults`. A column is texts as they stand in the file (None = the line has no such field) or an
@@ -115,7 +115,7 @@ _CONSTANTS: Final[Mapping[str, str]] = {
 _ABSENT: Final = -1
 _REJECTED: Final = -2
 _NO_TIME: Final = -(1 << 63)
-"""Below every instant that a stamp can say."""
+"""Below every instant that a time stamp can express."""
 _STAMPS_KEPT: Final = 1 << 15
 
 

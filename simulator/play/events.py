@@ -20,7 +20,7 @@ SERVICE: Final = 1
 """The service's own business at an instant (an instance falls idle) comes before any client's."""
 
 ANSWER: Final = 0
-"""In the place of an attempt: an answer reaches its client before the client asks again."""
+"""Used as attempt number of an answer: it reaches its client before the client's next attempt."""
 
 FILE: Final = 1 << 40
 """The serials of a client's further files of split jobs begin here, above those of its requests."""

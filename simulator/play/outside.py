@@ -1,6 +1,6 @@
 """The outside world under SimPy: the engine's coroutines, destinations, transforms and reactors.
 
-A `Sleep` of the engine becomes an event, a bell ends it early. Each step sets the attempt that runs
+A `Sleep` of the engine becomes an event; a bell ends it early. Each step sets the attempt that runs
 in the world, so that its models use that attempt's own draws (`OutsideWorld`).
 
 Requests without bodies meet the same outside: the engine's own code plays the waiting
@@ -156,7 +156,7 @@ def _ring(event: simpy.Event) -> None:
 
 
 def _nobody() -> None:
-    """Wake nobody."""
+    """Do nothing: no process waits for this bell."""
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:

@@ -247,7 +247,7 @@ class ClientRun:
         return in_time
 
     def _to_deadline(self, now_ns: int, until_ns: int, serial: int) -> _Process:
-        """Wait until the deadline of a request that asks no more; for ever where it has stopped."""
+        """Wait until the deadline of a request without further attempts; forever after the stop."""
         if now_ns >= until_ns:
             return
         if until_ns >= self._stop_ns:
@@ -369,7 +369,7 @@ class PacingLine:
         return next(iter(self._waiting))
 
     def _leave(self, number: int) -> None:
-        """Let an attempt go that has waited until its deadline, if it still waits."""
+        """Remove an attempt that has waited until its deadline, if it still waits."""
         if number not in self._waiting:
             return
         was_first = number == self._first()

@@ -1,4 +1,4 @@
-"""The book of one run: connects recorder, sink, tally and checkers, and makes the result.
+"""Records one run: connects recorder, sink, tally and checkers, and makes the result.
 
 A simulation, a replay or a compiled loop writes rows to `book.recorder` and calls `close`. This
 module defines the content of a summary.

@@ -154,7 +154,7 @@ class Tally:
             self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
         served = chosen & chunk.outcome_is("admitted", "delayed")
         if served.any():
-            # Sorted here, where it is fast; the digest would sort them the same.
+            # Sort here, where it is fast; the digest would sort in the same way.
             self._digest.batch_update(np.sort(chunk.latency_ns[served]).tolist())
         self._first_refusals(chunk, chosen)
 

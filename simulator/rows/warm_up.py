@@ -2,9 +2,9 @@
 
 *Warm-up*: MSER-5 (White, Cobb and Spratt, "A comparison of five steady-state truncation heuristics
 for simulation", WSC 2000). The series is cut into batches of five bins. Of all truncations d in the
-first half, the one is suggested at which what remains knows its own mean best: at which the squared
-deviations from that mean, divided by the square of how many batches remain, are least. Where that
-is the last truncation allowed, no steady part was seen.
+first half, MSER-5 suggests the one with the smallest standard error of the remaining mean: the sum
+of squared deviations from that mean, divided by the square of the number of remaining batches. If
+that is the last truncation allowed, the series has no steady part.
 
 *Length*: what is left behind the warm-up is cut into twenty batches, whose means give Student's t
 interval. Its half-width shrinks with the square root of the length. Where neighbouring batches
@@ -31,7 +31,7 @@ BINS: Final = 180
 """Bins that a run is cut into at most, unless told."""
 _BATCH: Final = 5
 _LEAST_BATCHES: Final = 10
-"""Fewer batches tell nothing of a start."""
+"""The fewest batches from which a warm-up is estimated."""
 _MEANS: Final = 20
 _DEPENDENT: Final = 2 / math.sqrt(_MEANS)
 """A correlation of neighbours that independent batches seldom reach."""
@@ -117,7 +117,7 @@ def warm_up_of(
     cut = mser_5(values.tolist())
     suggested_ns = None
     if cut is not None:
-        # The start stays in where it may; else everything before the first bin that stays goes.
+        # Keep the start if nothing is cut; else cut everything before the first bin kept.
         suggested_ns = int(places[cut]) * bin_ns if cut else 0
     return WarmUp(
         metric,

@@ -71,12 +71,12 @@ METRICS: Final[dict[str, Metric]] = {
         for short, name in _PERCENTILES.items()
     },
 }
-"""What a condition may be about."""
+"""The metrics that a condition may use."""
 
 LABELS: Final = (
     *("client", "tenant", "application", "key", "ip", "method", "path", "clause", "rule"),
 )
-"""What a metric may be narrowed to. `client` takes the name of a client group."""
+"""The labels that narrow a metric. `client` takes the name of a client group."""
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,

@@ -50,7 +50,7 @@ class Instant(Kind[int]):
 _NAME = Text(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
 
 NAME: TypeAlias = Annotated[str, _NAME, "a name, unique among its kind"]
-"""What other parts of the scenario call something."""
+"""The form of a name that other parts of the scenario refer to."""
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ About: TypeAlias = Literal["pace", "batch", "retry", "keys", "addresses", "limit
 
 REPLICATIONS: Final = 20
 MOST_REPLICATIONS: Final = 60
-"""Runs that deciding one value of a pace or a limit may take unless told."""
+"""Default limit of runs to decide one value of a pace or a limit."""
 _FIRST: Final = 3
 _TOLERANCE: Final = 0.02
 _SLOWEST, _FASTEST = Fraction(1, 32), 4
 _WIDEST: Final = 64
-"""A limit is raised to so many times itself at most."""
+"""The search raises a limit to at most this many times its value."""
 _MOST_CLAUSES: Final = 3
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
 _LEAST_A_UNIT: Final = Fraction(1, 10)
@@ -493,7 +493,7 @@ class _Work:
         return ()
 
     def _batch(self, name: str) -> None:
-        """Say which batch moves most tokens a request under the Tokenize Limit (QUO-TOKENIZE)."""
+        """Suggest the batch that moves most tokens per request (QUO-TOKENIZE)."""
         place, group = self._place(name)
         tenants = {
             application.tenant
@@ -525,7 +525,7 @@ class _Work:
             self._suggest(name, "batch", text, (f"{place}.mix[{number}]", to_plain(full)))
 
     def _pace(self, name: str) -> None:
-        """Find the largest pace of a group's clients at which few enough are refused."""
+        """Find the largest pace at which the refused share of a group meets the target."""
         place, group = self._place(name)
         if not self._mean(f"offered{{client='{name}'}}"):
             return
@@ -715,7 +715,7 @@ class _Player:
 
 
 class _Lowered:
-    """The limits of a rule, the highest first: how far it may be lowered from 64 times itself."""
+    """The limits of a rule as reductions from 64 times its limit: the highest limit comes first."""
 
     is_whole = True
 

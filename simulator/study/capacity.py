@@ -236,7 +236,7 @@ def search(  # noqa: PLR0913 # reason: what a search is told
     exact: Callable[[str], bool] = lambda _: False,
     told: Callable[[Trial], None] | None = None,
 ) -> Capacity:
-    """Search among the values of a scale, whatever plays them; the rest as `capacity` says."""
+    """Search among the values of a scale with any player; other arguments as in `capacity`."""
     found = Capacity(path, str(condition))
     budget = budget or Budget(MOST_REPLICATIONS)
     work = _Search(player, scale, condition, first, budget, seed, exact, found, told)
@@ -549,7 +549,7 @@ _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
 
 
 def _is_within(needed: int | None, count: int, most: int) -> bool:
-    """Whether the budget is likely to decide; an estimate from few runs may be three times off."""
+    """Whether the budget is likely to decide; estimates from few runs may be 3 times too high."""
     return needed is not None and needed <= (most if count >= most // 10 else 3 * most)
 
 

@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves no change out."""
+        """Whether the interval excludes 0, that is, no change."""
         return self.change.low > 0 or self.change.high < 0
 
 

@@ -1,4 +1,4 @@
-"""What runs of a scenario show of each client group, and what a change does to it, seed by seed.
+"""Metrics of each client group over runs, and the effect of a change, paired by seed.
 
 Advice and the table of policies rest on it: the same seeds play a scenario as it is and changed, so
 that their difference is due to the change.
@@ -42,7 +42,7 @@ class Effect:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves no change out."""
+        """Whether the interval excludes 0, that is, no change."""
         return self.change.low > 0 or self.change.high < 0
 
 
@@ -73,7 +73,7 @@ def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
     `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`; `pace` (first attempts
     a second of one client), `echo` (the share that is refused within a block's length after a
     block's end) and `shut_out_s` (the longest time that one of its parties was told to wait); and
-    `peak_admitted_per_s`, the most attempts let in within a second.
+    `peak_admitted_per_s`, the most attempts let in within one clock second of the run.
     """
     template = template_for(scenario)
     stop = Stop()

@@ -36,7 +36,7 @@ _BETTER: Final[Mapping[str, int]] = {
     "attempts_per_success": -1,
     "shut_out_s": -1,
 }
-"""What is told of each group, and whether more of it is better."""
+"""The metrics of each group, and whether a larger value is better."""
 _PEAK: Final = "peak_admitted_per_s"
 """What the operator pays: the most attempts let in within a second, over all groups."""
 _FILES: Final = Rule(
@@ -250,7 +250,7 @@ def _found(
 
 
 def _goods(frame: pd.DataFrame, scenario: str, policy: str, price: float) -> list[float]:
-    """Return what a policy does, the better the larger each number is; unknown ones are worst."""
+    """Return a policy's metrics, signed so that larger is better; an unknown metric is worst."""
     rows = frame[(frame["scenario"] == scenario) & (frame["policy"] == policy)]
     worth = rows["mean"] * rows["metric"].map(_BETTER)
     return [*worth.fillna(float("-inf")).tolist(), -price]

@@ -279,7 +279,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
     limits, profile: what is in force; the specification's own unless given, and for limits
         `"default"` too.
     against: an older table, or `"default"`; `summary["against"]` then says who gains and who
-        loses by `limits`.
+        loses under `limits`.
     as_kind: the kind of every key of which the log says nothing; `public` unless given.
     map: which field of the log says what (`simulator.logs.LogMap`).
     tenant: kind of the tenant of which the log says nothing; `production` unless given.
@@ -325,7 +325,7 @@ def replay(  # noqa: PLR0913 # reason: the command's own options
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What a replay is played with."""
+    """The options of a replay."""
 
     limits: LimitTable
     old_limits: LimitTable | None
@@ -369,7 +369,7 @@ class _Setting:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return what the run's summary says of it."""
+        """Return the replay's part of the run's summary."""
         return {
             "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
             "map": None if self.log_map is None else self.log_map.name,
@@ -542,7 +542,7 @@ def _enter(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) -> npt.
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
     kind, one_of_each = parties.kinds()
     counted = [view.counted(limit_subject(who)).counters for who in one_of_each]
-    # Nobody's key is of two owners; texts that were told apart may have become one label.
+    # No key has two owners; several texts of the log may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
     owner = parties.owner[first]
     tenants, applications = Words(), Words()

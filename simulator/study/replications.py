@@ -80,7 +80,7 @@ def end_pool(pool: ProcessPoolExecutor) -> None:
 
 
 class _Process(SpawnProcess):
-    """A fresh process that is told of no main module, so that it loads none."""
+    """A fresh process that does not load the main module of its parent."""
 
     _starting: ClassVar[Lock] = Lock()
 
@@ -104,7 +104,7 @@ class _Context(SpawnContext):
 
 
 def _begin() -> None:
-    # Ctrl-C is the parent's to answer: processes that heard it too would complain each.
+    # Only the parent handles Ctrl-C; otherwise each process would print an error.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
@@ -114,7 +114,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None, "a pool's process has a parent"
     parent.join()
-    os._exit(1)  # nobody is left to hear more, and what is under way is lost with the pool
+    os._exit(1)  # the parent is gone; work in progress is lost with the pool
 
 
 MOST_REPLICATIONS: Final = 1_000

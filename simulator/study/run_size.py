@@ -46,7 +46,7 @@ def expected_requests(scenario: Scenario) -> int:
 
 
 def size_warning(scenario: Scenario) -> str | None:
-    """Return one line about a run that is larger than most people mean; None for other runs."""
+    """Return one line about a run that is larger than usual; None for other runs."""
     asked = expected_requests(scenario)
     if asked <= LARGE_RUN:
         return None

@@ -353,7 +353,7 @@ LOCAL: Final = "local"
 _AHEAD: Final = 2
 _BREAKS: Final = 2
 _BATCH_S: Final = 0.1
-"""Tasks that go to a worker together take about as long: seldom handed out, soon come back."""
+"""Tasks sent together take about this long: few messages, and results come back soon."""
 
 _DASK: Final = {
     # How often a task may break a worker is counted here, as for local processes.
@@ -367,7 +367,7 @@ _Played: TypeAlias = tuple[float, list[dict[str, Any]]]
 
 
 class Workers(Protocol):
-    """Whoever plays tasks. count: how many at a time; here: on this machine, with its files.
+    """What plays tasks. count: tasks at a time; here: whether it shares this machine's files.
 
     play: plays one.
     """
@@ -377,7 +377,7 @@ class Workers(Protocol):
 
     @property
     def play(self) -> Callable[[Task], dict[str, Any]]:
-        """Return what plays a task, as it is handed to the executor."""
+        """Return the function that plays a task in the executor."""
         ...
 
     def executor(self) -> Executor:
@@ -510,7 +510,7 @@ class Cluster:
 
 
 def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types
-    # What breaks a worker is said in the task's row, so that Dask need not.
+    # The task's row reports what broke a worker, so Dask's own messages are off.
     with _deaf():
         return distributed.LocalCluster(
             n_workers=count or cores(),
@@ -621,7 +621,7 @@ def _submit(
 def _deaf() -> Iterator[None]:
     """Block Ctrl-C in the processes and threads started here; the parent handles it.
 
-    They inherit what is blocked here, from their first instant; the parent hears it afterwards.
+    They inherit the blocked signal when they start; the parent receives it after the block.
     """
     resource_tracker.ensure_running()  # it would unblock the signal when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -722,7 +722,7 @@ def _play(  # reason: the parts of a sweep under way
 def _play_into(folder: Path, play: Callable[[Task], dict[str, Any]], task: Task) -> dict[str, Any]:
     """Play a task and write its row, where the worker has the sweep's own disk."""
     row = play(task)
-    # What it cannot write, whoever started the sweep tries again and hears why.
+    # A row that cannot be written here is written again by the parent, which reports the error.
     with suppress(OSError):
         write_row(folder, row)
         row[_WRITTEN] = True

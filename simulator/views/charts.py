@@ -66,7 +66,7 @@ CLAUSES: Final = (
     "#7f3b08",
     "#66708a",
 )
-"""One a clause, in table order; beyond they begin anew."""
+"""One colour per clause, in table order; with more clauses the colours repeat."""
 
 
 _COLOURS: Final[dict[str, str]] = {
@@ -122,7 +122,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often a time was how long. steps: (from_ns, to_ns, count) on a logarithmic scale."""
+    """A histogram of times. steps: (from_ns, to_ns, count) on a logarithmic scale."""
 
     title: str
     note: str
@@ -236,7 +236,7 @@ def waits(findings: Findings) -> Histogram:
 
 
 def latencies(findings: Findings) -> Histogram:
-    """Return from arrival to answer, of what was let in."""
+    """Return the latencies of admitted attempts, from arrival to answer."""
     note = "Of the requests that were let in, delays included"
     return Histogram("From arrival to answer", note, "latency, s", findings.latencies)
 

@@ -93,7 +93,7 @@ __all__ = [
     "upload",
 ]
 
-# How many events ahead each stage looks.
+# How many events ahead each prefetch stage looks.
 _EVENTS: Final = 11
 _REQUESTS: Final = 8
 _COMBOS: Final = 6
@@ -632,7 +632,7 @@ def _happen(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> Int:
 
 @called
 def _serve(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> None:
-    """Let the service do its own business."""
+    """Play an event of the service itself."""
     if kind == at.TIME_OVER:
         time_over(sim, what, made, now_ns)
     elif kind == at.RUNG:

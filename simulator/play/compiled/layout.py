@@ -257,7 +257,7 @@ ROW_WIDTH: Final = 8
 MIX_1: Final = -7046029254386353131
 MIX_2: Final = -4658895280553007687
 
-# What the loop stops for.
+# Why the loop stops.
 DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
 
 

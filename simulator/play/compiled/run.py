@@ -511,7 +511,7 @@ class _Writer:
             self._book.recorder.take(columns)
 
     def _answer(self, late: at.Ints) -> None:
-        """Enter the answers of delayed rows."""
+        """Record the answers of rows that were answered late."""
         first = self._handed_on
         for columns in self._held:
             size = len(columns["t_ns"])

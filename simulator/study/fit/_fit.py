@@ -247,7 +247,7 @@ class _Work:
         return model, view
 
     def _counts(self, window: Window) -> Numbers:
-        """Return the first attempts of each party in a window; all attempts if the log has no numbers."""
+        """Return each party's first attempts in a window; all attempts if they have no numbers."""
         counts = np.zeros(len(self.observed.client), dtype=np.int64)
         for block in self.observed.blocks(window):
             counts += np.bincount(block.party, minlength=len(counts))

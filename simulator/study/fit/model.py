@@ -411,7 +411,7 @@ def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
 
 
 def _zipf_of(share: float, top: int, total: int, seen: int) -> tuple[float, int]:
-    """Return the exponent and members that give the first `top` this share, and `seen` members drawn."""
+    """Return the exponent and members at which the top have this share and `seen` are drawn."""
     low, high, members = 0.0, 4.0, seen
     for _ in range(30):
         middle = (low + high) / 2

@@ -2,8 +2,8 @@
 
 `pace_of` takes the first model that fits: gaps that hardly vary (a constant pace), a closed loop,
 bursts that explain the variation (on-off arrivals), a rate by hour of day, a rate that changes in
-steps, other bursts, Poisson. A client is a closed loop if it never begins a request while an earlier
-one is being retried, although independent arrivals would have done so.
+steps, other bursts, Poisson. A client is a closed loop if it never begins a request while an
+earlier one is being retried, although independent arrivals would have done so.
 
 Intervals are of 95 %. The interval of a rate is made from the variance between eighths of the
 window, so that bursts widen it.

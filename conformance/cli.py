@@ -40,7 +40,7 @@ _COMMANDS: Final = {
     "check": "say what a target allows to be judged, what not and why; sends nothing",
     "list": "list the clauses, and the checks that judge each one",
     "explain": "say what a clause asks, how it is judged, and what it takes to see it",
-    "replay": "send again exactly what a run sent for a clause, with the same seed",
+    "replay": "ask a deployment again what a run asked for a clause, with the same seed",
     "judge": "judge the recorded exchanges of a run again; sends nothing",
     "selftest": "put known-bad deployments before the suite; each must be caught",
 }

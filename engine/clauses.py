@@ -1,10 +1,10 @@
-"""The registry of clauses: every sentence of the seed that can be true or false of a service.
+"""The registry of clauses: every sentence of the specification that a service can keep or break.
 
 Completeness is measured against this list: the code, the tests, the conformance checks and the
-notebooks name a clause by its id, and reports use this order. The data are in `clauses.toml`.
-The open decisions are what the seed leaves open, the engine's default and the alternatives. Their
-data are in `decisions.toml`, from which documents are generated. A decision is either a choice,
-set by profile fields, or fixed for a stated reason.
+notebooks name a clause by its id, and reports use this order. The data are in `clauses.toml`. The
+open decisions are what the specification leaves open, the engine's default and the alternatives.
+Their data are in `decisions.toml`, from which documents are generated. A decision is either a
+choice, set by profile fields, or fixed for a stated reason.
 
 The clause index says where each clause lives in code, tests, conformance checks and notebooks. It
 is a static scan: a place is a file, and the innermost class or function in it, that names the

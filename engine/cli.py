@@ -117,7 +117,7 @@ def _print_clauses(names: list[str]) -> None:
 
     index = load_index()
     for clause in select(names):
-        print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
+        print(f"{clause.id}  (section {clause.seed_section}, {clause.status})")
         print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
         _print_choices(clause.decisions)
         if clause.unobservable:

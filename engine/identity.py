@@ -1,4 +1,4 @@
-"""Identity: who is asking, and what they may do (seed 5).
+"""Identity: who is asking, and what they may do (section 5).
 
 `PERMISSIONS` are the rights, `ASKABLE` which kind of application may hold them (D-PERMISSIONS,
 D-GRANT). A `Caller` is a known principal: the key, its application, its tenant, and what the grants

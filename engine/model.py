@@ -51,7 +51,7 @@ DEFAULT_QUOTAS: Final[Mapping[str, QuotaValue]] = {
     "CVC Retention": 1 * _HOUR_NS,  # QUO-CVC
     "Token Intent Retention": 24 * _HOUR_NS,  # QUO-INTENT
 }
-"""Seed 8.8: the quotas of a tenant at its creation (QUO-TENANT); durations in nanoseconds."""
+"""Section 8.8: the quotas of a tenant at its creation (QUO-TENANT); durations in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The profile: every choice that the seed leaves open, as one typed object.
+"""The profile: every choice that the specification leaves open, as one typed object.
 
 Each field names its decision (`D-…` of the decisions list), its default and the alternatives that
 the engine supports. Nothing outside the profile hard-codes a choice. An alternative is a *reading*
@@ -118,7 +118,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensProfile(_Section):
-    """How a body is read and a record is made (seed 2, 4)."""
+    """How a body is read and a record is made (sections 2, 4)."""
 
     section: ClassVar[str] = "tokens"
 
@@ -235,7 +235,7 @@ class DedupProfile(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityProfile(_Section):
-    """Who may give which rights (seed 5)."""
+    """Who may give which rights (section 5)."""
 
     section: ClassVar[str] = "identity"
 
@@ -249,7 +249,7 @@ class IdentityProfile(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpProfile(_Section):
-    """Statuses, headers and sizes (seed 7, D-STATUSES)."""
+    """Statuses, headers and sizes (section 7, D-STATUSES)."""
 
     section: ClassVar[str] = "http"
 
@@ -291,7 +291,7 @@ class HttpProfile(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsProfile(_Section):
-    """How the limit table is played (seed 8.1, D-COUNTED … D-COUNTERS-LIFE)."""
+    """How the limit table is played (section 8.1, D-COUNTED … D-COUNTERS-LIFE)."""
 
     section: ClassVar[str] = "limits"
 
@@ -369,7 +369,7 @@ class LimitsProfile(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideProfile(_Section):
-    """Proxies and reactors (seed 8.5, 8.9)."""
+    """Proxies and reactors (section 8.5, 8.9)."""
 
     section: ClassVar[str] = "outside"
 
@@ -404,7 +404,7 @@ class OutsideProfile(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountUpdaterProfile(_Section):
-    """Account updater (seed 8.10)."""
+    """Account updater (section 8.10)."""
 
     section: ClassVar[str] = "account_updater"
 

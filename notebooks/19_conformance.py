@@ -165,8 +165,8 @@ assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
 # %% [markdown]
 # ## Run a failed check again
 # The folder of a run holds the report as a page, as JSON and as JUnit for a build server, and the
-# whole history. After a repair, `python -m conformance replay FOLDER TOK-ATOMIC` asks again exactly
-# what failed, with the same seed.
+# whole history. After a repair, `python -m conformance replay FOLDER TOK-ATOMIC` asks again what
+# failed, with the same seed.
 
 # %%
 print(*sorted(file.name for file in folder.iterdir()), sep="\n")

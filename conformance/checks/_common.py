@@ -213,7 +213,7 @@ def is_refused(exchange: Exchange) -> bool:
 def must_be_there(name: str, exchange: Exchange) -> None:
     """Raise `Skip` where the deployment has no such operation: the specification shows no shape.
 
-    What is not there cannot be judged, and is no fault: seed 4.1 names `POST /tokenize` alone.
+    What is not there cannot be judged, and is no fault: section 4.1 names `POST /tokenize` alone.
     """
     if exchange.status in _MISSING:
         asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"

@@ -1,4 +1,4 @@
-"""Seed 8.10: how large a batch file may be, and that volumes go into several jobs.
+"""Section 8.10: how large a batch file may be, and that volumes go into several jobs.
 
 A file of 30·10⁶ bytes must be accepted and one of more than 30·2²⁰ refused (D-UNITS); nothing is
 said about what lies between.

@@ -1,4 +1,4 @@
-"""Seed 5: the key's header, and which right each request needs on which container."""
+"""Section 5: the key's header, and which right each request needs on which container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 1: a token is created inside a destination container, which the request determines."""
+"""Section 1: a token is created inside a destination container, which the request determines."""
 
 from __future__ import annotations
 

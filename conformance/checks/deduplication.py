@@ -1,4 +1,4 @@
-"""Seed 1 and 2.1: deduplication, and what a deduplicated record leaves out (also seed 5)."""
+"""Deduplication, and what a deduplicated record leaves out (sections 1, 2.1 and 5)."""
 
 from __future__ import annotations
 

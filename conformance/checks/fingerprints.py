@@ -1,4 +1,4 @@
-"""Seed 2.1: the fingerprint of a token, and the expression that it follows from."""
+"""Section 2.1: the fingerprint of a token, and the expression that it follows from."""
 
 from __future__ import annotations
 

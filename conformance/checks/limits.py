@@ -1,8 +1,8 @@
-"""Seed 8.2 to 8.7: every row of the limit table, measured from outside.
+"""Sections 8.2 to 8.7: every row of the limit table, measured from outside.
 
-One check a row, made from the seed's table; the rate that is judged is the target's. What it may
-not be (a refusal too early, more than the rate, a wrong counter, a block too short) fails the
-row's clause; how the deployment counts is a reading.
+One check a row, made from the specification's table; the rate that is judged is the target's. What
+it may not be (a refusal too early, more than the rate, a wrong counter, a block too short) fails
+the row's clause; how the deployment counts is a reading.
 """
 
 from __future__ import annotations

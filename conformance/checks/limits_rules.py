@@ -1,4 +1,4 @@
-"""Seed 5, 7 and 8.1: what holds for all limits.
+"""Sections 5, 7 and 8.1: what holds for all limits.
 
 First whom limits are for: kinds of application, legacy keys, and which requests. Then how they
 refuse: the lowest rate, throttle, block, 429.

@@ -1,4 +1,4 @@
-"""Seed 7, 8.5 and 8.9: a proxy's destination and a reactor's code, outside of the service.
+"""Sections 7, 8.5 and 8.9: a proxy's destination and a reactor's code, outside of the service.
 
 A proxy's destination may take 25 s, then the answer is 408. A reactor may run for 30 s. Its code
 and the payload of an invocation have a largest size.

@@ -1,4 +1,4 @@
-"""Seed 2.2 and rule 5 of 4.1: what a token request object holds, and that one fault fails all.
+"""Section 2.2 and rule 5 of 4.1: what a token request object holds, and that one fault fails all.
 
 Where 2.2 is silent, a check asks for one thing that it leaves open and reports a reading. A request
 that must be accepted goes first, and an answer of 5xx fails the clause, whatever the reading.
@@ -341,7 +341,7 @@ def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding
         yield bench.fails("TOK-ENCRYPTED", says, alone, shown)
 
 
-# --- where the seed is silent: other fields and values --------------------------------------------
+# --- where the specification is silent: other fields and values --------------------------------
 
 
 _Case = tuple[str, str, Any, Any, Callable[[Bench], dict[str, Any]]]

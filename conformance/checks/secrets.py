@@ -1,4 +1,4 @@
-"""Seed 2.1: the sensitive input is never returned in the clear, in any byte of any answer."""
+"""Section 2.1: the sensitive input is never returned in the clear, in any byte of any answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 8.8 and rule 4 of 4.1: the quotas of a tenant.
+"""Section 8.8 and rule 4 of 4.1: the quotas of a tenant.
 
 Each tenant has its own quotas. A record is gone when its retention has expired. The Tokenize Limit
 and the Detokenize Limit hold exactly.

@@ -1,4 +1,4 @@
-"""Seed 2.1: the fields of a token record."""
+"""Section 2.1: the fields of a token record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 4.1: the body shapes of POST /tokenize, and that the answer mirrors them.
+"""Section 4.1: the body shapes of POST /tokenize, and that the answer mirrors them.
 
 Where 4.1 is silent (deep nesting, empty bodies, leaves that are not strings), a check reports a
 reading.
@@ -363,7 +363,7 @@ def _looked_up(
     return bench.fails(clause, "each identifier must stand at its value's place", shown, exchange)
 
 
-# --- where the seed is silent: depth, empty bodies, leaves that are no strings --------------------
+# --- where the specification is silent: depth, empty bodies, leaves that are no strings --------
 
 
 _LEAST_DEPTH: Final = 8

@@ -1,4 +1,4 @@
-"""Faults of POST /tokenize: bodies, request objects, atomicity, quota, deduplication (seed 4)."""
+"""Faults of POST /tokenize: bodies, request objects, atomicity, quota, deduplication."""
 
 from __future__ import annotations
 

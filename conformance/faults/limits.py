@@ -1,4 +1,4 @@
-"""Faults of limits, quotas, proxies, reactors and the account updater (seed 8)."""
+"""Faults of limits, quotas, proxies, reactors and the account updater (section 8)."""
 
 from __future__ import annotations
 

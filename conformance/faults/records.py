@@ -1,4 +1,4 @@
-"""Faults of the token record (seed 2.1): what it shows, what it hides, and in which form."""
+"""Faults of the token record (section 2.1): what it shows, what it hides, and in which form."""
 
 from __future__ import annotations
 

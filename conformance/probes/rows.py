@@ -359,7 +359,7 @@ ROWS: Final[Mapping[str, Row]] = {
         ),
     )
 }
-"""Every row of the seed by its id."""
+"""Every row of the specification by its id."""
 
 
 def spare_sources(bench: Bench, number: int, *, after: int = 0) -> tuple[Source, ...]:

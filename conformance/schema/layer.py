@@ -1,4 +1,4 @@
-"""Generated requests (seed 2 and 4): what every service must accept, and what it must refuse.
+"""Generated requests (sections 2 and 4): what every service must accept, and what it must refuse.
 
 The *floor* is a closed schema of what must be accepted, and is run with valid data. The *ceiling*
 is an open schema of what may be accepted, and is run with invalid data. A strict service and a

@@ -207,7 +207,7 @@ class Target:
     ] = ()
     expected_failures: Annotated[tuple[str, ...], "clauses known to fail"] = ()
     profile: Annotated[Include | None, FilePath(), "what is known of its choices"] = None
-    limits: Annotated[Include | None, FilePath(), "limit table, where it is not the seed's own"] = (
+    limits: Annotated[Include | None, FilePath(), "limit table, if not the specification's own"] = (
         None
     )
     container_names: Annotated[

@@ -91,7 +91,7 @@ class ApplicationTable:
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaTable:
-    """Quotas of a tenant; what is left out keeps its default (seed 8.8)."""
+    """Quotas of a tenant; what is left out keeps its default (section 8.8)."""
 
     rate_limit: Annotated[str | None, Key("Rate Limit"), "name of a limit table"] = None
     log_retention_ns: Annotated[int | None, Key("Log Retention"), "default 24h"] = None

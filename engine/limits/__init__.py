@@ -1,6 +1,6 @@
-"""Rate limits: the table of the seed as data, and a limiter that plays it under a profile.
+"""Rate limits: the specification's table as data, and a limiter that plays it under a profile.
 
-`LimitTable` and `Rule` say what is limited (seed 8.2 to 8.7), `LimitsProfile` how that is read
+`LimitTable` and `Rule` say what is limited (section 8.2 to 8.7), `LimitsProfile` how that is read
 (`engine.profile`), and `Limiter` decides: `decide(now_ns, subject)` for a request of a `Subject`.
 `engine.limits.algorithms` implements the five algorithms.
 

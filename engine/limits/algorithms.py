@@ -17,7 +17,7 @@ Instants are nanoseconds, not negative, and the instants charged to one counter 
 No product overflows int64: the only ones are N·W and burst·W, which `rule_row` bounds by
 2^62, and no instant is ever multiplied. Instants themselves stay below 2^62 ns, 146 years.
 
-What it is not: composition and delay (`engine.limits.limiter`).
+Composition and delay stand in `engine.limits.limiter`.
 """
 
 from __future__ import annotations

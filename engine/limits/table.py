@@ -1,4 +1,4 @@
-"""The limit table: the rows of seed 8.2 to 8.7 as data, and how an analyst changes them.
+"""The limit table: the rows of section 8.2 to 8.7 as data, and how an analyst changes them.
 
 Docs, reports and the engine read the limits only here. A table applies to one deployment or one
 tenant (QUO-RATE); the profile says how a row is applied (algorithm, composition, delay, edges). An
@@ -269,7 +269,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class _LimitsFile:
-    """A limit table; the engine ships the seed's own as its default."""
+    """A limit table; the engine ships the specification's own as its default."""
 
     rules: Annotated[tuple[Rule, ...], Key("rule"), "the rows, in table order"]
 
@@ -432,7 +432,7 @@ def _action_fault(rule: Rule) -> _Fault | None:
     return None
 
 
-def _row(  # reason: the columns of the seed's tables
+def _row(  # reason: the columns of the specification's tables
     rule_id: str,
     counter: Counter,
     rate: str,
@@ -467,10 +467,10 @@ _SEED: Final[tuple[tuple[str, Rule], ...]] = (
     ("8.6", _row("LIM-IP", "ip", "2000/10s", 30)),
     ("8.7", _row("LIM-LEGACY", "ip+key", "100/1m", legacy=True)),
 )
-"""The seed's tables: section and row, in the seed's order."""
+"""The specification's tables: section and row, in their order."""
 
 SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _SEED}
-"""Clause id of each row of the seed → its section."""
+"""Clause id of each row of the specification → its section."""
 
 _DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))
 

@@ -19,7 +19,7 @@ A card is updated when its expiry in the vault differs from the file's: `updated
 expiry, `no_change` nothing. Other results are `not_a_card` and `unknown_token`; a token is known
 where the job's creator holds account-updater:job:create (D-GRANT). No card network is asked.
 
-Batch files are CSV in both directions (seed 8.10, D-JOBS):
+Batch files are CSV in both directions (section 8.10, D-JOBS):
 
     in   token,expiration_year,expiration_month
     out  the same and new_token,new_expiration_year,new_expiration_month,result_code

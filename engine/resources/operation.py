@@ -37,7 +37,7 @@ BodyForm: TypeAlias = Literal["none", "json", "merge-patch", "raw"]
 """How the body is read: not at all, as JSON of one of two media types, or as bytes."""
 
 Tier: TypeAlias = Literal["specified", "assumed"]
-"""Whether the seed shows the operation's shapes."""
+"""Whether the specification shows the operation's shapes."""
 
 
 def json_limit_bytes(profile: Profile) -> int:

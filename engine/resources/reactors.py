@@ -1,4 +1,4 @@
-"""Reactors: code that is kept under an id and invoked with arguments (seed 8.9, D-REACTOR).
+"""Reactors: code that is kept under an id and invoked with arguments (section 8.9, D-REACTOR).
 
 `POST /reactors/{id}/react` takes `{"args": …}` and answers 200 `{"tokens": …, "raw": …}`:
 

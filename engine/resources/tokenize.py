@@ -1,4 +1,4 @@
-"""POST /tokenize: one or many tokens from a body in the caller's own shape (seed 4.1).
+"""POST /tokenize: one or many tokens from a body in the caller's own shape (section 4.1).
 
 `engine.tokens` implements the walk (TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF);
 this module is the operation: walk → validate → create → mirror.

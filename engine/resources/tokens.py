@@ -1,7 +1,7 @@
 r"""/tokens: one token at a time, and the lists of them.
 
-The seed does not show their shapes (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE). The record is
-that of tokenize plus `containers`, without plaintext unless the profile says so (D-READ).
+The specification does not show their shapes (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE). The
+record is that of tokenize plus `containers`, without plaintext unless the profile says so (D-READ).
 
 The query of POST /tokens/search is (D-SEARCH):
 

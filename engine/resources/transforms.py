@@ -1,4 +1,4 @@
-"""Transforms: code between a caller and a proxy's destination (seed 8.9).
+"""Transforms: code between a caller and a proxy's destination (section 8.9).
 
 A request transform is handed `{"method", "url", "headers", "body"}` and may give back `headers`,
 `body` or both; a response transform `{"status", "headers", "body"}` and may change all three.

@@ -1,4 +1,4 @@
-"""Records: what callers see of a stored token (seed 2.1).
+"""Records: what callers see of a stored token (section 2.1).
 
     REC-ID, REC-TENANT, REC-TYPE   as stored
     REC-CARD-MASK                  of a card: the masked object, where D-CARD-VIEW says

@@ -1,4 +1,4 @@
-"""The walk: which parts of a body become tokens, and the answer's mirror of it (seed 4.1).
+"""The walk: which parts of a body become tokens, and the answer's mirror of it (section 4.1).
 
     TOK-OBJECT     an object holding `type` is a token request object → one record
     TOK-PLAIN      an object without `type`: the same keys, each value replaced
@@ -6,9 +6,10 @@
     TOK-COMPOSITE  objects and arrays nested in one another: the same structure
     TOK-LEAF       a plain string anywhere is a generic `token` → its identifier
 
-Where the seed is silent the profile decides: D-DEPTH, D-EMPTY, D-LEAF, D-SCALAR, D-TYPE-VALUE,
-D-CONTAINER. Depth counts the objects and arrays of the body; a token request object is one level,
-whatever it holds. Faults of this step come before permissions (D-ORDER): one 400 names them all.
+Where the specification is silent the profile decides: D-DEPTH, D-EMPTY, D-LEAF, D-SCALAR,
+D-TYPE-VALUE, D-CONTAINER. Depth counts the objects and arrays of the body; a token request object
+is one level, whatever it holds. Faults of this step come before permissions (D-ORDER): one 400
+names them all.
 
 The walk builds the mirror with a hole for each element's result, so that the answer has the
 structure of the body and only the holes must be filled. The loop holds its own stack: no body can

@@ -178,7 +178,7 @@ class AddressPool:
 
 @dataclass(frozen=True, kw_only=True)
 class Proxy:
-    """A pre-configured proxy and the destination behind it (seed 8.5).
+    """A pre-configured proxy and the destination behind it (section 8.5).
 
     destination: the time that one call takes, to its last byte; over the profile's destination
     timeout it is answered 408 (PRX-TIMEOUT).
@@ -199,7 +199,7 @@ class Proxy:
 
 @dataclass(frozen=True, kw_only=True)
 class Reactor:
-    """A reactor (seed 8.9).
+    """A reactor (section 8.9).
 
     How many instances stay hot and what a cold start takes are choices of the profile (D-HOT):
     `[choices.outside]` has `hot_concurrency`, `cold_start`, `keep_hot`, `instances_cap`. An

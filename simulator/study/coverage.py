@@ -56,7 +56,7 @@ class CoverageLine:
 
 @takes(table=optional(instance("a LimitTable", LimitTable)))
 def coverage(table: LimitTable | None = None) -> list[CoverageLine]:
-    """Fire everything of a limit table, the seed's unless given, and every quota and bound."""
+    """Fire every row of a limit table (the specification's unless given), quota and bound."""
     table = LimitTable.default() if table is None else table
     lines = [line for rule in table for line in _rule_lines(rule)]
     lines += _about_all_rules(lines)

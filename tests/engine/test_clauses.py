@@ -45,7 +45,7 @@ def test_every_clause_has_a_place(kind: str) -> None:
 def test_the_command_prints_a_clause_with_its_places(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clauses", "TOK-ATOMIC"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("TOK-ATOMIC  (seed 4.1, specified)")
+    assert printed.startswith("TOK-ATOMIC  (section 4.1, specified)")
     assert "code:" in printed
     assert "engine/" in printed
     assert "tests/" in printed

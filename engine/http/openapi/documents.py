@@ -1,10 +1,10 @@
 """The documents: every operation of the registry, its parameters, bodies, answers and links.
 
 `full` describes this engine. `floor` describes what every conforming service must accept, and omits
-the answers of operations whose shapes the seed does not show. `ceiling` describes the most that a
-conforming service may accept. `floor` and `ceiling` leave statuses open, as D-STATUS does.
+the answers of operations whose shapes the specification does not show. `ceiling` describes the most
+that a conforming service may accept. `floor` and `ceiling` leave statuses open, as D-STATUS does.
 
-`answers` gives the schemas of records, pages and problems for a profile (seed 2.1, D-PROBLEM).
+`answers` gives the schemas of records, pages and problems for a profile (section 2.1, D-PROBLEM).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _problem() -> Schema:
 
 
 def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
-    """Return the schema of a token record (seed 2.1); open where a deployment may add fields."""
+    """Return the schema of a token record (section 2.1); open where a deployment may add fields."""
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
     data = _mask()
     if profile.tokens.plaintext_reads or is_open:

@@ -1,4 +1,4 @@
-"""The schemas of the bodies that tokens are made of, for a profile (seed 2.2, 4.1).
+"""The schemas of the bodies that tokens are made of, for a profile (section 2.2, 4.1).
 
 They come in three strictnesses (`Kind`): `full` is what this engine does, `floor` what
 any conforming service must accept, `ceiling` what one may accept at most. What JSON Schema cannot

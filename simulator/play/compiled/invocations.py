@@ -1,7 +1,7 @@
 """What an admitted attempt does behind a proxy or in a reactor, and its instances, over arrays.
 
 `simulator.play.outside` plays this with the engine's own coroutines
-(`engine.resources.invoking`, `engine.resources.instances.Pool`, the world's model of a
+(`engine.resources.invocation`, its `Pool`, the world's model of a
 destination). Here a call is a row that goes through stages in the coroutine's order, each of which
 ends with a sleep. A sleep of 0 ns is left out, as in the coroutine (RCT-HOT, RCT-TIMEOUT,
 PRX-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT, D-PROXY-TIMEOUT). A *claim* is a call's row: it holds an

@@ -15,7 +15,7 @@ SCHEMA = Path(engine.limits.__file__).with_name("limits.schema.json")
 
 
 def test_the_default_table_is_the_seeds_fourteen_rows_with_fifteen_counters() -> None:
-    """Seed 8.2 to 8.7, row by row."""
+    """Sections 8.2 to 8.7, row by row."""
     rows = [
         (
             rule.seed_section,

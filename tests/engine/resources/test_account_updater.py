@@ -1,4 +1,4 @@
-"""Account-updater jobs, to the nanosecond (seed 8.10, D-JOBS)."""
+"""Account-updater jobs, to the nanosecond (section 8.10, D-JOBS)."""
 
 import tracemalloc
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Proxies: definitions, what passes through, and whose rights count (seed 8.5, D-PROXY)."""
+"""Proxies: definitions, what passes through, and whose rights count (section 8.5, D-PROXY)."""
 
 import pytest
 from hypothesis import assume, given

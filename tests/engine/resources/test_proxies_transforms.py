@@ -1,4 +1,4 @@
-"""Transforms: what code sees of a request and of an answer, and what it may change (seed 8.9)."""
+"""Transforms: what code sees of a request and an answer, and what it may change (section 8.9)."""
 
 import gzip
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reactors: definitions, and invocations to the nanosecond (seed 8.9, D-REACTOR)."""
+"""Reactors: definitions, and invocations to the nanosecond (section 8.9, D-REACTOR)."""
 
 from pathlib import Path
 from typing import Any

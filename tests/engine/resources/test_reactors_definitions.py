@@ -1,4 +1,4 @@
-"""Reactors as records: their forms, bounds and rights (seed 8.9, D-REACTOR)."""
+"""Reactors as records: their forms, bounds and rights (section 8.9, D-REACTOR)."""
 
 from typing import Any
 

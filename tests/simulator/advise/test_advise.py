@@ -145,7 +145,7 @@ def test_the_price_is_the_worst_case_of_the_algorithm(algorithm: str, price: int
 
 
 def test_spreading_follows_the_counter() -> None:
-    """LIM-MANAGEMENT counts the key alone: more keys help, more addresses cannot (seed 8.4)."""
+    """LIM-MANAGEMENT counts the key alone: more keys help, more addresses cannot (section 8.4)."""
     text = one_group("GET /applications", kind="management", count=4, rate="2/1s")
     found = {each.about: each for each in advise(text).suggestions}
     assert "open no further counter" in found["addresses"].says

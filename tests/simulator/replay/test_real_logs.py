@@ -44,7 +44,7 @@ def replayed(log: Path, kind: Kind, speed: str, tenant: TenantKind = "production
 
 
 def rules_of(row: dict[str, Any], kind: Kind, tenant: TenantKind) -> list[Row]:
-    """Return the rows of seed 8.2 to 8.7 that such a request meets, typed in again by hand."""
+    """Return the rows of section 8.2 to 8.7 that such a request meets, typed in again by hand."""
     pair, key, ip = (row["key"], row["ip"]), (row["key"],), (row["ip"],)
     rules: list[Row] = []
     if tenant == "test":

@@ -6,7 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
-WORKERS ?= 2
+# One more than the two cores that CI has: some tests wait for clocks and servers.
+WORKERS ?= 3
 
 # uv trusts the system's certificates, uses only the Python it is given, and never fetches another.
 export UV_SYSTEM_CERTS := 1
@@ -20,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Options: PYTHON=python3.12 (3.11 to 3.14), WORKERS=2 (parallel tests), BIG=1 (bench)"
+	@echo "Options: PYTHON=python3.12 (3.11 to 3.14), WORKERS=3 (parallel tests), BIG=1 (bench)"
 
 # --- environment -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 
-__all__ = ["Asked", "Asker"]
+__all__ = ["Asked", "Asker", "asked_by"]
 
 _JOBS: Final = "POST /account-updater/jobs"
 _UPLOAD: Final = "/batch-files/{id}"
@@ -107,7 +107,7 @@ class Asker:
     def _make(self, entry: int, key: KeyHolder | None, ip: str) -> Asked:
         ask = self._client.group.mix[entry]
         proxy = next((each for each in self._scenario.proxies if each.name == ask.proxy), None)
-        asked = self._numbered(_asked(ask, key, ip, proxy), proxy)
+        asked = self._numbered(asked_by(ask, key, ip, proxy), proxy)
         asked.plan = self._plan_of[entry]
         if ask.request.partition("?")[0] == _JOBS:
             whole = ask.size_bytes
@@ -135,7 +135,8 @@ class Asker:
         return asked
 
 
-def _asked(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Asked:
+def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Asked:
+    """Return what an entry of a mix asks, with this key, from this address, through this proxy."""
     method, _, path = ask.request.partition(" ")
     by_key = proxy is not None and ask.via == "key" and not proxy.require_auth
     by_host = proxy is not None and ask.via == "host"

@@ -67,6 +67,7 @@ __all__ = [
     "SEED",
     "SHOWN",
     "Comparison",
+    "enter_parties",
     "log_summary",
     "replay",
     "run_name",
@@ -390,7 +391,7 @@ class _Setting:
         """Decide and write every row; compare with the older limits, where there are any."""
         tables = {"Default": self.limits}
         view, subjects = LimitsView(tables, self.profile.limits), SubjectTable()
-        numbers = _enter(subjects, arrivals, view)
+        numbers = enter_parties(subjects, arrivals, view)
         requests = _Requests()
         compared = None if self.old_limits is None else Comparison(subjects)
         book = RunBook(
@@ -536,7 +537,9 @@ class _Requests:
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
 
 
-def _enter(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) -> npt.NDArray[np.int64]:
+def enter_parties(
+    subjects: SubjectTable, arrivals: Arrivals, view: LimitsView
+) -> npt.NDArray[np.int64]:
     """Enter all parties as subjects; return each one's number."""
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path

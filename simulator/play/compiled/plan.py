@@ -21,7 +21,7 @@ from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, aligned, linked, longer
 from simulator.play.engine_needs import needs_bodies
 from simulator.play.outside import REQUEST, RESPONSE
-from simulator.play.request_mix import _asked
+from simulator.play.request_mix import asked_by
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
     Ask,
@@ -207,7 +207,7 @@ class Plan:
                 )
                 found = known.get(attributes)
                 if found is None:
-                    subject = _asked(ask, holder, "0", proxy).subject
+                    subject = asked_by(ask, holder, "0", proxy).subject
                     others = [self._other_part(part, subject) for part in OTHER_PARTS]
                     found = known[attributes] = [self._limiter.kind(subject), *others]
                 self._kinds += found

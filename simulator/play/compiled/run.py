@@ -22,7 +22,7 @@ from simulator.play.compiled.layout import Sim, linked, longer
 from simulator.play.compiled.plan import Plan, is_job, proxy_of, upload_subject
 from simulator.play.compiled.state import words_of
 from simulator.play.gates import VerdictNumbers
-from simulator.play.request_mix import _asked
+from simulator.play.request_mix import asked_by
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
@@ -265,7 +265,7 @@ class _Subjects:
         proxy = proxy_of(self._scenario, ask)
         if entry >= len(mix):
             return self._subject(client, upload_subject(ip), None, None)
-        found = self._subject(client, _asked(ask, holder, ip, proxy).subject, holder, proxy)
+        found = self._subject(client, asked_by(ask, holder, ip, proxy).subject, holder, proxy)
         if is_job(ask):
             self._subject(client, upload_subject(ip), None, None)
         return found

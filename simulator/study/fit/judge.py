@@ -38,7 +38,7 @@ from simulator.study.fit.observed import Observed, Window, part_of
 from simulator.study.fit.series import WIDTHS_S, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
-from simulator.study.replay import _enter
+from simulator.study.replay import enter_parties
 
 if TYPE_CHECKING:
     from simulator.rows.record import Recorder
@@ -135,7 +135,7 @@ def replayed(
         groups={"log": range(observed.clients)},
     )
     view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
-    numbers = _enter(subjects, part, view)
+    numbers = enter_parties(subjects, part, view)
     book = RunBook(
         header,
         {"Default": table},

@@ -396,10 +396,7 @@ def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
     if seen < 2 or counts[0] - counts[-1] <= 1:
         return None, seen
     mean = total / seen
-    if (
-        float(counts.var()) < _UNEVEN * mean / max(1, seen) ** 0
-        and float(counts.var()) < 1.5 * mean
-    ):
+    if float(counts.var()) < _UNEVEN * mean:
         return None, seen
     top = max(1, seen // 10)
     share = float(counts[:top].sum()) / total

@@ -136,7 +136,8 @@ def as_html(fit: Fit) -> str:
         parts += [f"<p>{html.escape(_judged(fit))}</p>"]
         lines = [line for line in fit.judgement.lines if line.log or line.high]
         rows = [_cells(line) for line in lines]
-        names = ["measure", "log", "scenario", "95 % of runs lie in", ""]
+        played = "predicted" if fit.judgement.predicted else "scenario"
+        names = ["measure", "log", played, "95 % of runs lie in", ""]
         parts.append(pd.DataFrame(rows, columns=names).to_html(border=0, index=False))
     if fit.lost:
         items = "".join(f"<li>{html.escape(words)}</li>" for words in fit.lost)

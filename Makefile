@@ -83,7 +83,7 @@ notebooks: setup ## render every notebook and the static site
 test: setup ## the tests without the slow ones, below 3 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: setup ## all tests, below 22 minutes
+test-all: setup ## all tests, below 18 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone" --durations=12
 	@$(PY) -m pytest -m alone
 

@@ -400,6 +400,12 @@ def test_a_dask_cluster_gives_the_same_rows() -> None:
     assert rows == alone
 
 
+def _hear_ctrl_c() -> None:
+    """Begin as a shell's command does, whatever other tests left to this process."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("fidelity", "duration"), [("limits", "2000s"), ("compiled", "4000s")])
 def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(
@@ -411,7 +417,11 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(
     command += ["--workers", "1", "--out", str(tmp_path / "o")]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     first = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 # reason: the child sets signals alone
     )
     deadline_s = time.monotonic() + 60
     while not list((tmp_path / "o").glob("point=*/run-*")) and time.monotonic() < deadline_s:

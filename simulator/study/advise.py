@@ -27,7 +27,7 @@ from engine.limits.algorithms import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, takes, whole
-from simulator.intervals import Interval, interval_of, judged
+from simulator.intervals import Interval, Verdict, interval_of, judged
 from simulator.play import SEED, seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
@@ -67,6 +67,11 @@ _WIDEST: Final = 64
 _MOST_CLAUSES: Final = 3
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
 _LEAST_A_UNIT: Final = Fraction(1, 10)
+_TARGET: Final[dict[Verdict, str]] = {
+    "kept": "the target is met",
+    "broken": "the target is not met",
+    "not decided": "whether the target is met is not decided",
+}
 _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
 """What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
@@ -190,6 +195,10 @@ class Advice:
                     text + "\n", "utf-8"
                 )
         page = f"<!doctype html><meta charset='utf-8'><title>Advice</title>{self._repr_html_()}"
+        if len(self.tradeoff):
+            from vl_convert import vegalite_to_svg  # noqa: PLC0415 # reason: charts load only where one is drawn
+
+            page += f"<h4>What a higher limit costs</h4>{vegalite_to_svg(self.chart().to_json())}"
         (folder / "advice.html").write_text(page + "\n", "utf-8")
 
     def _repr_html_(self) -> str:
@@ -384,7 +393,7 @@ class _Work:
                         "explains_high": -less.low,
                     }
                 lines.append(line)
-        self.found.binding = pd.DataFrame(lines)
+                self.found.binding = pd.DataFrame(lines)  # at once: an interrupt may follow
 
     def _headroom(self) -> None:
         self.told("how full counters are")
@@ -684,7 +693,7 @@ class _Work:
             verdict = judged(self._condition(each.group), share)
             said = (
                 f"Verified in {len(runs)} fresh runs: {_percent(share.mean)} refused"
-                f" ({_percent(share.low)} to {_percent(share.high)}), target {verdict}."
+                f" ({_percent(share.low)} to {_percent(share.high)}), {_TARGET[verdict]}."
             )
             self.found.suggestions[number] = dataclasses.replace(each, verified=said)
 

@@ -1,14 +1,14 @@
 """Bodies to try, drawn by Hypothesis: deep, wide, with odd keys and repeated values.
 
-Bodies that are generated from a schema are shallow and hold one token at most, but a mirror shows
-its faults in deep bodies with many tokens. So these strategies are our own. They draw valid bodies
-only, so a refusal is a finding. Other checks ask for what the specification leaves open (empty
-bodies, empty strings, numbers).
+Bodies generated from a schema are shallow and contain at most one token, but mirroring faults show
+in deep bodies with many tokens. So these strategies are our own. They draw valid bodies only, so a
+refusal is a finding. Other checks send what the specification leaves open (empty bodies, empty
+strings, numbers).
 
-A run, its replay and its judgement must draw the same bodies for the same seed. By default,
-Hypothesis mixes in constants from the local modules that are loaded, and these differ between the
-three. So `Repeating` draws without constants. Only this module uses Hypothesis's interface for
-backends, which is not documented as stable.
+A run, its replay and a later judgement of it must draw the same bodies for the same seed. By
+default, Hypothesis mixes in constants from the local modules that are loaded, and these differ
+between the three. So `Repeating` draws without constants. Only this module uses Hypothesis's
+interface for backends, which is not documented as stable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BACKEND: Final = "tollgate-repeating"
 
 
 class Repeating(HypothesisProvider):
-    """Hypothesis's own draws, without constants."""
+    """Hypothesis's default draws, without constants from local modules."""
 
     def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 # reason: its form
         return None
@@ -91,15 +91,15 @@ ODD_KEYS: Final = (
     "zero\u200bwidth",
     "long " + "x" * 65,
 )
-"""Keys that a deployment may stumble over; all of them are keys like any other."""
+"""Keys that a deployment may handle wrongly; all of them are ordinary keys."""
 _SAME: Final = ("same", "same ", "Same", "s\u0061me", "\u00e9", "e\u0301", "0", "true", "null")
 _ASKS_OVER: Final = 3
-"""A search asks at most so many times its examples; the smallest so far is then the answer."""
+"""A search sends at most this many times its number of examples, then returns its smallest body."""
 _LEVELS: Final = 6
 
 
 class Broken(NamedTuple):
-    """A body for which something does not hold: what, by clause, and the exchange that shows it."""
+    """A body whose answer breaks a rule: the faults by clause, and the exchanges that show them."""
 
     body: Any
     faults: list[tuple[str, str]]
@@ -115,13 +115,13 @@ def tokens_in(body: Json) -> int:
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Return strings that a leaf may be: unicode, long, with quotes and escapes; never empty."""
+    """Return non-empty strings for leaves: Unicode text, also with quotes and escapes."""
     drawn = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=24)
     return drawn | st.sampled_from(_SAME)
 
 
 def bodies(limit: int, cards: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
-    """Return bodies of every shape with 1 to `limit` tokens; `cards` are requests to mix in."""
+    """Return bodies of every shape with 1 to `limit` tokens, some of them from `cards`."""
     request = st.builds(lambda data: {"type": "token", "data": data}, texts())
     leaf = texts() | texts() | request | st.sampled_from(cards)
     keys = st.sampled_from(ODD_KEYS) | st.text(
@@ -164,7 +164,7 @@ def smallest(
 ) -> Broken | None:
     """Return the smallest drawn body that `judge` finds broken, None when it finds none.
 
-    Asks at most a few times `examples`. What `judge` raises ends the search and is raised.
+    Sends at most three times `examples` requests. An exception from `judge` ends the search.
     """
     broken: list[Broken] = []
     ended: list[Exception] = []

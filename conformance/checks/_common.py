@@ -1,15 +1,15 @@
-"""What the clause checks share: requests whose answers can be judged, made-up values, timing.
+"""What the clause checks share: requests whose answers can be judged, generated values, timing.
 
 A deployment may answer 200, HTML, 429 or 5xx to everything, and a key may be wrong or lack the
-permission. `ready` finds all of these: it asks for one plain token first, so no check counts a
-refusal before the same key was accepted.
+permission. `ready` detects all of these: it tokenizes one plain string first, so that a refusal
+counts only after the same key was accepted.
 
-Every value is made up from the run's seed, so a run repeats and no two checks share a value.
+Every value is generated from the run's seed, so a run repeats and no two checks share a value.
 
 A measured time is an upper bound of the time that the deployment took, because its machine or ours
 may be busy. So *too early* is judged as measured. *Too late* is judged after the known delays are
-subtracted: how late this process itself woke (`Stalls`), and how long a request took beside it that
-had nothing to wait for. Where these delays exceed the margin, the verdict is inconclusive.
+subtracted: how late this process itself woke (`Stalls`), and how long a request with nothing to
+wait for took at the same time. Where these delays exceed the margin, the verdict is inconclusive.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ def is_uuid(text: object) -> bool:
 
 
 def value(bench: Bench, name: str) -> str:
-    """Return a value that no other check uses, the same in every run of this seed."""
+    """Return a value that no other check uses; every run with this seed has the same."""
     return f"{name} {bench.random(name).getrandbits(64):016x}"
 
 
 def token(bench: Bench, name: str, **more: Json) -> dict[str, Any]:
-    """Return a valid `token` request with a value of its own."""
+    """Return a valid `token` request with a unique value."""
     return {"type": "token", "data": value(bench, name), **more}
 
 
 def card_number(bench: Bench, name: str, digits: int = 16) -> str:
-    """Return a Luhn-valid card number of so many digits, of its own."""
+    """Return a unique, Luhn-valid card number with this many digits."""
     chance = bench.random(f"{name}/{digits}")
     drawn = [str(chance.randrange(10)) for _ in range(digits - len(_LUHN_PREFIX) - 1)]
     front = _LUHN_PREFIX + "".join(drawn)
@@ -97,7 +97,7 @@ def card_number(bench: Bench, name: str, digits: int = 16) -> str:
 
 
 def card(bench: Bench, name: str, **more: Json) -> dict[str, Any]:
-    """Return a valid card request with a number of its own."""
+    """Return a valid card request with a unique number."""
     data = {
         "number": card_number(bench, name),
         "expiration_month": 12,
@@ -116,7 +116,7 @@ def container_of(bench: Bench, path: str) -> dict[str, Json]:
 def quota(bench: Bench, name: str, label: KeyLabel) -> int:
     """Return a quota of the tenant of a key: a count, or nanoseconds."""
     found = bench.target.tenant_of(bench.target.key_labels[label]).quota(name)
-    assert isinstance(found, int), "the Rate Limit quota alone is no number"
+    assert isinstance(found, int), "only the Rate Limit quota is not a number"
     return found
 
 
@@ -135,17 +135,16 @@ def tokenize(
     key: KeyLabel | None,
     **more: Any,  # noqa: ANN401 # reason: fields of Ask
 ) -> Exchange:
-    """Ask for a tokenize; raises `Inconclusive` for no answer and for nothing but 429."""
+    """Send a tokenize request; raises `Inconclusive` without an answer, or for 429 every time."""
     if isinstance(body, bytes):
         return bench.call("tokenize", body=body, key=key, **more)
     return bench.call("tokenize", {"value": body}, key=key, **more)
 
 
 def ready(bench: Bench, key: KeyLabel, name: str = "ready") -> Exchange:
-    """Ask for one plain token; raises `Inconclusive` unless it comes back as tokenize's answer.
+    """Tokenize one plain string; raises `Inconclusive` unless an identifier comes back.
 
-    Where the preflight has found that accepted answers have another form, which is a failure of
-    its own, being accepted is enough.
+    If the preflight has already reported that accepted answers have a wrong form, a 2xx is enough.
     """
     sent = value(bench, f"{name} {key}")
     exchange = tokenize(bench, {"ready": sent}, key)
@@ -154,34 +153,34 @@ def ready(bench: Bench, key: KeyLabel, name: str = "ready") -> Exchange:
     answer = accepted(exchange)
     given = answer.get("ready") if isinstance(answer, dict) else None
     if not is_identifier(given, sent):
-        raise Inconclusive("a plain token does not come back as an identifier")
+        raise Inconclusive("tokenizing a plain string returned no identifier")
     return exchange
 
 
 def is_identifier(answer: object, sent: object) -> bool:
-    """Whether an answer stands for a value as its identifier: a string, and not that value.
+    """Whether an answer can be the identifier of a value: a string other than the value itself.
 
-    That an identifier is a UUID is REC-ID's alone.
+    Only the checks of REC-ID require a UUID.
     """
     return isinstance(answer, str) and bool(answer) and answer != sent
 
 
 def accepted(exchange: Exchange) -> Json:
-    """Return the answer's JSON; raises `Inconclusive` when the request was not accepted."""
+    """Return the answer's JSON; raises `Inconclusive` if the request was not accepted."""
     if not exchange.ok:
         raise Inconclusive(f"a request that should be accepted got {exchange.status}")
     try:
         found: Json = exchange.json
     except ValueError:
-        raise Inconclusive("the answer to an accepted request is no JSON") from None
+        raise Inconclusive("the answer to an accepted request is not JSON") from None
     return found
 
 
 def record_of(exchange: Exchange) -> dict[str, Any]:
-    """Return the one record that was answered; raises `Inconclusive` when it is none."""
+    """Return the record in an answer; raises `Inconclusive` if the answer is not a record."""
     found = accepted(exchange)
     if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-        raise Inconclusive("the answer to a token request object is no record")
+        raise Inconclusive("the answer to a token request object is not a record")
     return found
 
 
@@ -189,45 +188,47 @@ def records_of(exchange: Exchange, count: int) -> list[dict[str, Any]]:
     """Return the records of an array; raises `Inconclusive` unless there are `count`."""
     found = accepted(exchange)
     if not isinstance(found, list) or len(found) != count:
-        raise Inconclusive(f"the answer to {count} token request objects is no such array")
+        raise Inconclusive(
+            f"the answer to {count} token request objects is not an array of {count}"
+        )
     if not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in found):
-        raise Inconclusive("the answer to token request objects holds no records")
+        raise Inconclusive("the answer to token request objects has elements that are not records")
     return found
 
 
 def identifiers(exchange: Exchange, count: int) -> list[str]:
-    """Return the identifiers of an array of strings; raises `Inconclusive` unless `count`."""
+    """Return the identifiers in an answer; raises `Inconclusive` unless there are `count`."""
     found = accepted(exchange)
     if not isinstance(found, list) or len(found) != count:
-        raise Inconclusive(f"the answer to {count} strings is not as many identifiers")
+        raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
     if not all(isinstance(one, str) for one in found):
-        raise Inconclusive(f"the answer to {count} strings is not as many identifiers")
+        raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
     return [str(one) for one in found]
 
 
 def is_refused(exchange: Exchange) -> bool:
-    """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES: any 4xx for 4xx)."""
+    """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES)."""
     return exchange.status is not None and 400 <= exchange.status < 500 and not exchange.refused
 
 
 def must_be_there(name: str, exchange: Exchange) -> None:
-    """Raise `Skip` where the deployment has no such operation: the specification shows no shape.
+    """Raise `Skip` if the deployment does not have the operation.
 
-    What is not there cannot be judged, and is no fault: section 4.1 names `POST /tokenize` alone.
+    That is not a failure: the specification gives method and path of `POST /tokenize` only.
     """
     if exchange.status in _MISSING:
         asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"
         raise Skip(
-            f"the deployment answers {exchange.status} to {asked}, which is not specified; where "
-            f"it offers the same otherwise, say how in [requests.{name}]"
+            f"the deployment answers {exchange.status} to {asked}, whose method and path are not "
+            f"specified; if it offers this under another path, describe it in [requests.{name}]"
         )
 
 
 def over_limit(bench: Bench, name: str, body: Json, key: KeyLabel) -> Exchange:
-    """Ask for more than a token quota; a 429 comes back only when the quota alone explains it.
+    """Send a request over a token quota; returns a 429 only if no rate limit can have caused it.
 
-    D-LIMIT-STATUS: 429 is a reading, and a rate limit answers the same. So a small request is
-    accepted right before and right after it, or else the check is `Inconclusive`.
+    D-LIMIT-STATUS permits 429 here, but a rate limit gives the same answer. So a small request
+    must be accepted right before and right after; otherwise raises `Inconclusive`.
     """
     asked = bench.shaped(name, {"value": body})
     if name != "tokenize":
@@ -238,11 +239,13 @@ def over_limit(bench: Bench, name: str, body: Json, key: KeyLabel) -> Exchange:
         if not exchange.refused or _once(bench, after, key).ok:
             return exchange
         ready(bench, key, "before")  # waits for as long as the rate limit says
-    raise Inconclusive("a rate limit hides the answer over the quota; add keys or sources")
+    raise Inconclusive(
+        "a rate limit hides how a request over the quota is answered; add keys or sources"
+    )
 
 
 def _once(bench: Bench, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
-    """Ask below the limits as the suite knows them, and take 429 for an answer."""
+    """Send a request once the known limits leave room; a 429 is returned, not retried."""
     method, path, body = asked
     while True:
         now_ns = bench.transport.now_ns
@@ -256,10 +259,11 @@ def _once(bench: Bench, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange
 def deduplicated(
     bench: Bench, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
 ) -> tuple[bool, Exchange]:
-    """Return whether an equal value was there before, and the exchange that shows it.
+    """Return whether an equal value existed before, and the exchange that shows it.
 
-    Asks with deduplication on (D-DEDUP): what exists comes back with `_extras.deduplicated` true.
-    flag: put into the request; without it the tenant's setting decides.
+    Tokenizes with deduplication on (D-DEDUP): an existing token comes back with
+    `_extras.deduplicated` true.
+    flag: whether the request turns deduplication on; without it the tenant's setting decides.
     """
     field: dict[str, Json] = {bench.profile.dedup.flag_name: True} if flag else {}
     exchange = tokenize(bench, {**request, **field}, key)
@@ -270,27 +274,27 @@ def deduplicated(
     return said, exchange
 
 
-# --- saying ---------------------------------------------------------------------------------------
+# --- findings -------------------------------------------------------------------------------------
 
 
 def reads(bench: Bench, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
-    """Say which reading of a choice the deployment follows: it passes, whichever it is."""
+    """Report which reading of an open choice the deployment follows; every reading passes."""
     says = f"reading: {field} = {seen!r}"
     return bench.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
 
 
 def informs(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
-    """Say what the specification leaves open and the profile cannot hold."""
+    """Report what the specification leaves open and no profile field describes."""
     return bench.finding(clause, Verdict.INFORMATIONAL, says, *shown)
 
 
 def unsettled(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
-    """Say that this part of the clause could not be judged."""
+    """Report that this part of the clause could not be judged."""
     return bench.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
 
 
 def ok_or_unsettled(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding:
-    """Judge a request that must be accepted; without access nothing is said about its form."""
+    """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
     if exchange.ok:
         return bench.passes(clause, f"{what}: accepted", exchange)
     if exchange.status in _NO_ACCESS:
@@ -308,7 +312,7 @@ def refusal(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding
 
 
 def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
-    """Judge a rule said as "… must be …": it is so, or it is a failure."""
+    """Judge a rule worded as "… must be …"; the text of a pass says "… is …"."""
     if is_so:
         seen = says.replace("values must have ", "values have ")
         seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
@@ -329,7 +333,7 @@ def took_ns(exchange: Exchange) -> int:
 
 
 def seconds(duration_ns: int) -> str:
-    """Return a duration for a sentence.
+    """Return a duration as text.
 
     >>> seconds(25_004_000_000)
     '25.00 s'
@@ -338,7 +342,7 @@ def seconds(duration_ns: int) -> str:
 
 
 class Stalls:
-    """Measures by how much this process was held up while others are awaited."""
+    """Measures for how long this process could not run while it waited for answers."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -347,7 +351,7 @@ class Stalls:
         self.stalled_ns = 0
 
     async def beside(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines side by side; `stalled_ns` then says for how long nothing ran here."""
+        """Run coroutines concurrently; `stalled_ns` then says for how long this process hung."""
 
         async def watched() -> list[Any]:
             try:
@@ -356,7 +360,7 @@ class Stalls:
                 self._is_over = True
 
         found, _ = await self._bench.gather([watched(), self._beat()])
-        # No seed fixes it: whoever judges the run again must have the same.
+        # Does not follow from the seed, so it is recorded: a later judgement must use the same.
         self.stalled_ns = int(self._bench.make("stalled_ns", lambda: str(self._late_ns)))
         return list(found)
 

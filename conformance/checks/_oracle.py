@@ -1,8 +1,8 @@
-"""The oracle: what the in-process engine answers to a body, compared with what a deployment does.
+"""The oracle: compares a deployment's answer to a body with the in-process engine's answer.
 
 The engine decides which parts of a body are leaves, token request objects, plain objects and
-arrays; the comparison then asks of each part what its clause says. Identifiers, times and
-fingerprints are a deployment's own and are not compared.
+arrays; each part of the answer is then checked against its clause. Identifiers, times and
+fingerprints differ between deployments and are not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RIGHTS: Final = {"token:create", "token:read"}
 
 
 class Oracle:
-    """An engine of this process that plays the profile of the deployment."""
+    """An engine in this process that follows the deployment's profile."""
 
     def __init__(self, profile: Profile, tokenize_limit: int) -> None:
         self._engine = Engine(
@@ -40,7 +40,7 @@ class Oracle:
 
 
 def shape_clause(body: Json) -> str:
-    """Return the clause that a part of a body comes under.
+    """Return the clause that applies to a part of a body.
 
     >>> shape_clause(["x", {"type": "token", "data": "y"}]), shape_clause({"a": {"b": "x"}})
     ('TOK-ARRAY', 'TOK-COMPOSITE')
@@ -94,14 +94,14 @@ def mirror_faults(
 
 
 def _kind(part: Json) -> str:
-    """Return what a part of an answer looks like, so far as two orders differ by it."""
+    """Return the kind of a part of an answer: enough to notice a changed order."""
     if isinstance(part, dict):
         return f"record of {part.get('type')}" if "_extras" in part else "object"
     return "array" if isinstance(part, list) else "string"
 
 
 def _fault(body: Json, expected: Json, answer: Json) -> str | None:
-    """Return what is wrong with one part of an answer, its inner parts left aside."""
+    """Return what is wrong with one part of an answer; its inner parts are not checked here."""
     if _is_request(body):
         assert isinstance(body, dict)
         if not isinstance(answer, dict) or not isinstance(answer.get("id"), str):

@@ -1,10 +1,10 @@
-"""The witness: whether a token exists, asked without the right to read it.
+"""The witness: finds out whether a token exists, without permission to read it.
 
-Atomicity is about what is *not* there afterwards, and a refusal holds no identifier to look for.
-Three ways can show it, and the first that works on this deployment is taken: an equal value with
-deduplication asked for in the request, an equal value where the tenant deduplicates by itself, and
-a listing by metadata. Each way is tried on a token that is there and on one that is not before it
-is believed.
+Atomicity means that a token does *not* exist afterwards, and a refusal contains no identifier to
+look up. There are three ways to find out, and the first that works on this deployment is used: an
+equal value in a request that turns deduplication on, an equal value for a tenant that always
+deduplicates, and a listing by metadata. Before a way is used, it is tried on a token that exists
+and on one that does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NoWitness(Inconclusive):
 
 
 class Witness:
-    """Says whether a request has left a token; `key` is what the request is to be sent with."""
+    """Finds out whether a request created a token; the request must be sent with `key`."""
 
     def __init__(self, bench: Bench, key: KeyLabel, way: str) -> None:
         self._bench = bench
@@ -36,7 +36,7 @@ class Witness:
 
     @classmethod
     def of(cls, bench: Bench, role: str = "private_prod") -> Witness:
-        """Return a witness that was seen to work; raises `NoWitness` when no way does."""
+        """Return a witness that was tried and works; raises `NoWitness` if none does."""
         tried = []
         for way, asked in (("flag", role), ("setting", "dedup"), ("listing", role)):
             try:
@@ -47,9 +47,9 @@ class Witness:
             except (Inconclusive, Skip) as why:
                 tried.append(f"{way}: {why}")
         raise NoWitness(
-            "nothing here shows whether a token exists: a field that asks for deduplication "
+            "nothing shows whether a token exists; provide a field that turns deduplication on "
             "(dedup.flag_name in the profile), a key of role dedup, or a listing by metadata "
-            f"([requests.list]) would ({'; '.join(tried) or 'each was tried'})"
+            f"([requests.list]) ({'; '.join(tried) or 'each was tried'})"
         )
 
     def _works(self) -> bool:
@@ -61,20 +61,20 @@ class Witness:
         return there and not missing
 
     def request(self, name: str, *, is_card: bool = False) -> dict[str, Json]:
-        """Return a valid token request object of this name, to be put into a body."""
+        """Return a valid token request object with this name, to put into a body."""
         metadata: dict[str, Json] = {"metadata": {_LABEL: name}}
         made = card if is_card else token
         return made(self._bench, name, **metadata)
 
     def again(self, request: dict[str, Json]) -> dict[str, Json]:
-        """Return a request for an equal value, so that what exists comes back."""
+        """Return a request for an equal value, so that an existing token comes back."""
         flag = self._bench.profile.dedup.flag_name
         return {**request, flag: True} if self.way == "flag" else request
 
     def exists(self, name: str, *, is_card: bool = False) -> tuple[bool, Exchange]:
-        """Return whether the token of that name exists, and what shows it.
+        """Return whether the token with that name exists, and the exchange that shows it.
 
-        By deduplication a missing one exists afterwards: ask once.
+        With deduplication the request creates a missing token: call this once for each name.
         """
         if self.way != "listing":
             asked = self.request(name, is_card=is_card)
@@ -89,7 +89,7 @@ class Witness:
         return bool(found), exchange
 
     def exists_leaf(self, text: str) -> tuple[bool, Exchange]:
-        """Return whether a token of this plain value exists; by deduplication only."""
+        """Return whether a token for this plain string exists; works with deduplication only."""
         if self.way == "listing":
             raise Inconclusive("a listing does not show values")
         asked = {"type": "token", "data": text}

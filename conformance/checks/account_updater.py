@@ -1,7 +1,7 @@
-"""Section 8.10: how large a batch file may be, and that volumes go into several jobs.
+"""Section 8.10: how large a batch file may be, and that a volume can be split over several jobs.
 
-A file of 30·10⁶ bytes must be accepted and one of more than 30·2²⁰ refused (D-UNITS); nothing is
-said about what lies between.
+A file of 30·10⁶ bytes must be accepted and one of more than 30·2²⁰ refused (D-UNITS). Sizes in
+between are not judged.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _FEW_MORE: Final = _FEW + _ROW
 
 
 def batch_file(size_bytes: int) -> bytes:
-    """Return a valid batch file of exactly so many bytes.
+    """Return a valid batch file of exactly this many bytes.
 
     >>> len(batch_file(1_000_000))
     1000000
     """
     rows, left = divmod(size_bytes - len(_HEADER), len(_ROW))
     if left:
-        # One row more, and as many rows a byte shorter as are now too long.
+        # Add one row, and shorten as many rows by one byte as there are bytes too many.
         rows, short = rows + 1, len(_ROW) - left
     else:
         short = 0
-    assert short <= rows, "a file of a few rows cannot have any size"
+    assert short <= rows, "a file of few rows cannot have every size"
     return _HEADER + _SHORT_ROW * short + _ROW * (rows - short)
 
 
 def _address(bench: Bench, job: Exchange) -> str | None:
-    """Return the upload address of a new job as a path here; None when it lies elsewhere."""
+    """Return the upload address of a new job as a path of the target; None if it is elsewhere."""
     try:
         found: Any = job.json["upload_url"] if job.ok else None
     except (ValueError, LookupError, TypeError):
@@ -83,7 +83,7 @@ async def file(bench: Bench) -> list[Finding]:
         must_be_there("create_account_updater_job", job)
         path = _address(bench, job)
         if path is None:
-            raise Inconclusive(f"no job with an upload address here can be made ({job.status})")
+            raise Inconclusive(f"no job with an upload_url at the target was made ({job.status})")
         shown.append(await lane.insist("PUT", path, body, key=None, headers=_CSV))
     small, below, above = shown
     if not small.ok:
@@ -99,40 +99,40 @@ async def file(bench: Bench) -> list[Finding]:
 @check(
     "account-updater.jobs",
     "ACC-SPLIT",
-    accepts="several jobs at a time, each with its own file, each coming to its own end",
+    accepts="several jobs at the same time, each with its own file, each completed",
     roles=("management",),
     requests=12,
     takes_ns=2 * _SECOND_NS,
 )
 async def jobs(bench: Bench) -> list[Finding]:
-    """A volume in two files goes into two jobs, which are there at the same time."""
+    """A volume split into two files is processed by two jobs that exist at the same time."""
     key = spread_key(bench, "management")
     lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
     method, path, body = bench.shaped("create_account_updater_job")
     made = [await lane.insist(method, path, body) for lane in lanes]
     must_be_there("create_account_updater_job", made[0])
-    if made[0].status == _CONFLICT:  # another check has a job there, or somebody else has
-        says = f"a job must be possible whichever others are there, got {made[0].status}"
+    if made[0].status == _CONFLICT:  # a job of another check or of another client exists
+        says = f"a job must be created whatever other jobs exist, got {made[0].status}"
         return [bench.fails("ACC-SPLIT", says, made[0])]
     if made[0].ok and is_refused(made[1]):
-        says = f"a second job must be possible while the first is there, got {made[1].status}"
+        says = f"a second job must be created while the first exists, got {made[1].status}"
         return [bench.fails("ACC-SPLIT", says, *made)]
     paths = [_address(bench, job) for job in made]
     if None in paths:
-        raise Inconclusive(f"no job with an upload address here can be made ({made[0].status})")
+        raise Inconclusive(f"no job with an upload_url at the target was made ({made[0].status})")
     if len(set(paths)) == 1 or made[0].json.get("id") == made[1].json.get("id"):
-        says = "each job must be one of its own, with an address of its own"
+        says = "each job must have its own id and its own upload_url"
         return [bench.fails("ACC-SPLIT", says, *made)]
     sent = []
     for lane, address in zip(lanes, paths, strict=True):
-        assert address is not None, "judged right here"
+        assert address is not None, "checked above"
         sent.append(await lane.insist("PUT", address, _FEW, key=None, headers=_CSV))
     if not all(exchange.ok for exchange in sent):
         statuses = " and ".join(str(exchange.status) for exchange in sent)
-        says = f"both files must be accepted while neither job has ended, got {statuses}"
+        says = f"both files must be accepted while neither job has completed, got {statuses}"
         return [bench.fails("ACC-SPLIT", says, *sent)]
     found = [await _end(bench, lane, job) for lane, job in zip(lanes, made, strict=True)]
-    assert paths[0] is not None, "judged right here"
+    assert paths[0] is not None, "checked above"
     second = await lanes[0].insist("PUT", paths[0], _FEW_MORE, key=None, headers=_CSV)
     if is_refused(second):
         says = f"a second file for one job is refused: {second.status}"
@@ -144,7 +144,7 @@ async def jobs(bench: Bench) -> list[Finding]:
 
 
 async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
-    """Wait for a job's end, for some seconds."""
+    """Wait until a job completes, for at most 20 s."""
     method, path, _ = bench.shaped("get_account_updater_job", {"id": job.json["id"]})
     for _ in range(_WAITS):
         seen = await lane.insist(method, path)
@@ -156,6 +156,6 @@ async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
             break
         await lane.sleep_ns(_SECOND_NS)
     if status == "completed":
-        return bench.passes("ACC-SPLIT", "a job of its own came to its end", job, seen)
-    says = f"the job's end was not seen: {status or seen.status}"
+        return bench.passes("ACC-SPLIT", "the job completed", job, seen)
+    says = f"the job was not seen to complete: {status or seen.status}"
     return unsettled(bench, "ACC-SPLIT", says, job, seen)

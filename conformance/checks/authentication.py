@@ -1,4 +1,4 @@
-"""Section 5: the key's header, and which right each request needs on which container."""
+"""Section 5: the header with the key, and the permissions that requests need on containers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _UNKNOWN_KEY: Final = "key_prod_us_pvt_1111111111111111111111"
 @check(
     "authentication.header",
     "AUTH-HEADER",
-    accepts="2xx with the key in its header, whatever the header's case; 4xx without or unknown",
+    accepts="2xx with the key in its header, in any letter case; 4xx for no or an unknown key",
     roles=("private_prod",),
     requests=10,
 )
 def header(bench: Bench) -> Iterator[Finding]:
-    """The API key is taken from its request header, and nothing is done without one."""
+    """The API key is read from its request header, and requests without a key are refused."""
     key = spread_key(bench, "private_prod")
     shown = ready(bench, key)
     yield bench.passes("AUTH-HEADER", "a key in its header is accepted", shown)
@@ -56,7 +56,7 @@ def header(bench: Bench) -> Iterator[Finding]:
             says = f"the key in a header spelled {spelled} is accepted"
             yield bench.passes("AUTH-HEADER", says, exchange)
         else:
-            says = f"a header's name has no case: {spelled} must be accepted, got {exchange.status}"
+            says = f"header names ignore case: {spelled} must be accepted, got {exchange.status}"
             yield bench.fails("AUTH-HEADER", says, exchange)
     for what, headers in (
         ("no key", {}),
@@ -85,7 +85,7 @@ def header(bench: Bench) -> Iterator[Finding]:
     requests=16,
 )
 def create(bench: Bench) -> Iterator[Finding]:
-    """Tokenize needs token:create, whatever the kind of the application."""
+    """Tokenize needs token:create, for every kind of application."""
     asker = spread_key(bench, "private_prod")
     ready(bench, asker)
     for role in ("private_prod", "public", "legacy", "private_reader"):
@@ -104,7 +104,7 @@ def create(bench: Bench) -> Iterator[Finding]:
 
 
 def _by_role(bench: Bench, role: str, asker: KeyLabel) -> Iterator[Finding]:
-    """Ask with a key that lacks token:create, or of which that is not known."""
+    """Tokenize with a key that lacks token:create, or whose permissions are not known."""
     key = spread_key(bench, role)
     may = bench.target.may(key, "token:create")
     if may or (may is None and role != "management"):
@@ -120,9 +120,9 @@ def _by_role(bench: Bench, role: str, asker: KeyLabel) -> Iterator[Finding]:
 
 
 def _untold(bench: Bench, what: str, exchange: Exchange) -> Finding:
-    """Say what was seen of a key of which the target does not say what it was granted."""
+    """Report the answer to a key whose permissions the target file does not state."""
     seen = "accepted" if exchange.ok else f"refused with {exchange.status}"
-    says = f"{what}: {seen}; to have it judged say in its [[keys]] grants whether it may"
+    says = f"{what}: {seen}; to have this judged, state the key's permissions in [[keys]] grants"
     return informs(bench, "AUTH-CREATE", says, exchange)
 
 
@@ -133,15 +133,15 @@ def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
 
 
 def _without_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
-    if exchange.status == 401:  # reason: not known, which says nothing of a right
-        return unsettled(bench, "AUTH-CREATE", f"{what}: the key is not known, 401", exchange)
+    if exchange.status == 401:  # reason: an unknown key shows nothing about permissions
+        return unsettled(bench, "AUTH-CREATE", f"{what}: 401, the key is not known there", exchange)
     return refusal(bench, "AUTH-CREATE", f"{what} without token:create", exchange)
 
 
 def _nothing_made(
     bench: Bench, made: dict[str, Any], asker: KeyLabel, refused: Exchange
 ) -> Iterator[Finding]:
-    """Look for what a refused request may have left, with a key of the same tenant."""
+    """Look for a token that a refused request may have created, with a key of its tenant."""
     try:
         there, shown = deduplicated(bench, made, asker)
     except Inconclusive:
@@ -157,12 +157,12 @@ def _nothing_made(
 
 
 def covers(container: str, path: str) -> bool:
-    """Whether a container is another one, or holds it where containers are paths."""
+    """Whether a container equals another one, or contains it where containers are paths."""
     return Grant(permissions=(), container=container).covers(path)
 
 
 class _Places:
-    """The one container that a key may write to, and others that it may not."""
+    """The one container that a key may write to, and others that it may not write to."""
 
     def __init__(self, bench: Bench, key: KeyLabel) -> None:
         tokens, may = bench.profile.tokens, bench.target.may
@@ -188,16 +188,16 @@ class _Places:
     requests=16,
 )
 def containers(bench: Bench) -> Iterator[Finding]:
-    """token:create is asked for on every destination container of a request, named or default."""
+    """A request needs token:create on each of its destination containers, named or default."""
     key = spread_key(bench, "private_one_container")
     places = _Places(bench, key)
     inside = container_of(bench, places.inside)
     first = tokenize(bench, token(bench, "named inside", **inside), key)
     if not first.ok:
-        says = f"no token in {places.inside} by the key that may: {first.status}"
+        says = f"the key that may write to {places.inside} created no token there: {first.status}"
         way = "name the key's container in its [[keys]]"
         if not bench.knows("tokens.container_field"):
-            way += ", and in the profile the field that selects it (tokens.container_field)"
+            way += ", and the field that selects it in the profile (tokens.container_field)"
         raise Inconclusive(f"{says}; {way}")
     for clause in ("AUTH-CREATE", "TOK-CONTAINER"):
         yield bench.passes(
@@ -214,44 +214,44 @@ def containers(bench: Bench) -> Iterator[Finding]:
             yield bench.fails("AUTH-CREATE", says, exchange)
     if places.card_is_inside:
         exchange = tokenize(bench, card(bench, "default inside"), key)
-        yield _with_right(bench, "a card, by default inside", exchange)
+        yield _with_right(bench, "a card whose default container is permitted", exchange)
     yield from _nothing_made(bench, good, key, first)
 
 
 def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[tuple[str, Json]]:
-    """Yield requests that name a container outside, each with one place for it."""
+    """Yield requests with one token in a forbidden container, each at another place."""
     outside = token(bench, "outside", **container_of(bench, places.outside or places.near))
     near = token(bench, "near", **container_of(bench, places.near))
     yield f"a token in {places.outside or places.near}", outside
-    yield f"a token in {places.near}, which begins alike", near
-    yield "the second container of a request", [good, outside]
-    yield "the first container of a request", [outside, good]
-    yield "the last of three, deep inside", {"a": good, "b": [good, {"c": outside}]}
+    yield f"a token in {places.near}, whose name begins the same", near
+    yield "a forbidden container for the second token", [good, outside]
+    yield "a forbidden container for the first token", [outside, good]
+    yield "a forbidden container for a nested third token", {"a": good, "b": [good, {"c": outside}]}
     if places.token_is_outside:
         yield "a string, which goes to the default container", {"a": value(bench, "default")}
-        yield "a token without container", token(bench, "default")
-        yield "a string beside a token inside", [good, value(bench, "default beside")]
+        yield "a token that names no container", token(bench, "default")
+        yield "a string beside a permitted token", [good, value(bench, "default beside")]
 
 
-# --- rights of one's own making -----------------------------------------------------------------
+# --- applications made for the purpose ----------------------------------------------------------
 
 
 @check(
     "authentication.grants",
     "AUTH-CREATE",
     "AUTH-READ",
-    accepts="what the grants of an application say, container by container",
+    accepts="what the application's grants allow, container by container",
     roles=("management", "private_prod"),
     requests=16,
     is_extra=True,
 )
 def grants(bench: Bench) -> Iterator[Finding]:
-    """An application is held to its grants: the right on one container is none on another."""
+    """An application is limited to its grants: one on a container gives none on another."""
     manager, asker = spread_key(bench, "management"), spread_key(bench, "private_prod")
     ready(bench, asker)
     paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
     if len(paths) < 2:  # reason: a right on one, none on the other
-        yield informs(bench, "AUTH-READ", "one container is too few to tell rights apart")
+        yield informs(bench, "AUTH-READ", "grants need two containers; the target names one")
         return
     open_path, closed_path = paths[0], paths[1]
     create_on = [{"container": path, "permissions": ["token:create"]} for path in paths[:2]]
@@ -260,7 +260,7 @@ def grants(bench: Bench) -> Iterator[Finding]:
     one = _application(bench, manager, "one", [create_on[0]])
     if reader is None or one is None:
         for clause in ("AUTH-CREATE", "AUTH-READ"):
-            says = "applications cannot be made over HTTP; only the target's own keys were used"
+            says = "applications cannot be created over HTTP; only the target's keys were used"
             yield informs(bench, clause, says)
         return
     yield from _reads_by_container(bench, asker, reader, open_path, closed_path)
@@ -271,13 +271,13 @@ def grants(bench: Bench) -> Iterator[Finding]:
         outside = token(bench, "one outside", **container_of(bench, closed_path))
         for what, body in (("alone", outside), ("second", [inside, outside])):
             refused = tokenize(bench, body, one)
-            yield _without_right(bench, f"{closed_path}, {what}, no grant", refused)
+            yield _without_right(bench, f"a token in {closed_path} ({what})", refused)
 
 
 def _application(
     bench: Bench, manager: KeyLabel, name: str, granted: list[dict[str, Any]]
 ) -> KeyLabel | None:
-    """Make an application with a key; returns the key's label, None where that is not offered."""
+    """Create an application with a key; returns the key's label, None if that is not possible."""
     body: Json = {
         "name": value(bench, f"conformance {name}"),
         "kind": "private",
@@ -307,7 +307,7 @@ def _reads_by_container(
         made = token(bench, f"read {path}", metadata={"o": "1"}, **container_of(bench, path))
         first = tokenize(bench, made, asker)
         if not first.ok:
-            yield informs(bench, "AUTH-READ", f"no token can be put into {path}", first)
+            yield informs(bench, "AUTH-READ", f"no token can be created in {path}", first)
             return
         again = tokenize(bench, {**made, **flag}, reader)
         record = record_of(again)
@@ -320,5 +320,5 @@ def _reads_by_container(
         elif may_read:
             yield bench.fails("AUTH-READ", f"token:read on {path} must show metadata", again)
         else:
-            says = f"token:read on {open_path} must show nothing of {closed_path}"
+            says = f"token:read on {open_path} must not show metadata of {closed_path}"
             yield bench.fails("AUTH-READ", says, again)

@@ -29,18 +29,18 @@ _CHOICES: Final = ("tokens.container_default_token", "tokens.container_default_c
 
 
 _NAMES: Final = ("containers", "container", "container_path", "container_id", "vault")
-"""What the field may be called, the likeliest first (D-CONTAINER)."""
+"""Names that the field may have, the most likely first (D-CONTAINER)."""
 
 
 @check(
     "containers.field",
     "TOK-CONTAINER",
-    accepts="any name of the field that selects the container: a reading; the one told, where told",
+    accepts="any field that selects the container is a reading; a profile's own must be the one",
     roles=("private_reader",),
     requests=5,
 )
 def field(bench: Bench) -> Iterator[Finding]:
-    """Which field selects the container: the one whose container the record then shows."""
+    """Find the field that selects the container: the record then shows the container it names."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
     path = (bench.target.containers or ("/conformance/named/",))[0]
@@ -55,23 +55,23 @@ def field(bench: Bench) -> Iterator[Finding]:
             if not exchange.ok or _found_in(bench, exchange, key)[0] != path:
                 continue
             if is_told and name != usual:
-                says = f"`{usual}` must name the container, as the profile says; `{name}` does"
+                says = f"`{usual}` must select the container, as the profile says; `{name}` does"
                 yield bench.fails("TOK-CONTAINER", says, exchange)
             else:
                 yield reads(bench, "TOK-CONTAINER", "tokens.container_field", name, exchange)
             return
     names = ", ".join(dict.fromkeys((usual, *_NAMES)))
-    says = f"none of {names} is seen to name a container; {_way_out(bench)}"
+    says = f"none of {names} was seen to select a container; {_way_out(bench)}"
     yield informs(bench, "TOK-CONTAINER", says, *shown[:2])
 
 
 def _way_out(bench: Bench) -> str:
-    """Return what would let containers be judged, by what the target and its profile say."""
+    """Return what to add to the target or its profile so that containers can be judged."""
     if not bench.knows("tokens.container_field"):
         return "name the field in the profile (tokens.container_field)"
     if not bench.target.containers:
         return "name containers that exist in the target (containers)"
-    return "neither a record nor a read of the token shows where it went"
+    return "neither the record nor a read of the token shows its container"
 
 
 @check(
@@ -82,14 +82,14 @@ def _way_out(bench: Bench) -> str:
     requests=9,
 )
 def named(bench: Bench) -> Iterator[Finding]:
-    """A container that the request names is where the token goes."""
+    """A token goes into the container that its request names."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
     paths = bench.target.containers or ("/conformance/named/", "/conformance/other/")
     form, shown = _form(bench, key, paths[0])
     if form is None:
         field = bench.profile.tokens.container_field
-        says = f"`{field}` names no container here ({shown.status}); {_way_out(bench)}"
+        says = f"`{field}` was not accepted with a container ({shown.status}); {_way_out(bench)}"
         yield unsettled(bench, "TOK-CONTAINER", says, shown)
         return
     is_understood = bench.knows("tokens.container_field") or _refuses_nonsense(bench, key)
@@ -99,7 +99,7 @@ def named(bench: Bench) -> Iterator[Finding]:
         exchange = tokenize(bench, token(bench, path, **_named(bench, form, path)), key)
         found, where = _found_in(bench, exchange, key)
         if found is None:
-            says = "a container is accepted, and no record shows it"
+            says = "a container is accepted, but no record shows it"
             yield informs(bench, "TOK-CONTAINER", says, exchange)
         elif found != path and not is_understood:
             field = bench.profile.tokens.container_field
@@ -113,13 +113,13 @@ def named(bench: Bench) -> Iterator[Finding]:
 
 
 def _refuses_nonsense(bench: Bench, key: KeyLabel) -> bool:
-    """Whether the field is one that the deployment knows: a number in it is refused."""
+    """Whether the deployment knows the field: it refuses a number there."""
     nonsense: dict[str, Json] = {bench.profile.tokens.container_field: 5}
     return is_refused(tokenize(bench, token(bench, "nonsense", **nonsense), key))
 
 
 def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:
-    """Return which form of the field is accepted: the other one is tried when the first is not."""
+    """Return which form of the field is accepted; the other is tried if the first is refused."""
     known = bench.profile.tokens.container_form
     for form in (known, "string" if known == "array" else "array"):
         exchange = tokenize(bench, token(bench, f"form {form}", **_named(bench, form, path)), key)
@@ -133,7 +133,7 @@ def _named(bench: Bench, form: str, path: str) -> dict[str, Json]:
 
 
 def _found_in(bench: Bench, exchange: Exchange, key: KeyLabel) -> tuple[str | None, Exchange]:
-    """Return the container that a record shows: tokenize's own, or that of a read."""
+    """Return the container that the record shows, or a read of the token where it shows none."""
     record = record_of(exchange)
     path = _shown(bench, record)
     if path is not None:
@@ -161,31 +161,31 @@ def _shown(bench: Bench, record: dict[str, Any]) -> str | None:
     is_extra=True,
 )
 def default(bench: Bench) -> Iterator[Finding]:
-    """Where a token goes that names no container (D-CONTAINER-DEFAULT)."""
+    """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
     for made, choice in ((token, _CHOICES[0]), (card, _CHOICES[1])):
         shown = [tokenize(bench, made(bench, f"default {turn}"), key) for turn in range(2)]
         found = [_found_in(bench, exchange, key)[0] for exchange in shown]
         if None in found:
-            says = f"no record shows the container: {choice} is not seen"
+            says = f"no record shows the container, so {choice} is not known"
             yield informs(bench, "TOK-CONTAINER", says, *shown)
         elif found[0] == found[1]:
             yield reads(bench, "TOK-CONTAINER", choice, found[0], *shown)
         else:
-            says = f"equal requests must go to one container, not {found[0]} and {found[1]}"
+            says = f"equal requests must use the same container, not {found[0]} and {found[1]}"
             yield bench.fails("TOK-CONTAINER", says, *shown)
 
 
 @check(
     "containers.form",
     "TOK-CONTAINER",
-    accepts="any 4xx for what is no container path",
+    accepts="any 4xx for a value that is not a container path",
     roles=("private_reader",),
     requests=5,
 )
 def form(bench: Bench) -> Iterator[Finding]:
-    """What is no container at all is refused: no token goes to a place that cannot be."""
+    """A value that cannot name a container is refused."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
     field = bench.profile.tokens.container_field

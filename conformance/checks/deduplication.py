@@ -53,7 +53,7 @@ def _flagged(record: dict[str, Any]) -> bool | None:
     requests=9,
 )
 def equal(bench: Bench) -> Iterator[Finding]:
-    """Where deduplication is on an equal value gives the existing token, and no other does."""
+    """With deduplication on, an equal value returns the existing token; other values do not."""
     key = spread_key(bench, "dedup")
     ready(bench, key)
     one, both = token(bench, "equal"), card(bench, "equal")
@@ -63,7 +63,7 @@ def equal(bench: Bench) -> Iterator[Finding]:
         if _flagged(before) is not False:
             yield bench.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
         second = tokenize(bench, body, key)
-        yield _is_equal(bench, f"{what}, asked again", before, record_of(second), first, second)
+        yield _is_equal(bench, f"{what}, sent again", before, record_of(second), first, second)
     fresh = card(bench, "twice")
     inside = tokenize(bench, [fresh, token(bench, "between"), fresh], key)
     pair = records_of(inside, 3)
@@ -74,20 +74,18 @@ def equal(bench: Bench) -> Iterator[Finding]:
     leaves = tokenize(bench, [text, text], key)
     ids = identifiers(leaves, 2)
     if ids[0] == ids[1]:
-        yield bench.passes("TOK-DEDUP", "equal strings of one request have one token", leaves)
+        yield bench.passes("TOK-DEDUP", "equal strings in one request share one token", leaves)
     else:
-        yield bench.fails("TOK-DEDUP", "equal strings of one request must have one token", leaves)
+        yield bench.fails("TOK-DEDUP", "equal strings in one request must share one token", leaves)
     text = value(bench, "near \u00e9")
     near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
     most = quota(bench, "Tokenize Limit", key)
     others = tokenize(bench, near[:most], key)
     found = identifiers(others, len(near[:most]))
     if len(set(found)) == len(found):
-        yield bench.passes(
-            "TOK-DEDUP", "values that differ a little have tokens of their own", others
-        )
+        yield bench.passes("TOK-DEDUP", "values that differ slightly have separate tokens", others)
     else:
-        yield bench.fails("TOK-DEDUP", "values that differ must have tokens of their own", others)
+        yield bench.fails("TOK-DEDUP", "values that differ must have separate tokens", others)
 
 
 def _is_equal(
@@ -98,10 +96,10 @@ def _is_equal(
     *shown: Exchange,
 ) -> Finding:
     if later.get("id") != first.get("id"):
-        return bench.fails("TOK-DEDUP", f"{what}: must give the existing id", *shown)
+        return bench.fails("TOK-DEDUP", f"{what}: must return the existing id", *shown)
     if _flagged(later) is not True:
         return bench.fails("TOK-DEDUP", f"{what}: `_extras.deduplicated` must be true", *shown)
-    return bench.passes("TOK-DEDUP", f"{what}: gave the existing token", *shown)
+    return bench.passes("TOK-DEDUP", f"{what}: returned the existing token", *shown)
 
 
 @check(
@@ -112,7 +110,7 @@ def _is_equal(
     requests=14,
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
-    """A value that another tenant has stored is not found: tokens are a tenant's own."""
+    """A value that another tenant has stored is not found: a token belongs to one tenant."""
     key = spread_key(bench, "dedup")
     ready(bench, key)
     others = [
@@ -121,7 +119,7 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         if bench.keys(role) and not _is_one_tenant(bench, bench.key(role), key)
     ]
     if not others:
-        says = "the target names keys of one tenant only: between tenants nothing was compared"
+        says = "the target names keys of one tenant only, so tenants were not compared"
         yield informs(bench, "TOK-DEDUP", says)
         return
     flag: dict[str, Json] = {bench.profile.dedup.flag_name: True}
@@ -133,12 +131,12 @@ def tenants(bench: Bench) -> Iterator[Finding]:
     ):
         theirs = tokenize(bench, {**made, **more}, others[0])
         if more and not theirs.ok:
-            continue  # such a flag is a choice: D-DEDUP
+            continue  # a deployment need not have the flag: D-DEDUP
         stored = record_of(theirs)
         ours = tokenize(bench, made, key)
         found = record_of(ours)
         if found.get("tenant_id") == stored.get("tenant_id"):
-            says = f"{others[0]} and {key} name one tenant: see REC-TENANT"
+            says = f"records of {others[0]} and {key} name the same tenant: see REC-TENANT"
             yield informs(bench, "TOK-DEDUP", says, theirs, ours)
             return
         if found.get("id") == stored["id"] or _flagged(found) is True:
@@ -162,12 +160,12 @@ _AT_ONCE: Final = 10
 @check(
     "deduplication.at-once",
     "TOK-DEDUP",
-    accepts="equal requests sent at one time give one identifier, and one of them creates",
+    accepts="equal concurrent requests return one identifier, and only one creates a token",
     roles=("dedup",),
     requests=2 * _AT_ONCE + 2,
 )
 def at_once(bench: Bench) -> Iterator[Finding]:
-    """Ten equal requests at one time create one token between them."""
+    """Ten equal requests sent at the same time create one token."""
     key = spread_key(bench, "dedup")
     ready(bench, key)
     for what, body in (("cards", card(bench, "at once")), ("tokens", token(bench, "at once"))):
@@ -176,17 +174,17 @@ def at_once(bench: Bench) -> Iterator[Finding]:
         shown = bench.side_by_side([lane.insist(*asked) for lane in lanes])
         if not all(exchange.ok for exchange in shown):
             bad = [exchange for exchange in shown if not exchange.ok]
-            says = f"{_AT_ONCE} equal {what} at one time: {len(bad)} got {bad[0].status}"
+            says = f"{_AT_ONCE} equal {what} at the same time: {len(bad)} got {bad[0].status}"
             yield informs(bench, "TOK-DEDUP", says, *bad)
             continue
         records = [record_of(exchange) for exchange in shown]
         ids = {record["id"] for record in records}
         created = sum(_flagged(record) is False for record in records)
         if len(ids) == created == 1:
-            says = f"{_AT_ONCE} equal {what} at one time have one identifier"
+            says = f"{_AT_ONCE} equal {what} at the same time have one identifier"
             yield bench.passes("TOK-DEDUP", says, *shown)
         else:
-            says = f"{_AT_ONCE} equal {what} at one time must create one token, not "
+            says = f"{_AT_ONCE} equal {what} at the same time must create one token, not "
             says += f"{created} with {len(ids)} identifiers"
             yield bench.fails("TOK-DEDUP", says, *shown)
 
@@ -200,7 +198,7 @@ def at_once(bench: Bench) -> Iterator[Finding]:
     is_extra=True,
 )
 def kept(bench: Bench) -> Iterator[Finding]:
-    """Whose metadata a deduplicated record shows, and whether containers count (readings)."""
+    """Find whose metadata a deduplicated record shows, and whether the container matters."""
     key = spread_key(bench, "dedup_reader")
     ready(bench, key)
     first = tokenize(bench, token(bench, "kept", metadata={"o": "1"}), key)
@@ -220,7 +218,7 @@ def kept(bench: Bench) -> Iterator[Finding]:
 
 
 def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
-    """D-DEDUP-KEY: is the same value in another container another token?"""
+    """Find whether an equal value in another container is another token (D-DEDUP-KEY)."""
     paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
     if len(paths) < 2:  # reason: two containers are compared
         return
@@ -229,7 +227,7 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         for path in paths[:2]
     ]
     if not all(exchange.ok for exchange in shown):
-        yield informs(bench, "TOK-DEDUP", "containers of one's own cannot be named here", *shown)
+        yield informs(bench, "TOK-DEDUP", "requests that name these containers are refused", *shown)
         return
     flags = [_flagged(record_of(exchange)) for exchange in shown]
     if flags in ([False, False], [False, True]):
@@ -260,7 +258,7 @@ def redaction(bench: Bench) -> Iterator[Finding]:
         fresh = tokenize(bench, made, reader)
         stored = record_of(fresh)
         if _flagged(stored) is not False or "metadata" not in stored:
-            raise Inconclusive(f"{what} that is new must show its metadata first")
+            raise Inconclusive(f"{what}: the check needs a new record that shows its metadata")
         asked = {**made, "metadata": {"o": "2"}}
         hidden = tokenize(bench, asked, blind)
         shown = tokenize(bench, asked, reader)
@@ -273,7 +271,7 @@ def redaction(bench: Bench) -> Iterator[Finding]:
 
 
 def _view(bench: Bench, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
-    """What a key that may not read sees of a stored record outside of deduplication."""
+    """Find what a key without token:read sees of a stored record in other answers."""
     values: dict[str, Json] = {"id": token_id, "value": "viewed"}
     patched = bench.call("patch", values, key=blind, headers=_MERGE_PATCH)
     try:
@@ -298,7 +296,7 @@ def _blind(
             says = f"{what}: without token:read {' and '.join(leaked)} must be left out"
             yield bench.fails(clause, says, *shown)
         elif clause == "REC-DEDUP-REDACT" and what == "a card" and "data" not in stored:
-            says = f"{what}: metadata was left out; a fresh record shows no data anyway"
+            says = f"{what}: metadata is left out; even a new record shows no data"
             yield bench.passes(clause, says, *shown)
         else:
             yield bench.passes(
@@ -331,22 +329,22 @@ def _reader(
 @check(
     "deduplication.leaves",
     "TOK-DEDUP",
-    accepts="a string that exists already comes back as the same identifier",
+    accepts="a string that is already stored comes back as the same identifier",
     roles=("dedup",),
     requests=4,
 )
 def leaves(bench: Bench) -> Iterator[Finding]:
-    """A plain string that exists already gives the existing token's identifier."""
+    """A plain string that is already stored returns the existing token's identifier."""
     key = spread_key(bench, "dedup")
     text = value(bench, "string")
     first = tokenize(bench, {"a": text}, key)
     second = tokenize(bench, {"b": [text]}, key)
     before, after = accepted(first), accepted(second)
     try:
-        one: Json = before["a"]  # type: ignore[index,call-overload] # reason: judged right here
+        one: Json = before["a"]  # type: ignore[index,call-overload] # reason: checked above
         two: Json = after["b"][0]  # type: ignore[index,call-overload] # reason: likewise
     except (LookupError, TypeError):
-        yield unsettled(bench, "TOK-DEDUP", "the answers mirror nothing", first, second)
+        yield unsettled(bench, "TOK-DEDUP", "the answers do not mirror the bodies", first, second)
         return
     if one == two:
         yield bench.passes("TOK-DEDUP", "the same identifier came back", first, second)

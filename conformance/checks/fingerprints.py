@@ -1,4 +1,4 @@
-"""Section 2.1: the fingerprint of a token, and the expression that it follows from."""
+"""Section 2.1: the fingerprint of a token, and the expression that selects its input."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def expression(bench: Bench) -> Iterator[Finding]:
     ready(bench, key)
     number: Json = "{{ data.number }}"
     for what, body, wanted in (
-        ("a card without one", card(bench, "none"), number),
-        ("a card with its number", card(bench, "own", fingerprint_expression=number), number),
-        ("a token with the whole", token(bench, "t", fingerprint_expression="{{ data }}"), None),
+        ("a card without it", card(bench, "none"), number),
+        ("a card that supplies it", card(bench, "own", fingerprint_expression=number), number),
+        ("a token that supplies it", token(bench, "t", fingerprint_expression="{{ data }}"), None),
     ):
         exchange = tokenize(bench, body, key)
         found = record_of(exchange).get("fingerprint_expression")
@@ -60,7 +60,7 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     elif found == "{{ data }}":
         yield reads(bench, "REC-FPEXPR", "tokens.fpexpr_default", "shown", bare)
     else:
-        yield bench.fails("REC-FPEXPR", "a token's own expression must be {{ data }}", bare)
+        yield bench.fails("REC-FPEXPR", "a token's default expression must be {{ data }}", bare)
     year: Json = "{{ data.expiration_year }}"
     other = tokenize(bench, card(bench, "year", fingerprint_expression=year), key)
     if not other.ok:
@@ -82,7 +82,7 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     requests=6,
 )
 def fingerprint(bench: Bench) -> Iterator[Finding]:
-    """A fingerprint follows from the value that the expression selects, and from nothing else."""
+    """A fingerprint depends on the value that the expression selects, and on nothing else."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     one, other = card(bench, "printed"), card(bench, "printed otherwise")
@@ -100,7 +100,7 @@ def fingerprint(bench: Bench) -> Iterator[Finding]:
 
 
 def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
-    """Judge three records: the first two of equal selected values, the third of another."""
+    """Judge three records: the selected values of the first two are equal, the third differs."""
     found = [record.get("fingerprint") for record in records_of(exchange, 3)]
     if not all(isinstance(one, str) and one for one in found):
         yield bench.fails("REC-FINGERPRINT", f"{what}: `fingerprint` must be a string", exchange)
@@ -114,12 +114,12 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
 @check(
     "record.value",
     "REC-FINGERPRINT",
-    accepts="no fingerprint that is the value itself",
+    accepts="a fingerprint that does not contain the value",
     roles=("private_prod",),
     requests=3,
 )
 def not_the_value(bench: Bench) -> Iterator[Finding]:
-    """A fingerprint is derived: it is not the value, nor holds it."""
+    """A fingerprint is derived from the value and does not contain it."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     secret = value(bench, "derived")
@@ -128,5 +128,5 @@ def not_the_value(bench: Bench) -> Iterator[Finding]:
     found = record_of(exchange).get("fingerprint")
     if not isinstance(found, str):
         raise Inconclusive("the record shows no fingerprint")
-    says = "`fingerprint` must be derived from the value, not hold it"
+    says = "`fingerprint` must be derived from the value, without containing it"
     yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=secret not in found)

@@ -30,13 +30,13 @@ __all__ = ["secrets_found"]
 
 _EXAMPLES: Final = 15
 _LEAST: Final = 6
-"""Shorter texts stand in answers by chance, a cvc among them: those are looked for by field."""
+"""Shorter texts, such as a cvc, occur in answers by chance; they are looked for by field name."""
 
 
 def secrets_found(exchange: Exchange, secrets: list[str]) -> list[str]:
-    """Return which secrets stand in an answer: in its body, decoded or not, or in a header.
+    """Return which secrets an answer contains: in its body, decoded or not, or in a header.
 
-    Looked for as they are, in JSON's escapes and in base64.
+    Each is looked for in plain text, with JSON escapes and in base64.
     """
     raw = exchange.body.decode(errors="replace")
     heads = "\n".join(f"{name}: {text}" for name, text in exchange.headers.items())
@@ -66,7 +66,7 @@ def _strings(answer: Any) -> Iterator[str]:  # noqa: ANN401 # reason: any JSON
 
 
 def _cvcs(answer: Any) -> Iterator[Any]:  # noqa: ANN401 # reason: any JSON
-    """Yield what stands under `cvc` anywhere in an answer."""
+    """Yield the value of each `cvc` field in an answer, at any depth."""
     if isinstance(answer, dict):
         for name, one in answer.items():
             if name == "cvc":
@@ -92,7 +92,7 @@ def _shows_cvc(exchange: Exchange, cvc: str) -> bool:
     requests=_EXAMPLES + 12,
 )
 def answers(bench: Bench) -> Iterator[Finding]:
-    """No answer to tokenize holds the sensitive input in the clear, accepted or refused."""
+    """No answer to tokenize, accepted or refused, contains the sensitive input in plain text."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     failed = False
@@ -101,17 +101,17 @@ def answers(bench: Bench) -> Iterator[Finding]:
         found = secrets_found(exchange, secrets)
         if found or (cvc is not None and _shows_cvc(exchange, cvc)):
             failed = True
-            says = f"{what}: a sensitive value stands in the answer ({exchange.status})"
+            says = f"{what}: the answer contains a sensitive value ({exchange.status})"
             yield bench.fails("REC-SECRET", says, exchange)
         else:
-            says = f"{what}: nothing sensitive in the answer ({exchange.status})"
+            says = f"{what}: no sensitive value in the answer ({exchange.status})"
             yield bench.passes("REC-SECRET", says, exchange)
     if not failed:
         yield from _drawn(bench, key)
 
 
 def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
-    """Yield what is sent, the body, the secrets in it, and a cvc to look for by its field."""
+    """Yield a name, the body, the secrets in it, and a cvc to look for by field name."""
     text, number, cvc = value(bench, "secret"), card_number(bench, "secret"), "7319"
     data: dict[str, Json] = {
         "number": number,
@@ -148,7 +148,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
 
 
 def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
-    """Draw values of many scripts: an escape must not hide a leak."""
+    """Draw values of many scripts, so that escapes cannot hide a leak."""
     seen = 0
 
     def judge(drawn: tuple[str, bool]) -> Broken | None:
@@ -158,7 +158,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         exchange = tokenize(bench, body, key)
         seen += exchange.ok
         if secrets_found(exchange, [text]):
-            return Broken(body, [("REC-SECRET", "the value stands in the answer")], (exchange,))
+            return Broken(body, [("REC-SECRET", "the answer contains the value")], (exchange,))
         return None
 
     broken = smallest(bench, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
@@ -172,13 +172,13 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 @check(
     "secrets.reads",
     "REC-SECRET",
-    accepts="a record without the value, or with it for a key that holds token:read",
+    accepts="a record without the value; with it only for a key that holds token:read",
     roles=("private_reader", "private_prod"),
     requests=6,
     is_extra=True,
 )
 def reading(bench: Bench) -> Iterator[Finding]:
-    """Whether reads of a token show its plaintext to a key with token:read (D-READ)."""
+    """Find whether reading a token shows its plaintext to a key with token:read (D-READ)."""
     key = spread_key(bench, "private_reader")
     ready(bench, key)
     made = token(bench, "read back")
@@ -206,7 +206,7 @@ def reading(bench: Bench) -> Iterator[Finding]:
     is_extra=True,
 )
 def deduplicated_record(bench: Bench) -> Iterator[Finding]:
-    """A deduplicated record holds no plaintext either, whatever the key may read."""
+    """A deduplicated record contains no plaintext, whatever the key's permissions."""
     key = spread_key(bench, "dedup_reader")
     ready(bench, key)
     for what, body in (("a token", token(bench, "again")), ("a card", card(bench, "again"))):
@@ -216,7 +216,7 @@ def deduplicated_record(bench: Bench) -> Iterator[Finding]:
         secret = body["data"] if isinstance(body["data"], str) else body["data"]["number"]
         cvc = None if isinstance(body["data"], str) else body["data"]["cvc"]
         if secrets_found(exchange, [secret]) or (cvc and _shows_cvc(exchange, cvc)):
-            says = f"{what}, deduplicated: a sensitive value stands in the answer"
+            says = f"{what}, deduplicated: the answer contains a sensitive value"
             yield bench.fails("REC-SECRET", says, exchange)
         else:
-            yield bench.passes("REC-SECRET", f"{what}, deduplicated: nothing sensitive", exchange)
+            yield bench.passes("REC-SECRET", f"{what}, deduplicated: no sensitive value", exchange)

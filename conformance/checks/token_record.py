@@ -44,12 +44,12 @@ _FORMER: Final = ("REC-ID", "REC-TENANT", "REC-TYPE", "REC-CREATED", "REC-EXTRAS
     "record.fields",
     *_FORMER,
     "REC-TOKEN-DATA",
-    accepts="each field of its form; more fields are fine",
+    accepts="each field in its specified form; further fields are fine",
     roles=("private_prod",),
     requests=8,
 )
 def fields(bench: Bench) -> Iterator[Finding]:
-    """Every record has its identifier, tenant, type, creator, time and flag."""
+    """Every record has its identifier, tenant, type, creator, creation time and flag."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     seen: list[tuple[dict[str, Any], Exchange]] = []
@@ -107,24 +107,24 @@ def _instant(text: object) -> datetime | None:
 
 
 def _is_now(bench: Bench, created: object, exchange: Exchange) -> Finding:
-    """Judge a creation time by the answer's `Date`, and by this machine's clock without one."""
+    """Judge a creation time by the answer's `Date`, or else by this machine's clock."""
     instant = _instant(created)
     by, answered = "the answer's Date", _answered(exchange)
     if answered is None:
-        by = "the clock of this machine"
+        by = "this machine's clock"
         at_ns = bench.session.wall_start_ns + exchange.received_ns
         answered = datetime.fromtimestamp(at_ns // _SECOND_NS, UTC)
     assert instant is not None, "it was read before"
     apart = instant - answered
-    says = f"`created_at` must be the present by {by}"
+    says = f"`created_at` must be the current time by {by}"
     if abs(apart) < _CLOCKS_DIFFER:
-        return bench.passes("REC-CREATED", f"`created_at` is the present by {by}", exchange)
+        return bench.passes("REC-CREATED", f"`created_at` is the current time by {by}", exchange)
     seen = f"{abs(apart)} {'ahead' if apart > timedelta() else 'behind'}"
-    return bench.fails("REC-CREATED", f"{says}, and is {seen}", exchange)
+    return bench.fails("REC-CREATED", f"{says}, but is {seen}", exchange)
 
 
 def _answered(exchange: Exchange) -> datetime | None:
-    """Return the time that an answer's `Date` tells, None without one."""
+    """Return the time in an answer's `Date` header, None without one."""
     date = exchange.header("Date")
     try:
         found = None if date is None else parsedate_to_datetime(date)
@@ -149,7 +149,7 @@ def _elapsed(
     first: tuple[dict[str, Any], Exchange],
     last: tuple[dict[str, Any], Exchange],
 ) -> Iterator[Finding]:
-    """The times of two records must be as far apart as the requests were."""
+    """Judge whether the times of two records are as far apart as their requests."""
     one, two = _instant(first[0].get("created_at")), _instant(last[0].get("created_at"))
     if one is None or two is None:
         return
@@ -170,12 +170,12 @@ def _elapsed(
     "record.tenants",
     "REC-TENANT",
     "REC-CREATED",
-    accepts="the same tenant for its keys, another for the keys of another",
+    accepts="one tenant_id for all keys of a tenant, another for another tenant's keys",
     roles=("private_prod", "private_test"),
     requests=6,
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
-    """Records name the tenant of the key: one tenant's keys agree, two tenants' differ."""
+    """Records name the key's tenant: the same for keys of one tenant, else different ones."""
     found: dict[str, tuple[str, str, Exchange]] = {}
     for role in ("private_prod", "private_test", "private_reader"):
         if not bench.keys(role):
@@ -199,11 +199,11 @@ def tenants(bench: Bench) -> Iterator[Finding]:
             else:
                 says = f"{one} and {two} must name {'two tenants' if is_same else 'one tenant'}"
                 yield bench.fails("REC-TENANT", says, *shown)
-            says = f"{one} and {two} must name creators of their own"
+            says = f"`created_by` of {one} and {two} must be different"
             apart = found[one][1] != found[two][1]
             yield says_whether(bench, "REC-CREATED", says, *shown, is_so=apart)
     if all(name is None for name in names.values()):
-        yield unsettled(bench, "REC-TENANT", "the target does not say whose keys these are")
+        yield unsettled(bench, "REC-TENANT", "the target does not name the tenants of these keys")
 
 
 # --- the mask -----------------------------------------------------------------------------------
@@ -214,12 +214,12 @@ _MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
 @check(
     "record.mask",
     "REC-CARD-MASK",
-    accepts="`mask`, `data` or both hold the masked card and nothing else",
+    accepts="`mask`, `data` or both contain the masked card and nothing else",
     roles=("private_prod",),
     requests=10,
 )
 def mask(bench: Bench) -> Iterator[Finding]:
-    """A card's record shows every digit as `X` but the last four, and its expiry, nothing more."""
+    """A card's record shows the number with all but the last four digits as `X`, and the expiry."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     views: set[str] = set()
@@ -236,7 +236,7 @@ def mask(bench: Bench) -> Iterator[Finding]:
         found = [name for name in ("mask", "data") if name in record]
         views.add("both" if len(found) > 1 else "".join(found))
         if not found:
-            yield bench.fails("REC-CARD-MASK", "the record must hold `mask` or `data`", last)
+            yield bench.fails("REC-CARD-MASK", "the record must contain `mask` or `data`", last)
         for name in found:
             yield _masked(bench, name, record[name], data, last)
     if len(views) == 1 and last is not None and views <= {"both", "mask", "data"}:
@@ -260,11 +260,11 @@ def _masked(
         says = f"`{name}` of {len(number)} digits shows the last four"
         return bench.passes("REC-CARD-MASK", says, exchange)
     if isinstance(seen, dict) and seen.keys() - _MASK_KEYS:
-        says = f"`{name}` must hold the masked number and the expiry, nothing else"
+        says = f"`{name}` must contain the masked number and the expiry, nothing else"
     elif isinstance(seen, dict) and seen.get("number") != wanted["number"]:
-        says = f"`{name}.number` of {len(number)} digits must be `X` but for the last four"
+        says = f"`{name}.number` of {len(number)} digits must be `X` except for the last four"
     else:
-        says = f"`{name}` must hold number, expiration_month and expiration_year (integers)"
+        says = f"`{name}` must contain number, expiration_month and expiration_year (integers)"
     return bench.fails("REC-CARD-MASK", says, exchange)
 
 
@@ -287,7 +287,7 @@ _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
     "record.echo",
     "REC-METADATA",
     "REC-INDEXES",
-    accepts="exactly what was supplied, in its order for indexes; absent when nothing was",
+    accepts="exactly what was supplied, with indexes in order; absent if nothing was supplied",
     roles=("private_prod",),
     requests=13,
 )

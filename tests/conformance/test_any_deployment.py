@@ -84,8 +84,8 @@ def test_what_is_not_there_is_skipped_with_a_way_out_and_never_failed() -> None:
     assert bad.isdisjoint(_verdicts(run).values())
     says = [one.says for one in run.findings if one.clause == "RCT-CODE"]
     assert says[0] == (
-        "the deployment answers 404 to POST /reactors, which is not specified; where it offers "
-        "the same otherwise, say how in [requests.create_reactor]"
+        "the deployment answers 404 to POST /reactors, whose method and path are not specified; "
+        "if it offers this under another path, describe it in [requests.create_reactor]"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_management_key_that_may_create_is_no_failure() -> None:
     run = _run(_granting(), checks=("authentication.create",))
     own = [one for one in run.findings if one.clause == "AUTH-CREATE"]
     assert Verdict.FAIL not in {one.verdict for one in own}
-    assert any("say in its [[keys]] grants whether it may" in one.says for one in own)
+    assert any("state the key's permissions in [[keys]] grants" in one.says for one in own)
 
 
 def test_grants_that_are_told_are_held_to() -> None:

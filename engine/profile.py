@@ -26,13 +26,16 @@ from engine.files import as_ns, from_document, json_schema, read_toml, to_plain,
 __all__ = [
     "AccountUpdaterProfile",
     "Algorithm",
+    "Balance",
     "Choice",
     "DedupProfile",
     "HttpProfile",
     "IdentityProfile",
     "LimitsProfile",
+    "NodesProfile",
     "OutsideProfile",
     "Profile",
+    "Sharing",
     "TokensProfile",
     "choices",
     "decisions",
@@ -42,6 +45,8 @@ SECOND_NS: Final = 1_000_000_000
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 Algorithm = Literal["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
+Balance = Literal["round-robin", "random", "address", "key", "least-busy"]
+Sharing = Literal["exact", "none", "split", "synced", "shared-slow"]
 
 _Value = TypeVar("_Value")
 
@@ -54,6 +59,7 @@ def _choice(
     readings: tuple[Any, ...] = (),
     study: tuple[Any, ...] = (),
     minimum: int | None = None,
+    maximum: int | None = None,
 ) -> _Value:
     """Return a dataclass field that carries its decision id and its closed list of values."""
     known: _Value = field(
@@ -64,6 +70,7 @@ def _choice(
             "readings": readings,
             "study": study,
             "minimum": minimum,
+            "maximum": maximum,
         },
     )
     return known
@@ -85,6 +92,8 @@ def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # r
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
                 raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
+            if meta["maximum"] is not None and value > meta["maximum"]:
+                raise InputError(f"{where} must be a whole number of at most {meta['maximum']}")
         elif isinstance(item.default, str):
             _check_text(where, value, is_header=item.name.endswith("_header"))
         elif isinstance(item.default, tuple) and not (
@@ -368,6 +377,51 @@ class LimitsProfile(_Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesProfile(_Section):
+    """Nodes behind a balancer, and how they share the counters of the limits (D-COUNTERS-LIFE).
+
+    Only a simulation plays them (`engine.limits.nodes`): an engine is one node.
+    """
+
+    section: ClassVar[str] = "nodes"
+
+    count: int = _choice(
+        1, "D-COUNTERS-LIFE", "how many nodes serve the traffic", minimum=1, maximum=64
+    )
+    balance: Balance = _choice(
+        "round-robin",
+        "D-COUNTERS-LIFE",
+        "which node gets a request",
+        readings=get_args(Balance)[1:],
+    )
+    sharing: Sharing = _choice(
+        "exact",
+        "D-COUNTERS-LIFE",
+        "what a node knows of the requests that the others count",
+        study=get_args(Sharing)[1:],
+    )
+    every_ns: int = _choice(
+        SECOND_NS, "D-COUNTERS-LIFE", "synced: a node publishes its counts so often", minimum=1
+    )
+    lag_ns: int = _choice(
+        0, "D-COUNTERS-LIFE", "synced: the other nodes know them so much later", minimum=0
+    )
+    race_ns: int = _choice(
+        10_000_000,
+        "D-COUNTERS-LIFE",
+        "shared-slow: a counter is written so long after it was read",
+        minimum=0,
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all decisions are those of one exact counter, as on one node."""
+        if self.sharing == "shared-slow":
+            return not self.race_ns
+        return self.count == 1 or self.sharing == "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideProfile(_Section):
     """Proxies and reactors (section 8.5, 8.9)."""
 
@@ -433,6 +487,7 @@ class Profile:
     identity: IdentityProfile = IdentityProfile()
     http: HttpProfile = HttpProfile()
     limits: LimitsProfile = LimitsProfile()
+    nodes: NodesProfile = NodesProfile()
     outside: OutsideProfile = OutsideProfile()
     account_updater: AccountUpdaterProfile = AccountUpdaterProfile()
 

@@ -138,7 +138,7 @@ class Engine(Operator):
             raise InputError(f"master_key must hold {_MASTER_KEY_BYTES} bytes")
         check_region(region)
         world = ModelWorld(clock=clock, seed=seed) if world is None else world
-        self.profile = Profile() if profile is None else profile
+        self.profile = _of_one_node(Profile() if profile is None else profile)
         tables = _tables(limits)
         self.table_names = frozenset(tables)
         self.tables = tables
@@ -488,6 +488,17 @@ _LOCKED: Final = Problem(
     clause=None,
     headers={"Retry-After": "1"},
 )
+
+
+def _of_one_node(profile: Profile) -> Profile:
+    """Return the profile; `InputError` where it asks for nodes that do not count exactly."""
+    nodes = profile.nodes
+    if not nodes.is_exact:
+        raise InputError(
+            f"profile.nodes.sharing = {nodes.sharing!r} must be 'exact': an engine is one node; "
+            "play several in a simulation, with --fidelity limits or compiled"
+        )
+    return profile
 
 
 def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, LimitTable]:

@@ -230,6 +230,27 @@ assert pair == "other key admitted, other address admitted"
 assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refused")
 
 # %% [markdown]
+# ## Several nodes
+
+
+# %%
+def as_it_stands(*, nodes: dict[str, Any]) -> str:
+    return str(Profile().replace(nodes=nodes).nodes)
+
+
+walk(
+    "nodes",
+    {
+        "count": (as_it_stands, [3]),
+        "balance": as_it_stands,
+        "sharing": as_it_stands,
+        "every_ns": (as_it_stands, [2 * NS]),
+        "lag_ns": (as_it_stands, [NS]),
+        "race_ns": (as_it_stands, [NS]),
+    },
+)
+
+# %% [markdown]
 # ## Destinations and reactors
 # Two invocations at once, and two more ten seconds later; each case shows when they end.
 
@@ -399,7 +420,7 @@ walk(
 
 # %%
 before = {"tokens", "dedup", "identity", "http"}
-here = {"limits", "outside", "account_updater"}
+here = {"limits", "nodes", "outside", "account_updater"}
 known = choices()
 mine = [choice for choice in known if choice.section in here]
 tried = {(row["path"], row["value"]) for row in rows}
@@ -420,7 +441,7 @@ counts = pd.DataFrame(
     ]
 )
 assert set(counts.groupby("section")["values"].sum().nlargest(2).index) == {"tokens", "limits"}
-assert set(counts.query("`is` == 'study' and values > 0")["section"]) == {"limits"}
+assert set(counts.query("`is` == 'study' and values > 0")["section"]) == {"limits", "nodes"}
 alt.Chart(
     counts,
     width=420,

@@ -25,6 +25,7 @@ _PLACES: Final = {
     "TypeWeights": "`types` of a mix entry",
     "Constant": 'a time: `kind = "constant"`',
     "RuleChange": "`[rules.ID]`",
+    "Nodes": "`[nodes]`",
     "Threshold": "`[[thresholds]]`",
     "Step": "an entry of `steps`",
 }

@@ -28,6 +28,12 @@ NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # A reading would be a failure: the deployment is judged by it instead (study).
     "limits.compose": "judged, not discovered: LIM-LOWEST",
     "limits.or_resource": "judged, not discovered: LIM-READ and LIM-CREATE",
+    "nodes.sharing": "judged, not discovered: a node that counts alone admits beyond its limits",
+    "nodes.count": "nodes that count exactly decide as one",
+    "nodes.balance": "nodes that count exactly decide as one",
+    "nodes.every_ns": "judged, not discovered: as nodes.sharing",
+    "nodes.lag_ns": "judged, not discovered: as nodes.sharing",
+    "nodes.race_ns": "judged, not discovered: as nodes.sharing",
     # The clause gives the value.
     "outside.destination_timeout_ns": "judged, not discovered: PRX-TIMEOUT",
     "outside.reactor_timeout_ns": "judged, not discovered: RCT-TIMEOUT",

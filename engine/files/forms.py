@@ -16,8 +16,8 @@ gives a field's kind and its description. Without `Annotated`, the type determin
 | `X or None` | X, or left out |
 
 A field without default must be in the file. Field metadata may hold `minimum` (whole numbers,
-durations) and `asks` (the description); `key` names the key in the file where that is not a valid
-Python name.
+durations), `maximum` (whole numbers) and `asks` (the description); `key` names the key in the file
+where that is not a valid Python name.
 
 `Include` is a file that another file refers to, with the position of the reference. `to_toml`
 writes plain tables as TOML text, for resolved files: what is written reads back as equal. Arrays of
@@ -244,7 +244,7 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
             continue
         kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
         if kind is None:
-            kind = _inferred(hint, item.name, item.metadata.get("minimum"))
+            kind = _inferred(hint, item.name, item.metadata)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         key = next((extra.name for extra in extras if isinstance(extra, Key)), None)
         texts = [extra for extra in extras if isinstance(extra, str)]
@@ -273,23 +273,23 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 # reason: 
     return hint, ()
 
 
-def _inferred(hint: Any, name: str, minimum: int | None) -> Kind[Any]:  # noqa: ANN401 # reason: any annotation
+def _inferred(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # noqa: ANN401 # reason: any annotation
     inner, extras = _split(hint)
     explicit = next((extra for extra in extras if isinstance(extra, Kind)), None)
     if explicit is not None:
         return explicit
     simple = _SIMPLE.get(inner)
     if inner is int:
-        return _integer(name, minimum)
+        return _integer(name, bounds.get("minimum"), bounds.get("maximum"))
     if simple is not None:
         return simple
     origin, args = get_origin(inner), get_args(inner)
     if origin is Literal:
         return Choice(args)
     if origin is tuple:
-        return Items(_inferred(args[0], "", None))
+        return Items(_inferred(args[0], "", {}))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return TableOf(_inferred(args[1], "", None))
+        return TableOf(_inferred(args[1], "", {}))
     if origin in {Union, types.UnionType}:
         return Tagged(args)
     assert isinstance(inner, type), f"{name}: no kind for {inner!r}"
@@ -297,12 +297,12 @@ def _inferred(hint: Any, name: str, minimum: int | None) -> Kind[Any]:  # noqa: 
     return Form(inner)
 
 
-def _integer(name: str, minimum: int | None) -> Kind[Any]:
+def _integer(name: str, minimum: int | None, maximum: int | None) -> Kind[Any]:
     if name.endswith("_ns"):
         return Duration(minimum_ns=minimum or 0)
     if name.endswith("_bytes"):
         return Size(minimum_bytes=minimum or 0)
-    return Integer(minimum=minimum)
+    return Integer(minimum=minimum, maximum=maximum)
 
 
 def _tag(cls: type[Any]) -> str:

@@ -115,6 +115,11 @@ def template_for(
 
 
 def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:
+    if not profile.nodes.is_exact:
+        raise InputError(
+            f"fidelity = {fidelity!r} plays one node; set nodes.sharing = 'exact' "
+            f"(it is {profile.nodes.sharing!r}), or choose limits or compiled"
+        )
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
     if fidelity == "compiled":

@@ -34,7 +34,7 @@ from engine.files import (
 )
 from engine.limits import DEFAULT_TABLE, LimitTable
 from engine.model import ApplicationKind, TenantKind
-from engine.profile import Algorithm, Profile
+from engine.profile import Algorithm, Balance, Profile, Sharing
 from engine.world import EPOCH_2026_NS
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, DecorrelatedJitter, FullJitter
 from simulator.scenario.conditions import Condition, ConditionText
@@ -60,6 +60,7 @@ __all__ = [
     "AddressPool",
     "Application",
     "Grant",
+    "Nodes",
     "Proxy",
     "Quotas",
     "Reactor",
@@ -226,6 +227,25 @@ class RuleChange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """Nodes behind a balancer (D-COUNTERS-LIFE); what is left out is the profile's.
+
+    How each sharing counts is said in `engine.limits.nodes`.
+    """
+
+    count: Annotated[int | None, Integer(minimum=1, maximum=64), "how many nodes"] = None
+    balance: Annotated[Balance | None, "which node gets a request"] = None
+    sharing: Annotated[
+        Sharing | None, "what a node knows of the requests that the others count"
+    ] = None
+    every_ns: Annotated[int | None, Duration(1), "synced: a node publishes so often"] = None
+    lag_ns: Annotated[int | None, "synced: the others know it so much later"] = None
+    race_ns: Annotated[
+        int | None, "shared-slow: a counter is written so long after it was read"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Threshold:
     """A condition that a run must keep; where it does not, the run exits with 1."""
 
@@ -265,6 +285,9 @@ class Scenario:
     choices: Annotated[
         Mapping[str, Mapping[str, object]], Choices(), "changes to the profile, by section"
     ] = field(default_factory=dict)
+    nodes: Annotated[
+        Nodes | None, "nodes behind a balancer; left out, the profile's, else one node"
+    ] = None
     tenants: Annotated[tuple[Tenant, ...], "tenants of the service"]
     applications: Annotated[tuple[Application, ...], "applications and their keys"] = ()
     addresses: Annotated[tuple[AddressPool, ...], "pools of client addresses"] = ()
@@ -298,15 +321,17 @@ def limit_tables_of(scenario: Scenario) -> dict[str, LimitTable]:
 
 
 def profile_of(scenario: Scenario) -> Profile:
-    """Return the profile: the scenario's file, or the engine's, with the scenario's choices."""
+    """Return the profile: the scenario's file, or the engine's, with its choices and nodes."""
     profile = Profile()
     if scenario.profile is not None:
         profile = from_document(Profile, read_toml(scenario.profile.file))
-    if not scenario.choices:
+    nodes = {} if scenario.nodes is None else to_plain(scenario.nodes)
+    if not scenario.choices and not nodes:
         return profile
     plain = to_plain(profile)
-    merged = plain | {name: plain[name] | fields for name, fields in scenario.choices.items()}
-    return from_document(Profile, Document(merged))
+    for section, fields in (*scenario.choices.items(), ("nodes", nodes)):
+        plain[section] |= fields
+    return from_document(Profile, Document(plain))
 
 
 def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:

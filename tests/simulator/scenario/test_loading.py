@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from engine.errors import InputError
 from engine.files import Rate, parse_toml
+from engine.profile import NodesProfile
 from simulator.play import simulate
 from simulator.rows import metrics
 from simulator.scenario import (
@@ -121,6 +122,8 @@ def test_the_starter_is_a_scenario() -> None:
         ("clients.browsers.pacing", {"kind": "token-bucket", "rate": "1/1s"}, 'rate = "1/1s"'),
         ('tenants.acme.quotas."Tokenize Limit"', 77, '"Tokenize Limit" = 77'),
         ("duration", "2h", 'duration = "2h"'),
+        ("nodes.count", 3, "count = 3"),
+        ("nodes.lag", "50ms", 'lag = "50ms"'),
     ],
 )
 def test_one_value_is_changed_by_its_path(path: str, value: object, shown: str) -> None:
@@ -129,6 +132,15 @@ def test_one_value_is_changed_by_its_path(path: str, value: object, shown: str) 
     assert shown not in dump(before)
     assert shown in dump(after)
     assert after.question == before.question
+
+
+def test_nodes_of_a_scenario_win_over_those_of_its_profile(tmp_path: Path) -> None:
+    (tmp_path / "profile.toml").write_text('[nodes]\ncount = 4\nsharing = "none"\n')
+    text = 'profile = "profile.toml"\n' + starter()
+    assert profile_of(loads(text, folder=tmp_path)).nodes == NodesProfile(count=4, sharing="none")
+    own = text + '\n[nodes]\ncount = 2\nlag = "5ms"\n'
+    expected = NodesProfile(count=2, sharing="none", lag_ns=5_000_000)
+    assert profile_of(loads(own, folder=tmp_path)).nodes == expected
 
 
 def test_rules_and_choices_can_be_changed_by_their_paths() -> None:

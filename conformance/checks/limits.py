@@ -1,8 +1,8 @@
 """Sections 8.2 to 8.7: every row of the limit table, measured from outside.
 
-One check a row, made from the specification's table; the rate that is judged is the target's. What
-it may not be (a refusal too early, more than the rate, a wrong counter, a block too short) fails
-the row's clause; how the deployment counts is a reading.
+There is one check for each row of the specification's table; the rate that it judges comes from the
+target. A refusal that is too early, more requests than the rate, a wrong counter or a block that is
+too short fails the row's clause. How the deployment counts is a reading.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _ACCEPTS: Final = (
     "a bucket may admit more across a border), counted by what the row names"
 )
 _BLOCKS: Final = "; every request is refused until the block ends, and then admitted again"
-_SECOND_LOOK: Final = "a second look after a rest would settle it"
+_SECOND_LOOK: Final = "a second measurement after a rest would decide it"
 _STAGGER_NS: Final = 2 * SECOND_NS
 
 
 async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
-    """Wait a little for what the light rows show, where a heavy one alone cannot tell."""
+    """Wait for light rows to show the algorithm, where a heavy row alone cannot show it."""
     lane = bench.lane("algorithm")
     until_ns = lane.now_ns + 2 * rate.window_ns
     while (
@@ -68,7 +68,7 @@ async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
 
 
 async def _staggered(bench: Bench, name: str) -> None:
-    """Begin at an instant that no window begins at."""
+    """Wait for a random time, so that the measurement does not begin with a window."""
     lane = bench.lane(f"{name} start")
     await lane.sleep_ns(bench.random("start").randrange(_STAGGER_NS))
 
@@ -81,10 +81,10 @@ async def _played(
     is_silent: bool = False,
     border_ns: int | None = None,
 ) -> list[Played]:
-    """Play a row as the target's table has it; turn: 1, or 2 once its keys have rested.
+    """Measure a row as the target's table states it; turn: 1, or 2 once its keys have rested.
 
-    is_silent: a block is waited for without a request: a longer one is not one that refusals
-    extend. border_ns: of fixed windows, about: then two of them are looked at, and nothing else.
+    is_silent: send no request during a block, so that refusals cannot have extended a long one.
+    border_ns: about when a fixed window begins; then two windows are measured and nothing else.
     """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
@@ -120,8 +120,8 @@ async def _played(
 async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str) -> list[str]:
     """Return an identifier for each of a row's further operations.
 
-    Another key makes the tokens: they would count in the row's own counter else. Without a key
-    nothing is looked up, and any identifier will do.
+    Another key creates the tokens, because creating them would count in the row's own counter.
+    Without a key nothing is looked up, so any identifier will do.
     """
     if key is None or not row.any_of:
         return [str(uuid.UUID(int=place, version=4)) for place in range(len(row.any_of))]
@@ -149,11 +149,10 @@ def _windows(
     is_rested: bool,
     border_ns: int | None,
 ) -> list[Coroutine[Any, Any, Played]]:
-    """Return what shows a block row's window, on keys or addresses that no block shuts out.
+    """Return the probes that show a block row's window, on keys or addresses that are not blocked.
 
-    Where the block ends before the window does, or the row's own counter shows it too, one asks
-    just before the window's end; the other just after, with as many keys as there are. Where a
-    border of fixed windows is known all of them ask just after the next one.
+    As far as the keys suffice, one probe sends just before the window's end and one just after it.
+    Where a border of fixed windows is known, all of them send just after the next border.
     """
     if not rate.block_ns:
         return []
@@ -165,7 +164,7 @@ def _windows(
             for source in bench.sources[1:2]
         ]
     else:
-        # The last key is the signature's; the others stay away from what is blocked.
+        # The last key is for the signature; the others use addresses that are not blocked.
         chosen = bench.keys(row.role)[1:-1]
         wanted = [False, True] if rate.block_ns == rate.window_ns else [False]
         askers = [
@@ -181,7 +180,7 @@ def _windows(
             else play_borders(counter, rate, border_ns, is_late=True)
         )
     if row.role is not None and len(chosen := bench.keys(row.role)[1:-1]) > len(askers):
-        # One more that stays silent while it is blocked.
+        # One more probe, which sends nothing while it is blocked.
         asker = row.asker(bench, row.operation, key=chosen[len(askers)], sources=apart[:1])
         twin = Counter(bench, f"{row.rule_id} silent{mark}", asker)
         found.append(
@@ -195,10 +194,10 @@ def _windows(
 async def _check_failures_count(
     bench: Bench, row: Row, key: KeyLabel | None, counter: Counter
 ) -> None:
-    """Raise `Inconclusive` where nothing was refused because failed requests do not count.
+    """Raise `Inconclusive` if nothing was refused because failed requests do not count.
 
-    Where only successes count (D-COUNTED) a row whose requests are answered 4xx here meets no
-    limit. Invalid searches show it: more of them than any row allows.
+    If only successful requests count (D-COUNTED), a row whose requests get 4xx here never reaches
+    its limit. Invalid searches show this: more of them are sent than any row allows.
     """
     calm = counter.exchanges()[0].status or 0
     seen = [one for cluster in counter.clusters() for one in cluster]
@@ -223,16 +222,16 @@ async def _check_failures_count(
 
 
 async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
-    """Play a row, and once more from another instant where the first time does not settle it.
+    """Measure a row, and measure it again at another time if that does not decide it.
 
-    Somebody may have used the keys before, as the last run does; or a window's edge lay where it
-    hides something. So nothing is failed that was not seen after a rest: what the keys did before
-    this run is forgotten by then, whatever the way of counting.
+    The keys may have been used before, for example by an earlier run, or the edge of a window may
+    have hidden something. So a row fails only for what was seen after a rest: by then no algorithm
+    still counts what the keys did before this run.
     """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
     if rule.counter == "ip":
-        # The preflight has asked from this address: let its requests leave the window first.
+        # The preflight has used this address: wait until its requests have left the window.
         await bench.lane("quiet").sleep_ns(rate.window_ns + SECOND_NS, "the address has rested")
     elif not rate.block_ns and rate.window_ns < LONG_NS:
         await _staggered(bench, rule_id)
@@ -242,7 +241,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     if seen.is_enough:
         return seen.found
     if rule.match.resource:
-        # Another row may refuse what is not there, such as the one of the key's class.
+        # Another row, such as that of the key's class, may refuse an operation that does not exist.
         await _check_there(bench, row, first)
     try:
         return await _judge_rested(bench, rule_id, first, seen)
@@ -255,7 +254,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
 
 
 def _without_second_look(one: Finding, why: Skip) -> Finding:
-    """Return what the first time shows, where there is no second: nothing is failed by it."""
+    """Return a finding of the first measurement; without a second one it cannot be a failure."""
     if one.verdict is not Verdict.FAIL:
         return one
     says = f"not decided: {one.says}; {_SECOND_LOOK}, but {why}"
@@ -265,7 +264,7 @@ def _without_second_look(one: Finding, why: Skip) -> Finding:
 async def _judge_rested(
     bench: Bench, rule_id: str, first: Sequence[Played], seen: _Seen
 ) -> list[Finding]:
-    """Play a row once more when its keys have rested; a third time where they were warm."""
+    """Measure a row again when its keys have rested, and a third time if they were warm."""
     _, rate = rate_of(bench, rule_id)
     is_warm = any(each.is_warm for each in first)
     await rest(bench, rate, is_warm=is_warm)
@@ -278,7 +277,7 @@ async def _judge_rested(
             raise
         raise seen.why from None
     if is_warm and Verdict.INCONCLUSIVE in {one.verdict for one in found}:
-        # Nothing was played the first time: so that was the first, and this is the second.
+        # The first time, nothing could be measured: so this is the second measurement.
         await rest(bench, rate, is_warm=False)
         border_ns = await border_of(bench, rate)
         if border_ns is not None:
@@ -290,10 +289,10 @@ async def _judge_rested(
 
 @dataclasses.dataclass(slots=True)
 class _Seen:
-    """What the first time shows of a row.
+    """What the first measurement of a row shows.
 
-    is_enough: nothing more is played. is_silent: the second time no block is asked in. why: what
-    left the row open.
+    is_enough: no second measurement is needed. is_silent: the second one sends nothing during a
+    block. why: what left the row undecided.
     """
 
     found: list[Finding] = dataclasses.field(default_factory=list)
@@ -303,7 +302,7 @@ class _Seen:
 
 
 async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
-    """Say what the first time shows of a row, on keys that have rested."""
+    """Return what the first measurement of a row shows, with keys that have rested."""
     _, rate = rate_of(bench, rule_id)
     await _wait_for_algorithm(bench, rate)
     try:
@@ -314,7 +313,7 @@ async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
     is_failed = Verdict.FAIL in verdicts
     is_open = is_failed or Verdict.INCONCLUSIVE in verdicts
     is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
-    # Of a heavy rate only a block that may be longer is worth the requests, and borders.
+    # At a heavy rate, only a block that may be longer, and borders, are worth more requests.
     longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s "
     is_worth = is_failed or any(longer in one.says for one in found) or is_fixed(bench)
     is_unlimited = is_failed and _is_free(first)
@@ -325,7 +324,7 @@ async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
 async def _findings(
     bench: Bench, rule_id: str, played: Sequence[Played], before: Sequence[Played] = ()
 ) -> list[Finding]:
-    """Return what a row is, by what was played, and before a rest."""
+    """Return the findings on a row; before: what was measured before a rest."""
     row, (rule, _) = ROWS[rule_id], rate_of(bench, rule_id)
 
     def found() -> list[Finding]:
@@ -335,9 +334,9 @@ async def _findings(
 
 
 async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None:
-    """Raise `Skip` where the deployment has no such operation: then it is under no row.
+    """Raise `Skip` if the deployment does not have the operation, so that no row limits it.
 
-    An unknown id is not found either; so a known one is asked for.
+    An unknown id also gives 404, so an existing token is asked for.
     """
     asked = played[0].counters[0].exchanges()
     if not is_absent(asked):
@@ -355,26 +354,26 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
             return
     status = next(one.status for one in asked if one.status in ABSENT_STATUSES)
     raise Skip(
-        f"{method} {path.partition('?')[0]} is answered {status}: the deployment does not "
-        f"have it; where it has the same under another name, say so in [requests.{row.operation}]"
+        f"{method} {path.partition('?')[0]} is answered {status}: the deployment does not have "
+        f"it; if it offers this under another path, describe it in [requests.{row.operation}]"
     )
 
 
 def _is_free(played: Sequence[Played]) -> bool:
-    """Whether nothing was refused at all: no earlier use and no window's edge explains that."""
+    """Whether nothing was refused at all, which no earlier use and no window's edge explains."""
     exchanges = [x for each in played for counter in each.counters for x in counter.exchanges()]
     return not refused_in(exchanges)
 
 
 def _is_exceeded(played: Sequence[Played]) -> bool:
-    """Whether more was admitted in a window than the rate: else it may just not have been met."""
+    """Whether a window admitted more than the rate; if not, the rate may not have been reached."""
     rate = played[0].rate
     seen = [one for cluster in played[0].counters[0].clusters() for one in cluster]
     return provable_admissions(seen, rate.window_ns) > rate.limit_requests
 
 
 def _register(rule: Rule, row: Row) -> None:
-    """Make the check of one row of the table."""
+    """Register the check of one row of the table."""
 
     async def judge(bench: Bench) -> list[Finding]:
         return await _judge(bench, rule.id)

@@ -1,6 +1,6 @@
-"""Sections 5, 7 and 8.1: what holds for all limits.
+"""Sections 5, 7 and 8.1: the rules for all limits.
 
-First whom limits are for: kinds of application, legacy keys, and which requests. Then how they
+First, what is limited: kinds of application, legacy keys, and which requests. Then how limits
 refuse: the lowest rate, throttle, block, 429.
 """
 
@@ -49,7 +49,7 @@ _MARKED: Final = re.compile("_prod_|_test_")
 def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Counter, Rate]:
     """Return a counter under the row of test tenants, and the rate of that row.
 
-    ask: makes its requests; they tokenize unless it is given.
+    ask: makes its requests; by default they tokenize.
     """
     _, rate = rate_of(bench, "LIM-TEST-TENANT")
     if ask is not None:
@@ -64,7 +64,7 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     "LIM-PUBLIC",
     "LIM-MANAGEMENT",
     "LIM-LEGACY",
-    accepts="public, management and legacy keys meet a rate of their own, a private key none of it",
+    accepts="public, management and legacy keys each meet a rate that a private key does not meet",
     roles=("private_prod", "public", "management", "legacy"),
     requests=640,
     requests_most=2_440,
@@ -73,7 +73,7 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     beside=("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"),
 )
 async def classes(bench: Bench) -> list[Finding]:
-    """Each kind of application, and legacy keys, are limited as a class of their own."""
+    """Keys of each kind of application, and legacy keys, are limited as separate classes."""
     met: dict[str, Beyond] = {}
     told: list[Finding] = []
     for role, rule_id, operation in (
@@ -86,7 +86,7 @@ async def classes(bench: Bench) -> list[Finding]:
         counter = counter_of(bench, role, operation, role, rule_id)
         any_of = AnyOperation(bench, rule_id, bench.key(role), counter)
         await any_of.look()
-        # What goes out is less than the resource's own row allows, and so is what follows.
+        # These requests, and those that follow, are fewer than the resource's own row allows.
         met[role] = await go_beyond(
             bench, [counter], rate, f"the {role} key", size, pause_ns=_PAUSE_NS
         )
@@ -99,14 +99,17 @@ async def classes(bench: Bench) -> list[Finding]:
     free = not refused
     fewest = min(rate_of(bench, rule_id)[1].limit_requests for rule_id in _CLASSES)
     if refused and private.size - len(refused) < fewest // 2:
-        raise Inconclusive("requests at once are refused long before any class's rate: spaced ones")
+        raise Inconclusive(
+            "requests sent together are refused long before the rate of any class, so the "
+            "deployment seems to space requests"
+        )
     found = []
     missing = [role for role in ("public", "management") if not met[role].refused]
     if missing or not free:
         says = (
             f"a {' and a '.join(missing)} key met no limit of its class"
             if missing
-            else f"a private key is refused within {size} requests: that is another class's limit"
+            else f"a private key is refused within {size} requests, the limit of another class"
         )
         wrong = bench.fails("AUTH-KINDS", says, *private.exchanges[-1:])
         legacy = rate_of(bench, "LIM-LEGACY")[1].limit_requests
@@ -117,7 +120,7 @@ async def classes(bench: Bench) -> list[Finding]:
         found.append(wrong)
     else:
         shown = [met[role].refused[0] for role in ("public", "management")]
-        says = f"public and management keys are refused at their rates, a private one not at {size}"
+        says = f"public and management keys are limited, a private one not in {size} requests"
         found.append(bench.passes("AUTH-KINDS", says, *shown))
     return [*found, *told, *_legacy(bench, met["legacy"], private, size)]
 
@@ -125,22 +128,24 @@ async def classes(bench: Bench) -> list[Finding]:
 def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Finding]:
     label = bench.key("legacy")
     if _MARKED.search(bench.target.key_labels[label].value):
-        raise Inconclusive(f"the text of {label} holds _prod_ or _test_: that is no legacy key")
+        raise Inconclusive(f"the key {label} contains _prod_ or _test_, so it is not a legacy key")
     beyond = sent.refused + sent.slowed
     if not beyond:
-        says = f"a key whose text holds neither marker met no limit in {sent.size} requests"
+        says = f"a key without _prod_ or _test_ met no limit in {sent.size} requests"
         return [bench.fails("AUTH-LEGACY", says, *sent.exchanges[-1:])]
     if refused_in(private.exchanges):
-        says = f"a key whose text holds a marker is refused within {size} requests, as legacy ones"
+        says = f"a key with _prod_ or _test_ is refused within {size} requests, like a legacy key"
         return [bench.fails("AUTH-LEGACY", says, *refused_in(private.exchanges)[:1])]
-    says = "a key without _prod_ and _test_ in its text is limited as legacy, one with it is not"
+    says = (
+        "a key without _prod_ or _test_ is limited as a legacy key, a key with one of them is not"
+    )
     return [bench.passes("AUTH-LEGACY", says, beyond[0])]
 
 
 @check(
     "limits.any",
     "LIM-TEST-TENANT",
-    accepts="while its rate is exceeded a test tenant's key is refused whatever it asks for",
+    accepts="while its rate is exceeded, a test tenant's key is refused for every operation",
     roles=("private_test",),
     requests=140,
     requests_most=430,
@@ -168,7 +173,7 @@ async def any_operation(bench: Bench) -> list[Finding]:
     is_probe=True,
 )
 async def counted(bench: Bench) -> list[Finding]:
-    """Whether requests that fail count too."""
+    """Find whether failed requests count (D-COUNTED)."""
     key = bench.key("private_test")
 
     def invalid(number: int) -> Ask:
@@ -181,7 +186,7 @@ async def counted(bench: Bench) -> list[Finding]:
     answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
     statuses = {one.status for one in answered if not one.refused}
     if not all(status is not None and 400 <= status < 500 for status in statuses):
-        raise Inconclusive("an invalid request is not answered 4xx: nothing says what counts")
+        raise Inconclusive("an invalid request got no 4xx, so it does not show what counts")
     seen = "every" if sent.refused or sent.slowed else "success"
     return [
         bench.finding(
@@ -197,7 +202,7 @@ async def counted(bench: Bench) -> list[Finding]:
 @check(
     "limits.legacy-class",
     "LIM-LEGACY",
-    accepts="whether a legacy key meets the rate of its kind as well is a reading (D-LEGACY-CLASS)",
+    accepts="whether its kind's rate limits a legacy key as well is a reading (D-LEGACY-CLASS)",
     roles=("management",),
     requests=90,
     requests_most=260,
@@ -205,12 +210,12 @@ async def counted(bench: Bench) -> list[Finding]:
     is_probe=True,
 )
 async def legacy_class(bench: Bench) -> list[Finding]:
-    """Whether a legacy key of a public application is limited as any public key, too."""
+    """Find whether a legacy key of a public application is limited as a public key too."""
     _, public = rate_of(bench, "LIM-PUBLIC")
     _, legacy = rate_of(bench, "LIM-LEGACY")
     labels = await _legacy_keys(bench)
     if not labels or legacy.limit_requests < public.limit_requests * 2:
-        return [_untold(bench, "no legacy key of a public application can be made here")]
+        return [_untold(bench, "no legacy key of a public application can be created here")]
     askers = [
         ROWS["LIM-PUBLIC"].asker(bench, "tokenize", key=label, sources=bench.sources[:1])
         for label in labels
@@ -228,12 +233,12 @@ async def legacy_class(bench: Bench) -> list[Finding]:
 
 
 def _untold(bench: Bench, why: str) -> Finding:
-    says = f"whether it meets its kind's rate as well is not told: {why}"
+    says = f"not decided whether its kind's rate limits a legacy key as well: {why}"
     return bench.finding("LIM-LEGACY", Verdict.INFORMATIONAL, says)
 
 
 async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
-    """Make a public application with two legacy keys; returns none where that is not offered."""
+    """Create a public application with two legacy keys; returns no keys if that is not possible."""
     lane = bench.lane("making", key=bench.key("management"))
     body: Json = {
         "name": "conformance legacy class",
@@ -274,13 +279,13 @@ _WHOLE: Final = re.compile("[0-9]{1,9}")
     is_probe=True,
 )
 async def lowest(bench: Bench) -> list[Finding]:
-    """The lowest available rate binds: the tenant's on POST /tokens, the resource's on a search."""
+    """The lowest rate applies: the tenant's on POST /tokens, the resource's on a search."""
     _, tenant = rate_of(bench, "LIM-TEST-TENANT")
     _, searches = rate_of(bench, "LIM-SEARCH")
     creating = [counter_of(bench, "tenant", "create", "private_test", "LIM-TEST-TENANT")]
     if is_absent((await creating[0].send("there", 1)).exchanges):
         creating = [counter_of(bench, "tenant too", "tokenize", "private_test", "LIM-TEST-TENANT")]
-    # More of one legacy key's would meet the row for legacy keys, which allows more than searches.
+    # Several keys: one legacy key would reach LIM-LEGACY, which allows more than LIM-SEARCH.
     searching = [
         counter_of(bench, f"resource {place}", "search", "legacy", "LIM-LEGACY", place=place)
         for place in (1, 2)
@@ -291,7 +296,7 @@ async def lowest(bench: Bench) -> list[Finding]:
         ("resource", "legacy", searching, searches),
     ):
         if is_absent((await counters[0].send("there too", 1)).exchanges):
-            continue  # what is not there is under no row of its own
+            continue  # no row limits an operation that does not exist
         sent = await go_beyond(bench, counters, rate, f"the {role} key")
         beyond = sent.refused + sent.slowed
         if beyond:
@@ -302,19 +307,19 @@ async def lowest(bench: Bench) -> list[Finding]:
             found.append(bench.passes("LIM-LOWEST", says, *beyond[:2]))
         else:
             says = (
-                f"{sent.size} requests of {role} keys at once, and none was refused or slowed: "
+                f"none of {sent.size} requests of {role} keys at once was refused or slowed: "
                 f"the row of its {name} allows {rate.limit_requests}, whatever other rows allow"
             )
             found.append(bench.fails("LIM-LOWEST", says, *sent.exchanges[-2:]))
     if not found:
-        raise Skip("the deployment has none of the operations that rows of their own limit")
+        raise Skip("the deployment has none of the operations that have a row of their own")
     return found
 
 
 @check(
     "limits.throttle",
     "LIM-THROTTLE",
-    accepts="requests beyond the rate are refused or slowed, and the window's end gives room",
+    accepts="requests beyond the rate are refused or slowed, and admitted after the window's end",
     roles=("private_test",),
     requests=90,
     requests_most=280,
@@ -322,14 +327,14 @@ async def lowest(bench: Bench) -> list[Finding]:
     is_probe=True,
 )
 async def throttle(bench: Bench) -> list[Finding]:
-    """A throttle slows or refuses what is beyond the rate, and no longer than the window."""
+    """A throttle slows or refuses requests beyond the rate, until the window has passed."""
     counter, rate = _test_tenant(bench, "throttle")
     sent = await go_beyond(bench, [counter], rate, "the private_test key")
     refused, slowed = sent.refused, sent.slowed
     if not refused and not slowed:
-        says = f"{sent.size} requests, and none beyond {rate.limit_requests} was refused or slowed"
+        says = f"of {sent.size} requests none beyond {rate.limit_requests} was refused or slowed"
         return [bench.fails("LIM-THROTTLE", says, *sent.exchanges[-2:])]
-    # Twice the window: a sliding counter weighs an earlier window, and a queue has its turns.
+    # Twice the window: a sliding counter weighs the window before, and a queue takes time to empty.
     again_ns = sent.last_received_ns + 2 * rate.window_ns + _MARGIN_NS
     again = await counter.send("room", 2, at_ns=again_ns)
     if len(refused_in(again.exchanges)) == again.size:
@@ -343,7 +348,7 @@ async def throttle(bench: Bench) -> list[Finding]:
     )
     found = [bench.passes("LIM-THROTTLE", says, *(refused + slowed)[:2], *again.exchanges)]
     if slowed and not refused:
-        # A refusal may be a wait beyond the bound: whether it is, the rows tell.
+        # A refusal may mean a wait above the bound; the checks of the rows decide that.
         reading = ("limits.throttle", "delay")
         says = "reading: limits.throttle = 'delay'"
         found.append(bench.finding("LIM-THROTTLE", Verdict.PASS, says, reading=reading))
@@ -353,7 +358,7 @@ async def throttle(bench: Bench) -> list[Finding]:
 @check(
     "limits.block",
     "LIM-BLOCK",
-    accepts="from the first request beyond the rate on everything is refused for the block's time",
+    accepts="from the first request beyond the rate, everything is refused until the block ends",
     roles=("public", "public"),
     requests=160,
     requests_most=1_060,
@@ -361,14 +366,14 @@ async def throttle(bench: Bench) -> list[Finding]:
     is_probe=True,
 )
 async def block(bench: Bench) -> list[Finding]:
-    """Once the rate is exceeded requests are blocked for the time the row says, and no longer."""
+    """Once the rate is exceeded, requests are blocked for the time the row states, no longer."""
     rule, rate = rate_of(bench, "LIM-PUBLIC")
     played = await _play_twins(bench, rate, "", None, is_rested=False)
     before: list[Played] = []
     measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
     if measured is None or measured.fault is not None or _alike_blocks(measured):
-        # The keys may be warm from an earlier run, or a window's edge lies where it hides the
-        # block's end: rest them, and play once more.
+        # The keys may be warm from an earlier run, or a window's edge may hide the block's end:
+        # let them rest, and measure again.
         await rest(bench, rate, is_warm=any(each.is_warm for each in played))
         border_ns = await border_of(bench, rate)
         before, played = played, await _play_twins(bench, rate, " again", border_ns, is_rested=True)
@@ -386,8 +391,8 @@ async def block(bench: Bench) -> list[Finding]:
         )
     if measured.fault is not None and is_counted_each(bench):
         raise Inconclusive(
-            "not decided: each address has a counter of its own, and others ask from these too; "
-            "see LIM-PUBLIC"
+            "not decided: each address has its own counter, and other requests use these addresses "
+            "too; see LIM-PUBLIC"
         )
     if measured.fault is not None:
         return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
@@ -438,7 +443,7 @@ async def _play_twins(
 ) -> list[Played]:
     """Exceed the rate with two keys: one asks inside the block, the other stays silent.
 
-    border_ns: of fixed windows, about: then the block lies across one.
+    border_ns: about when a fixed window begins; the block then lies across that instant.
     """
     first, second = spare_sources(bench, 1, after=2), spare_sources(bench, 1, after=3)
     probing = counter_of(bench, f"probing{mark}", "tokenize", "public", "LIM-PUBLIC", sources=first)
@@ -460,7 +465,7 @@ async def _play_twins(
 def _twins_measured(
     bench: Bench, rule: Rule, rate: Rate, played: list[Played], before: list[Played]
 ) -> Measured | None:
-    """Return what the twins show, None where their first requests are refused already."""
+    """Return what the twins show, None if even their first requests were refused."""
     histories = histories_of(played)
     if any(each.is_warm for each in played):
         return None
@@ -481,17 +486,17 @@ def _twins_measured(
     is_probe=True,
 )
 async def status(bench: Bench) -> list[Finding]:
-    """A rate-limited request gets 429, and its headers say when to come back."""
+    """A rate-limited request gets 429, and its headers say when to retry."""
     counter, rate = _test_tenant(bench, "status")
-    # More than a throttle that slows may hold for its bound: two windows' worth and a half.
+    # More than a delaying throttle can hold back within its bound: two and a half windows' worth.
     size = rate.limit_requests * 5 // 2
     sent = await go_beyond(bench, [counter], rate, "the private_test key", size, until_lost=True)
     if not sent.refused:
         instead = await _said_instead(bench, counter)
         if instead:
             says = (
-                f"beyond the rate the answer is {instead[0].status}, and another key is answered "
-                "meanwhile: must be 429"
+                f"beyond the rate the answer must be 429, got {instead[0].status}; another key was "
+                "answered meanwhile"
             )
             return [bench.fails("ERR-429", says, *instead)]
     found = _judge_status(bench, sent)
@@ -522,10 +527,10 @@ async def status_blocked(bench: Bench) -> list[Finding]:
 
 
 async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
-    """Return what is said in place of 429, such as 503, where it is the limiter that says it.
+    """Return the answers, such as 503, that the limiter gives in place of 429.
 
-    An overrun front says it too. Only a limiter says it to one key again and again, and answers
-    another key in between each time.
+    An overloaded front end gives such answers too. But only a limiter gives them to one key
+    repeatedly while it answers another key each time in between.
     """
     roles = ("private_no_permission", "private_prod")
     spare = [label for role in roles for label in bench.target.labels(role)]
@@ -548,16 +553,16 @@ async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
 
 
 def _judge_status(bench: Bench, sent: Beyond) -> list[Finding]:
-    """Say whether everything beyond the rate is refused with 429; all are the same request."""
+    """Judge whether everything beyond the rate is refused with 429; all requests are alike."""
     odd = odd_statuses(sent.exchanges)
-    # What a front answers by itself may be a server that is overrun: no way to refuse.
+    # A front end's own answer may come from an overloaded server, so it is not taken for a refusal.
     answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
     calm = min(answered, key=lambda one: one.number).status or 0 if answered else 0
     other = [one for one in answered if calm < 400 <= (one.status or 0)]
     wrong = [one for one in sent.exchanges if one.status in odd]
     wrong += [one for one in other if not one.refused]
     if wrong:
-        says = f"beyond the rate the answer is {wrong[0].status}: must be 429"
+        says = f"beyond the rate the answer must be 429, got {wrong[0].status}"
         return [bench.fails("ERR-429", says, *wrong[:2])]
     refused = [one for one in sent.exchanges if one.refused]
     if refused:
@@ -566,11 +571,11 @@ def _judge_status(bench: Bench, sent: Beyond) -> list[Finding]:
     if sent.slowed:
         says = "requests beyond the rate are slowed and none is refused"
         return [bench.finding("ERR-429", Verdict.NOT_APPLICABLE, says)]
-    raise Inconclusive(f"none of {sent.size} requests was refused: no rate limit was met")
+    raise Inconclusive(f"none of {sent.size} requests was refused: no rate limit was reached")
 
 
 async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> list[Finding]:
-    """Say which headers a refusal carries (D-429-HEADERS), and whether they can be believed."""
+    """Report which headers a refusal has (D-429-HEADERS), and whether they are true."""
     texts = [one.header("Retry-After") for one in refused]
     fields = [one.header("RateLimit") for one in refused]
     found = [
@@ -588,7 +593,7 @@ async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> l
     ]
     for text, field in zip(texts, fields, strict=True):
         if text is not None and (not _WHOLE.fullmatch(text) or int(text) < 1):
-            says = f"Retry-After = {text!r} is no whole number of seconds from 1 on"
+            says = f"Retry-After = {text!r} must be a whole number of seconds, at least 1"
             return [*found, bench.finding("ERR-429", Verdict.INFORMATIONAL, says, refused[0])]
         if field is not None and "r=0" not in re.split("[;,] *", field):
             says = f"RateLimit = {field!r} on a refusal: the remaining quota must be r=0"

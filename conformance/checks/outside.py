@@ -1,7 +1,7 @@
-"""Sections 7, 8.5 and 8.9: a proxy's destination and a reactor's code, outside of the service.
+"""Sections 7, 8.5 and 8.9: bounds on a proxy's destination and on a reactor.
 
 A proxy's destination may take 25 s, then the answer is 408. A reactor may run for 30 s. Its code
-and the payload of an invocation have a largest size.
+and the payload of an invocation have a maximum size.
 
 Units of size are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more
 than 51 200 characters and more than 2²⁰ bytes refused. Sizes between the two are a reading.
@@ -74,7 +74,7 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
     slow, *quick = await stalls.beside(asked)
     held_ns = stalls.stalled_ns
     if quick:
-        # At once, now that the slow one has ended: how long does one take that waits for nothing?
+        # Right after the slow one has ended, measure how long a request without a wait takes.
         after = await lanes[-1].ask("GET", paths[-1])
         held_ns += max(took_ns(quick[-1]), took_ns(after))
     found = [_quick(bench, exchange) for exchange in quick]
@@ -91,16 +91,16 @@ def _quick(bench: Bench, exchange: Exchange) -> Finding:
         says = f"{path}: a destination that takes less than 25 s must not get 408, got it in {took}"
         return bench.fails("PRX-TIMEOUT", says, exchange)
     if exchange.status == 408:
-        says = f"{path}: 408 after {took}; what held it up may have held up the destination too"
+        says = f"{path}: 408 after {took}; whatever delayed it may have delayed the destination too"
         return unsettled(bench, "PRX-TIMEOUT", says, exchange)
     if not exchange.ok:
         says = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
         return unsettled(bench, "PRX-TIMEOUT", says, exchange)
-    return bench.passes("PRX-TIMEOUT", f"{path}: its own answer, after {took}", exchange)
+    return bench.passes("PRX-TIMEOUT", f"{path}: the destination's answer, after {took}", exchange)
 
 
 def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
-    """Judge a destination that takes longer; held_ns: what is known to have held up its answer."""
+    """Judge a destination that takes longer; held_ns: known delay of its answer by other causes."""
     after_ns = took_ns(exchange)
     took = f"after {seconds(after_ns)}"
 
@@ -109,10 +109,10 @@ def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
 
     if exchange.status in {None, 401, 403, 404, 429}:
         return unsaid(
-            f"the slow destination could not be asked: {exchange.status or exchange.error}"
+            f"the slow destination could not be reached: {exchange.status or exchange.error}"
         )
     if exchange.status != 408 and after_ns < _PROXY_TIMEOUT_NS - _EARLY_NS:
-        return unsaid(f"the slow destination must take longer than 25 s, came {took}")
+        return unsaid(f"the slow destination must take longer than 25 s, but answered {took}")
     if exchange.status != 408:
         says = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
         return [bench.fails(clause, f"{says} {took}", exchange) for clause in bench.check.clauses]
@@ -121,10 +121,10 @@ def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
     if -_EARLY_NS <= late_ns <= _LATE_NS + bench.latency_ns:
         found.append(bench.passes("PRX-TIMEOUT", f"408 {took}", exchange))
     elif late_ns < 0 or late_ns - held_ns > _LATE_NS:
-        says = f"408 must come after 25 s, came {took}"
+        says = f"408 must come after 25 s, but came {took}"
         found.append(bench.fails("PRX-TIMEOUT", says, exchange))
     else:
-        says = f"408 came {took}, but up to {seconds(held_ns)} of it were not the timeout's"
+        says = f"408 came {took}, but up to {seconds(held_ns)} of that may have other causes"
         found.append(unsettled(bench, "PRX-TIMEOUT", says, exchange))
     return found
 
@@ -161,20 +161,20 @@ def _limit_of(
     limits: tuple[int, int],
     ask: Callable[[int], Exchange],
 ) -> Iterator[Finding]:
-    """Judge a bound of either unit: what must pass, what must fail, and which it is."""
+    """Judge a bound of size: a size that must pass, one that must fail, and which unit is used."""
     least, most = limits
     small = ask(100)
     must_be_there("create_reactor" if clause == "RCT-CODE" else "invoke_reactor", small)
     if not small.ok:
         raise Inconclusive(
-            f"a small one is not accepted ({small.status}); name its shape in [requests]"
+            f"a small request is not accepted ({small.status}); describe its form in [requests]"
         )
     below = ask(least)
     if below.ok:
-        yield bench.passes(clause, f"{least} are accepted", below)
+        yield bench.passes(clause, f"a size of {least} is accepted", below)
     else:
-        yield bench.fails(clause, f"{least} must be accepted, got {below.status}", below)
-    yield refusal(bench, clause, f"{most + 1}", ask(most + 1))
+        yield bench.fails(clause, f"a size of {least} must be accepted, got {below.status}", below)
+    yield refusal(bench, clause, f"a size of {most + 1}", ask(most + 1))
     between = ask(least + 1)
     if is_refused(between):
         yield reads(bench, clause, field, least, between)
@@ -192,7 +192,7 @@ def _limit_of(
     requests=12,
 )
 def code(bench: Bench) -> Iterator[Finding]:
-    """A reactor's code, and a transform's, holds at most 50 000 characters."""
+    """The code of a reactor or a transform has at most 50 000 characters."""
     key = spread_key(bench, "management")
 
     def reactor(characters: int, filler: str = "x") -> Exchange:
@@ -213,7 +213,7 @@ def code(bench: Bench) -> Iterator[Finding]:
 
 
 def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
-    """The bound holds for the transforms of a proxy too."""
+    """Judge the same bound for the transforms of a proxy."""
     for name in ("request_transform", "response_transform"):
         small = _proxy(bench, key, {name: {"code": _code(100)}})
         if not small.ok:
@@ -247,17 +247,19 @@ def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     requests=10,
 )
 def payload(bench: Bench) -> Iterator[Finding]:
-    """The payload of an invocation holds at most 1 MB, a reactor's and a transformed proxy's."""
+    """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
     key = spread_key(bench, "management")
     values: dict[str, Json] = {"value": value(bench, "invoked"), "code": _code(100)}
     made = bench.call("create_reactor", values, key=key)
     must_be_there("create_reactor", made)
     reactor_id = _field(made, "id")
     if reactor_id is None:
-        raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
+        raise Inconclusive(
+            f"no reactor can be created ({made.status}); see [requests.create_reactor]"
+        )
 
     def invoke(size_bytes: int) -> Exchange:
-        # Up to 10⁶ the envelope counts, above it does not: the body, or `args` alone, is meant.
+        # The payload may mean the body or `args` alone: so count the envelope up to 10⁶ bytes only.
         letters = size_bytes - (_ENVELOPE if size_bytes <= _PAYLOAD_LIMITS[0] else 2)
         args: dict[str, Json] = {"id": reactor_id, "args": "x" * letters}
         return bench.call("invoke_reactor", args, key=key)
@@ -271,15 +273,15 @@ def payload(bench: Bench) -> Iterator[Finding]:
 @check(
     "reactors.fan-out",
     "RCT-HOT",
-    accepts="2xx for each of several invocations at a time, however long it waits",
+    accepts="2xx for each of several concurrent invocations, however long it waits",
     roles=("management",),
     requests=_AT_A_TIME + 2,
     takes_ns=_SECOND_NS,
 )
 async def fan_out(bench: Bench) -> list[Finding]:
-    """Concurrent invocations of one reactor are all answered: none is refused for being one more.
+    """Concurrent invocations of one reactor are all answered, and none is refused.
 
-    Which instance ran, and how long a cold start takes, no answer shows.
+    The answers do not show which instance ran or how long a cold start took.
     """
     key = spread_key(bench, "management")
     maker = bench.lane("maker", key=key)
@@ -288,23 +290,25 @@ async def fan_out(bench: Bench) -> list[Finding]:
     must_be_there("create_reactor", made)
     reactor_id = _field(made, "id")
     if reactor_id is None:
-        raise Inconclusive(f"no reactor can be made ({made.status}); see [requests.create_reactor]")
+        raise Inconclusive(
+            f"no reactor can be created ({made.status}); see [requests.create_reactor]"
+        )
     asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
     shaped = bench.shaped("invoke_reactor", asked)
     alone = await maker.insist(*shaped)
     if not alone.ok:
-        raise Inconclusive(f"one invocation alone is not answered: {alone.status}")
+        raise Inconclusive(f"a single invocation is not accepted: {alone.status}")
     nobody: dict[str, Json] = {"id": _NO_ID, "args": "busy"}
     missing = await maker.insist(*bench.shaped("invoke_reactor", nobody))
     if not is_refused(missing):
-        raise Inconclusive(f"a reactor that does not exist is answered too: {missing.status}")
+        raise Inconclusive(f"invoking a reactor that does not exist got {missing.status}")
     lanes = [bench.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
     shown = await bench.gather([lane.insist(*shaped) for lane in lanes])
     refused = [exchange for exchange in shown if not exchange.ok]
     if refused:
-        says = f"{_AT_A_TIME} invocations at a time must all be answered, got {refused[0].status}"
+        says = f"{_AT_A_TIME} concurrent invocations must all be answered, got {refused[0].status}"
         return [bench.fails("RCT-HOT", says, alone, *refused)]
-    return [bench.passes("RCT-HOT", f"{_AT_A_TIME} invocations at a time were answered", *shown)]
+    return [bench.passes("RCT-HOT", f"{_AT_A_TIME} concurrent invocations were answered", *shown)]
 
 
 @check(
@@ -319,9 +323,9 @@ async def fan_out(bench: Bench) -> list[Finding]:
 async def reactor_timeout(bench: Bench) -> list[Finding]:
     """An invocation that takes longer than 30 s is answered with an error, after 30 s.
 
-    It takes code that waits. The language of code is not specified: JavaScript is tried, and a
-    deployment that does not run it shows nothing. Whether it does, two others show at the same
-    time: code that waits for 3 s, and code that waits for nothing.
+    This needs code that waits. The language of code is not specified, so JavaScript is tried; a
+    deployment that does not run it shows nothing. Two more invocations at the same time show
+    whether it does: code that waits for 3 s, and code that does not wait.
     """
     key = spread_key(bench, "management")
     maker = bench.lane("maker", key=key)
@@ -332,7 +336,7 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
         must_be_there("create_reactor", made)
         reactor_id = _field(made, "id")
         if reactor_id is None:
-            says = f"no reactor can be made ({made.status}); see [requests.create_reactor]"
+            says = f"no reactor can be created ({made.status}); see [requests.create_reactor]"
             raise Inconclusive(says)
         values = {"id": reactor_id, "args": name}
         asked.append(bench.lane(name, key=key).ask(*bench.shaped("invoke_reactor", values)))
@@ -347,32 +351,32 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
 def _timed_out(
     bench: Bench, slow: Exchange, held_ns: int, short: Exchange, *, is_run: bool
 ) -> Finding:
-    """Judge code that waits for 31 s; is_run: whether code that waits was seen to be run."""
+    """Judge code that waits for 31 s; is_run: whether the deployment runs code that waits."""
     after_ns = took_ns(slow)
     took = f"{slow.status or slow.error} after {seconds(after_ns)}"
     is_error = slow.status is not None and not slow.ok and not slow.refused
     late_ns = after_ns - _REACTOR_TIMEOUT_NS
     if is_error and -_EARLY_NS <= late_ns <= _LATE_NS:
-        return bench.passes("RCT-TIMEOUT", f"31 s of waiting: {took}", slow)
+        return bench.passes("RCT-TIMEOUT", f"code that waits for 31 s: {took}", slow)
     if slow.status is None or slow.refused:
-        return unsettled(bench, "RCT-TIMEOUT", f"no answer of the reactor: {took}", slow)
+        return unsettled(bench, "RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
     if not is_run:
         seen = f"{short.status or short.error} after {seconds(took_ns(short))}"
-        says = f"waiting code in JavaScript is not run here: {took}; asked to wait for 3 s: {seen}"
+        says = f"JavaScript that waits is not run here: {took}; code that waits for 3 s: {seen}"
         return bench.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, slow, short)
     if slow.ok and late_ns < _SECOND_NS - _EARLY_NS:
         says = f"code that should wait for 31 s did not: {took}"
         return unsettled(bench, "RCT-TIMEOUT", says, slow, short)
     if is_error and 0 < late_ns <= _LATE_NS + held_ns:
-        says = f"{took}, but up to {seconds(held_ns)} of it were not the timeout's"
+        says = f"{took}, but up to {seconds(held_ns)} of that may have other causes"
         return unsettled(bench, "RCT-TIMEOUT", says, slow, short)
-    says = f"31 s of waiting must end in an error after 30 s, got {took}"
+    says = f"code that waits for 31 s must end in an error after 30 s, got {took}"
     return bench.fails("RCT-TIMEOUT", says, slow, short)
 
 
 def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     if bench.target.destination_url is None:
-        says = "no destination_url in the target: proxies with a transform were not asked"
+        says = "no destination_url in the target: proxies with a transform were not tried"
         yield informs(bench, "RCT-PAYLOAD", says)
         return
     made = _proxy(bench, key, {"request_transform": {"code": _code(100)}, "require_auth": False})

@@ -1,7 +1,7 @@
-"""Section 2.2 and rule 5 of 4.1: what a token request object holds, and that one fault fails all.
+"""Section 2.2 and rule 5 of 4.1: the fields of a token request object, and atomic requests.
 
-Where 2.2 is silent, a check asks for one thing that it leaves open and reports a reading. A request
-that must be accepted goes first, and an answer of 5xx fails the clause, whatever the reading.
+Where 2.2 is silent, a check sends one thing that it leaves open and reports a reading. A request
+that must be accepted is sent first, and a 5xx fails the clause, whatever the reading.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
     ("TOK-FPEXPR", "a number", _object(fingerprint_expression=5)),
     ("TOK-FPEXPR", "an array", _object(fingerprint_expression=["{{ data }}"])),
     ("TOK-ENCRYPTED", "a number", {"type": "token", "encrypted": 5}),
-    ("TOK-ENCRYPTED", "a string that is no message", {"type": "token", "encrypted": "hello"}),
+    ("TOK-ENCRYPTED", "a string that is not a JWE", {"type": "token", "encrypted": "hello"}),
 )
 """Clause, what is wrong, and the invalid token request object."""
 
@@ -147,12 +147,12 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
     "TOK-INDEXES",
     "TOK-FPEXPR",
     "TOK-ENCRYPTED",
-    accepts="any 4xx, and no valid token of the request is there afterwards",
+    accepts="any 4xx, and no valid token of the request exists afterwards",
     roles=("private_prod",),
     requests=2 * len(_INVALID) + 6,
 )
 def atomic(bench: Bench) -> Iterator[Finding]:
-    """One invalid token fails the whole request, wherever it stands, and none of it is created."""
+    """One invalid token, at any place, fails the whole request, and no token is created."""
     witness, key, why = _witness(bench)
     for place, (clause, what, invalid) in enumerate(_INVALID):
         name, is_card = f"atomic {place}", place % 3 == 0
@@ -171,48 +171,48 @@ def atomic(bench: Bench) -> Iterator[Finding]:
         if not there:
             yield bench.passes("TOK-ATOMIC", f"{what}: nothing was created", exchange, shown)
         else:
-            says = f"{what}: a valid token of the request was created all the same"
+            says = f"{what}: a valid token of the request was created anyway"
             yield bench.fails("TOK-ATOMIC", says, exchange, shown)
     if witness is None:
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
 
 
 def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
-    """Return who shows what was created, the key to ask with, and why nobody does."""
+    """Return a witness of what is created, the key to use, and why there is no witness."""
     try:
         witness = Witness.of(bench)
     except NoWitness as why:
         key = spread_key(bench, "private_prod")
         ready(bench, key)
-        return None, key, f"that nothing is created cannot be seen: {why}"
+        return None, key, f"whether tokens are created cannot be seen: {why}"
     return witness, witness.key, ""
 
 
 @check(
     "request.atomic-leaf",
     "TOK-ATOMIC",
-    accepts="any 4xx, and the strings of the request are not there afterwards",
+    accepts="any 4xx, and no string of the request is stored afterwards",
     roles=("private_prod",),
     requests=10,
 )
 def atomic_leaf(bench: Bench) -> Iterator[Finding]:
-    """Plain strings beside an invalid token are not created either, before it or after it."""
+    """Plain strings before and after an invalid token are not tokenized either."""
     witness, key, why = _witness(bench)
     before, after = value(bench, "before"), value(bench, "after")
     body: Json = {"a": before, "b": {"type": "card", "data": {"number": "12ab"}}, "c": [after]}
     exchange = tokenize(bench, body, key)
     yield refusal(bench, "TOK-ATOMIC", "strings around an invalid card", exchange)
     if witness is None or witness.way == "listing":
-        why = why or "that no string is created cannot be seen: a listing shows no values"
+        why = why or "whether strings are tokenized cannot be seen: a listing shows no values"
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
         return
     for where, text in (("before", before), ("after", after)):
         there, shown = witness.exists_leaf(text)
         if there:
-            says = f"the string {where} the invalid token was created all the same"
+            says = f"the string {where} the invalid token was tokenized anyway"
             yield bench.fails("TOK-ATOMIC", says, exchange, shown)
         else:
-            says = f"the string {where} the invalid token was not created"
+            says = f"the string {where} the invalid token was not tokenized"
             yield bench.passes("TOK-ATOMIC", says, exchange, shown)
 
 
@@ -222,7 +222,7 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
 @check(
     "request.json",
     "TOK-JSON",
-    accepts="2xx for JSON with its media type, any 4xx for a body that is no JSON",
+    accepts="2xx for JSON with its media type, any 4xx for a body that is not JSON",
     roles=("private_prod",),
     requests=8,
 )
@@ -262,11 +262,11 @@ def json_body(bench: Bench) -> Iterator[Finding]:
     requests=10,
 )
 def encrypted(bench: Bench) -> Iterator[Finding]:
-    """`encrypted` stands in for `data`, and what is inside becomes the token."""
+    """`encrypted` can replace `data`; the decrypted value becomes the token's."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     jwk = bench.target.encryption_jwk
-    assert jwk is not None, "the plan has seen to it"
+    assert jwk is not None, "the plan requires it"
     text, number = value(bench, "sealed"), card_number(bench, "sealed")
 
     def sealed(name: str, data: Json) -> str:
@@ -313,7 +313,7 @@ def _sealed_card(bench: Bench, array: Exchange, number: str) -> Iterator[Finding
 
 
 def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding]:
-    """What is inside is the token's value: an equal one in the clear finds it, or it is read."""
+    """Judge whether the token holds the decrypted value: by an equal plain one, or by a read."""
     key = alone.ask.key
     assert key is not None, "it was asked with one"
     known = token(bench, "known")
@@ -328,16 +328,16 @@ def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding
         body: Json = {"value": f"{{{{ {record_of(alone)['id']} }}}}"}
         shown = bench.call("detokenize", body=body, key=bench.key("private_reader"))
         if not shown.ok:
-            yield informs(bench, "TOK-ENCRYPTED", "the value inside cannot be compared", shown)
+            yield informs(bench, "TOK-ENCRYPTED", "the decrypted value cannot be compared", shown)
             return
         is_same = accepted(shown) == {"value": text}
     else:
-        yield informs(bench, "TOK-ENCRYPTED", "the value inside cannot be compared", alone)
+        yield informs(bench, "TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
         return
     if is_same:
-        yield bench.passes("TOK-ENCRYPTED", "the value inside is the token's", alone, shown)
+        yield bench.passes("TOK-ENCRYPTED", "the token holds the decrypted value", alone, shown)
     else:
-        says = "the value inside the message must be the token's"
+        says = "the token must hold the value that was encrypted"
         yield bench.fails("TOK-ENCRYPTED", says, alone, shown)
 
 
@@ -378,7 +378,7 @@ _CASES: Final[tuple[_Case, ...]] = (
         lambda bench: card(bench, "cvc", fingerprint_expression="{{ data.cvc }}"),
     ),
 )
-"""Clause, choice, its value when accepted, its value when refused, what is asked."""
+"""Clause, choice, its value when accepted, its value when refused, the request."""
 
 
 @check(
@@ -392,7 +392,7 @@ _CASES: Final[tuple[_Case, ...]] = (
     requests=10,
 )
 def readings(bench: Bench) -> Iterator[Finding]:
-    """Which fields and values beyond those specified a token request object may hold."""
+    """Find which fields and values beyond those specified a token request object may have."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     for clause, choice, when_accepted, when_refused, asked in _CASES:
@@ -411,7 +411,7 @@ _OPTIONAL: Final = ("expiration_month", "expiration_year", "cvc")
 
 
 def _required(bench: Bench, key: KeyLabel) -> Finding:
-    """Which fields of a card are required (D-CARD): each is left out alone, then all of them."""
+    """Find which fields of a card are required (D-CARD): leave out each alone, then all."""
     shown: list[Exchange] = []
     refused: list[tuple[str, ...]] = []
     for names in (*((name,) for name in _OPTIONAL), _OPTIONAL):
@@ -429,25 +429,27 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
         choice = "tokens.card_all_required"
         return reads(bench, "TOK-CARD-DATA", choice, bool(refused), *shown)
     alone = [names[0] for names in refused if len(names) == 1]
-    says = f"{' and '.join(alone)} required of a card" if alone else "a card's number alone refused"
-    return informs(bench, "TOK-CARD-DATA", f"{says}: a reading without a field of its own", *shown)
+    says = (
+        f"a card needs {' and '.join(alone)}" if alone else "a card with a number only is refused"
+    )
+    return informs(bench, "TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
 
 
 @check(
     "request.both",
     "TOK-ONE-OF",
-    accepts="`data` and `encrypted` together are refused, or one of them wins",
+    accepts="`data` and `encrypted` together are refused, or one of them is used",
     roles=("private_prod",),
     needs=("encryption_jwk",),
     requests=4,
     is_extra=True,
 )
 def both(bench: Bench) -> Iterator[Finding]:
-    """What comes of `data` and `encrypted` together (D-ONE-OF)."""
+    """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     jwk = bench.target.encryption_jwk
-    assert jwk is not None, "the plan has seen to it"
+    assert jwk is not None, "the plan requires it"
     inside, beside = card(bench, "inside")["data"], card(bench, "beside")["data"]
     body: Json = {
         "type": "card",
@@ -459,7 +461,7 @@ def both(bench: Bench) -> Iterator[Finding]:
         yield reads(bench, "TOK-ONE-OF", "tokens.one_of", "reject", exchange)
         return
     if not exchange.ok:
-        says = f"both must be refused with a 4xx or one win, got {exchange.status}"
+        says = f"both must be refused with a 4xx or one be used, got {exchange.status}"
         yield bench.fails("TOK-ONE-OF", says, exchange)
         return
     shown = exchange.body.decode(errors="replace")
@@ -467,7 +469,9 @@ def both(bench: Bench) -> Iterator[Finding]:
         if f"X{data['number'][-4:]}" in shown:
             yield reads(bench, "TOK-ONE-OF", "tokens.one_of", seen, exchange)
             return
-    yield informs(bench, "TOK-ONE-OF", "both are accepted; which one won is not shown", exchange)
+    yield informs(
+        bench, "TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange
+    )
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -511,7 +515,7 @@ _MOST: Final = 2_000
     requests=16,
 )
 def bounds(bench: Bench) -> Iterator[Finding]:
-    """How many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
+    """Find how many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     for clause, choice, usual, fields in _BOUNDS:
@@ -526,7 +530,7 @@ def _bound(
     usual: int,
     fields: Callable[[int], dict[str, Json]],
 ) -> Finding:
-    """Find the largest size that is accepted, the usual one and the next first."""
+    """Find the largest size that is accepted; the usual one and the next are tried first."""
 
     def ask(size: int) -> Exchange:
         return tokenize(bench, token(bench, f"{choice} {size}", **fields(size)), key)

@@ -1,10 +1,11 @@
-"""Every answer of a run, looked at once more: what goes wrong in a few of a hundred.
+"""Judges every tokenize answer of a run once more, to find faults that show only sometimes.
 
-Each check asks once or twice for each thing; a fault that shows in two answers of a hundred slips
-through most, and where it is met it looks like another one. So here all answers that the checks
-before have got are judged alike: has the answer the body's form, and are the records sound? What
-was wrong is asked again: where it is right then it was sporadic, and its share is told. Where
-values can be read back, a good part of the plain strings is: each token must hold its own.
+Each check sends a request once or twice. Most checks miss a fault that shows in two answers of a
+hundred, and a check that meets it takes it for another fault. So here all answers that the earlier
+checks received are judged alike: does the answer mirror the body, and are the records sound? A
+request that was answered wrongly is sent again; if the answer is then right, the fault is sporadic
+and its share is reported. Where values can be read back, a sample of the plain strings is: each
+token must hold its own string.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _RECORDS: Final = (
     "REC-INDEXES",
 )
 _DEPTH: Final = 8
-"""What is nested deeper may be refused."""
+"""A body that is nested deeper may be refused."""
 _AGAIN: Final = 3
 _READ_BACK: Final = 160
-"""So many plain strings are read back."""
+"""How many plain strings are read back."""
 _ALONE: Final = 15
-"""And so many by themselves."""
+"""How many of them are read back one by one."""
 _TYPES: Final = ("token", "card")
 
 
@@ -84,7 +85,7 @@ def _clauses_in(body: Json) -> set[str]:
 
 
 def _records(body: Json, answer: Json) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield each token request object with what stands in its place; the answer mirrors."""
+    """Yield each token request object with its part of the answer, which mirrors the body."""
     if isinstance(body, dict) and "type" in body:
         yield body, answer
     elif isinstance(body, dict) and isinstance(answer, dict):
@@ -102,7 +103,7 @@ def _body_of(exchange: Exchange) -> Json:
 
 
 def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    """Yield (clause, what is wrong) of an answer to a tokenize that was accepted, or broke down.
+    """Yield (clause, fault) of the answer to an accepted tokenize request, or of a 5xx.
 
     Raises `ValueError` where the specification does not say what the answer must be.
     """
@@ -116,20 +117,20 @@ def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
     try:
         answer = exchange.json
     except ValueError:
-        yield shape_clause(body), "the answer is no JSON"
+        yield shape_clause(body), "the answer is not JSON"
         return
     faults = list(mirror_faults(body, expected, answer))
     yield from faults
     if faults:
         return
     if not all(is_uuid(given) for _, given in _strings(body, answer)):
-        yield "REC-ID", "the identifier of a plain string is no UUID string"
+        yield "REC-ID", "the identifier of a plain string is not a UUID string"
     for asked, record in _records(body, answer):
         yield from _record_faults(asked, record)
 
 
 def _strings(body: Json, answer: Json) -> Iterator[tuple[str, Json]]:
-    """Yield each plain string with what stands in its place; the answer mirrors."""
+    """Yield each plain string with its part of the answer, which mirrors the body."""
     if isinstance(body, str):
         yield body, answer
     elif isinstance(body, dict) and "type" not in body and isinstance(answer, dict):
@@ -144,19 +145,19 @@ def _record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[tu
     extras = record.get("_extras")
     flag = extras.get("deduplicated") if isinstance(extras, dict) else None
     if not is_uuid(record.get("id")):
-        yield "REC-ID", "`id` is no UUID string"
+        yield "REC-ID", "`id` is not a UUID string"
     if not isinstance(flag, bool):
-        yield "REC-EXTRAS", "`_extras.deduplicated` is no boolean"
+        yield "REC-EXTRAS", "`_extras.deduplicated` is not a boolean"
     if asked["type"] == "token" and "data" in record:
         yield "REC-TOKEN-DATA", "the record of a `token` has `data`"
     if flag is not False:
-        return  # whose record comes back, and what it leaves out, is another matter
+        return  # other checks judge which record comes back and what it leaves out
     data, views = asked.get("data"), [record[name] for name in ("mask", "data") if name in record]
     number = data.get("number") if isinstance(data, dict) else None
     if asked["type"] == "card" and isinstance(number, str) and "encrypted" not in asked:
         masked = "X" * (len(number) - 4) + number[-4:]
         if not views or any(not _shows(one, masked) for one in views):
-            yield "REC-CARD-MASK", "the masked number is not `X` but for the last four digits"
+            yield "REC-CARD-MASK", "the masked number is not `X` except for the last four digits"
     for clause, name in (("REC-METADATA", "metadata"), ("REC-INDEXES", "search_indexes")):
         if asked.get(name) and record.get(name) != asked[name]:
             yield clause, f"`{name}` does not come back as supplied"
@@ -167,7 +168,7 @@ def _shows(view: Any, number: str) -> bool:  # noqa: ANN401 # reason: any JSON
 
 
 def _is_plainly_valid(bench: Bench, exchange: Exchange) -> bool:
-    """Whether a body, by its key, must be accepted by every service."""
+    """Whether every service must accept this body with its key."""
     body, key = exchange.ask.body, exchange.ask.key
     if key is None or key not in bench.target.key_labels or exchange.ask.headers:
         return False
@@ -205,13 +206,13 @@ def _faults(bench: Bench, exchange: Exchange) -> Iterator[tuple[str, str]]:
     "tokenize.steady",
     *_SHAPES,
     *_RECORDS,
-    accepts="every answer of the run has the body's form and sound records",
+    accepts="every answer of the run mirrors its body and has sound records",
     roles=("private_prod",),
     requests=4 * _AGAIN,
     load="closing",
 )
 def steady(bench: Bench) -> Iterator[Finding]:
-    """Every answer that the checks before have got is right: no fault shows in a few of them."""
+    """Every tokenize answer that earlier checks received is right: no fault is sporadic."""
     seen: dict[str, _Seen] = {clause: _Seen() for clause in bench.check.clauses}
     for exchange in bench.session.settled_exchanges():
         found = bench.target.spelling.operation(exchange.ask.method, exchange.ask.path)
@@ -237,22 +238,22 @@ def steady(bench: Bench) -> Iterator[Finding]:
 def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
     if not seen.wrong:
         if seen.right is None:
-            return informs(bench, clause, "no answer of the run shows it")
+            return informs(bench, clause, "no answer of the run shows this")
         return bench.passes(clause, f"{seen.total} answers of the run were right", seen.right)
     wrong, says = len(seen.wrong), seen.says.most_common(1)[0][0]
     shown = seen.wrong[:_AGAIN]
     again = [one for one in (_again(bench, exchange) for exchange in shown) if one is not None]
     if again and not any(_is_wrong(bench, one, clause) for one in again):
         share = f"{wrong} of {seen.total} answers ({100 * wrong / seen.total:.1f} %)"
-        told = f"sporadic, in {share}: {says}; asked again it was right"
+        told = f"sporadic, in {share}: {says}; right when sent again"
         return bench.fails(clause, told, *shown, *again)
     if not again:
         return informs(bench, clause, f"{says}, in {wrong} answers: see the other checks", *shown)
-    return bench.fails(clause, f"{says}; the same when asked again", *shown, *again)
+    return bench.fails(clause, f"{says}; the same when sent again", *shown, *again)
 
 
 def _again(bench: Bench, exchange: Exchange) -> Exchange | None:
-    """Ask for the same once more, by a key that may; None where that is not possible."""
+    """Send the same request again, with a permitted key; None if that is not possible."""
     ask = exchange.ask
     key = ask.key if ask.key in bench.target.key_labels else spread_key(bench, "private_prod")
     try:
@@ -280,14 +281,14 @@ _Stored = tuple[str, str, Exchange]
     "TOK-PLAIN",
     "TOK-ARRAY",
     "TOK-COMPOSITE",
-    accepts="every identifier of the run stands for the string in whose place it stands",
+    accepts="every identifier of the run belongs to the string at its place",
     roles=("private_reader",),
     requests=_READ_BACK // 4 + _ALONE,
     load="closing",
     is_extra=True,
 )
 def read_back(bench: Bench) -> Iterator[Finding]:
-    """The strings that the checks before have stored are read back, as many as fit."""
+    """Strings that earlier checks stored are read back, up to a number, and compared."""
     key = spread_key(bench, "private_reader")
     most = quota(bench, "Detokenize Limit", key)
     stored = _stored(bench, key)[: most * (_READ_BACK // 5)]
@@ -301,7 +302,7 @@ def read_back(bench: Bench) -> Iterator[Finding]:
         elif not seen:
             break  # nothing can be read back here
         elif alone >= len(part):
-            # One of them is unknown: which one shows by itself.
+            # One of them is unknown: read each alone to find which.
             alone -= len(part)
             seen += [(one, (_values(bench, key, [one]) or [None])[0]) for one in part]
     read = [one[2] for one, _ in seen]
@@ -315,7 +316,7 @@ def read_back(bench: Bench) -> Iterator[Finding]:
 def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bool | None:
     """Whether a string that was read back wrongly is wrong again in the same body, sent again.
 
-    None where that does not show: what is deduplicated gives the same token again.
+    None if that cannot be seen: with deduplication the same token comes back.
     """
     told = []
     for identifier, text, exchange in wrong:
@@ -343,7 +344,7 @@ def _values(bench: Bench, key: KeyLabel, part: Sequence[_Stored]) -> list[str | 
 
 
 def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
-    """Return what the tenant of a key has stored as plain strings, from all over the run."""
+    """Return a sample of the plain strings that the tenant of a key stored during the run."""
     labels = bench.target.key_labels
     touched = set()
     found: dict[str, _Stored] = {}
@@ -367,7 +368,7 @@ def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
 
 
 def _at_fault(stored: _Stored, value: str | None) -> str:
-    """Return the clause that is broken: another string of the body stands there, or any other."""
+    """Return the broken clause: the body's shape if its strings changed places, else TOK-LEAF."""
     _, _, exchange = stored
     body = _body_of(exchange)
     others = [text for text, _ in _strings(body, exchange.json)]
@@ -382,20 +383,20 @@ def _value_finding(
     *,
     is_again: bool | None,
 ) -> Finding:
-    """Say whether strings of one shape are read back; is_again: as `_is_wrong_again` says."""
+    """Judge the strings of one shape that were read back; is_again: by `_is_wrong_again`."""
     if not read:
         return informs(bench, clause, "no stored string could be read back")
     total = len(read)
     if not wrong:
-        says = f"{total} stored strings were read back, none of this shape in another's place"
+        says = f"{total} stored strings were read back; none of this shape in another's place"
         return bench.passes(clause, says, read[-1])
     shown = [one[2] for one, _ in wrong[:_AGAIN]]
     what = "the token holds another string than the one that was sent"
     if all(value is None for _, value in wrong):
         what = "the identifier belongs to no token that can be read"
     if clause != "TOK-LEAF":
-        what = "two identifiers stand in each other's place"
+        what = "two identifiers have changed places"
     share = f"{len(wrong)} of {total} strings read back ({100 * len(wrong) / total:.1f} %)"
     often = "sporadic, in" if is_again is False else "in"
-    then = {True: "; the same when sent again", False: "; sent again it was right", None: ""}
+    then = {True: "; the same when sent again", False: "; right when sent again", None: ""}
     return bench.fails(clause, f"{often} {share}: {what}{then[is_again]}", *shown)

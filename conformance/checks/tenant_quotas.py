@@ -1,7 +1,7 @@
 """Section 8.8 and rule 4 of 4.1: the quotas of a tenant.
 
 Each tenant has its own quotas. A record is gone when its retention has expired. The Tokenize Limit
-and the Detokenize Limit hold exactly.
+and the Detokenize Limit are exact.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__: list[str] = []
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_NS: Final = 60 * _SECOND_NS
 _CLOCK_SLACK_NS: Final = 50_000_000
-_RETENTION: Final = "its retention is over"
+_RETENTION: Final = "its retention has expired"
 _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
 
 
@@ -52,12 +52,12 @@ _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
 @check(
     "quotas.tenants",
     "QUO-TENANT",
-    accepts="each tenant is held to its own quota: the default, or what the target says",
+    accepts="each tenant is limited by its own quota: the default, or what the target states",
     roles=("private_prod",),
     requests=14,
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
-    """Each tenant is held to its own Tokenize Limit, the default unless the operator changed it."""
+    """Each tenant has its own Tokenize Limit, the default unless the operator changed it."""
     seen: set[str | None] = set()
     for role in _ROLES:
         if not bench.keys(role):
@@ -82,13 +82,13 @@ def tenants(bench: Bench) -> Iterator[Finding]:
 @check(
     "quotas.shown",
     "QUO-TENANT",
-    accepts="the quotas that the target names, the defaults else; or no such endpoint",
+    accepts="the quotas that the target states, otherwise the defaults; or no such endpoint",
     roles=("management",),
     requests=1,
     is_extra=True,
 )
 def shown(bench: Bench) -> Iterator[Finding]:
-    """The tenant's own page shows its quotas, where the deployment has one."""
+    """The tenant's own record shows its quotas, if the deployment offers it."""
     key = bench.key("management")
     exchange = bench.call("get_tenant", key=key)
     try:
@@ -96,7 +96,7 @@ def shown(bench: Bench) -> Iterator[Finding]:
     except (ValueError, LookupError, TypeError):
         quotas = None
     if not isinstance(quotas, dict):
-        says = f"no page shows the quotas: {exchange.status}"
+        says = f"no answer shows the quotas: {exchange.status}"
         yield informs(bench, "QUO-TENANT", says, exchange)
         return
     tenant = bench.target.tenant_of(bench.target.key_labels[key])
@@ -111,7 +111,7 @@ def shown(bench: Bench) -> Iterator[Finding]:
         if found == wanted:
             yield bench.passes("QUO-TENANT", f"{name} = {found}", exchange)
         else:
-            says = f"{name} must be {wanted}, not {found}; or say so in [[tenants]] quotas"
+            says = f"{name} must be {wanted}, not {found}; or state this in [[tenants]] quotas"
             yield bench.fails("QUO-TENANT", says, exchange)
 
 
@@ -119,7 +119,7 @@ def shown(bench: Bench) -> Iterator[Finding]:
 
 
 class _Kept(ABC):
-    """Something that a tenant retains: made once, then asked for before and after its time."""
+    """Something that a tenant retains: created once, then read before and after it expires."""
 
     def __init__(self, bench: Bench, lane: Lane, clause: str, name: str) -> None:
         self.bench = bench
@@ -132,39 +132,39 @@ class _Kept(ABC):
         self.made_id = ""
 
     async def call(self, operation: str, values: dict[str, Json], body: Json = None) -> Exchange:
-        """Ask for an operation by its name."""
+        """Send the request of an operation."""
         method, path, shaped = self.bench.shaped(operation, values)
         return await self.lane.insist(method, path, shaped if body is None else body)
 
     @abstractmethod
     async def make(self) -> bool:
-        """Make it; false when the deployment does not."""
+        """Create it; false if the deployment does not."""
 
     @abstractmethod
     async def is_there(self) -> tuple[bool | None, Exchange]:
-        """Return whether it is readable, None when nothing can be said, and what shows it."""
+        """Return whether it is readable, None if that is unknown, and the exchange."""
 
     def _unsaid(self, says: str, *shown: Exchange) -> Finding:
-        """Say that nothing can be seen: a deployment need not have what is not specified."""
+        """Report that nothing can be judged; an unspecified operation is not a failure."""
         if shown[-1].status in {404, 405, 501}:
             asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
-            says = f"{says} to {asked}, which is not specified; if it has it otherwise, say how "
-            says += "in [requests]"
+            says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
+            says += "under another path, describe it in [requests]"
             return self.bench.finding(self.clause, Verdict.SKIPPED, says, *shown)
         return unsettled(self.bench, self.clause, says, *shown)
 
     async def judge(self) -> list[Finding]:
-        """Make it, ask before its retention has expired, and after."""
+        """Create it, and read it before and after its retention expires."""
         bench, clause = self.bench, self.clause
         if self.retained_ns > _LONGEST_NS:
             says = (
-                f"the tenant of role short keeps its {self.name} for "
-                f"{self.retained_ns // _SECOND_NS} s; set it to seconds, in [[tenants]] too"
+                f"the tenant of role short has a {self.name} of "
+                f"{self.retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
             )
             return [bench.finding(clause, Verdict.SKIPPED, says)]
         if not await self.make():
             assert self.made is not None, "making it was asked for"
-            says = f"{self.name}: nothing to retain could be made, {self.made.status}"
+            says = f"{self.name}: nothing to retain could be created, {self.made.status}"
             return [self._unsaid(says, self.made)]
         assert self.made is not None, "it was made"
         found: list[Finding] = []
@@ -174,24 +174,24 @@ class _Kept(ABC):
             )
             there, exchange = await self.is_there()
             if exchange.received_ns >= self.made.sent_ns + self.retained_ns:
-                continue  # too late to say anything: the deadline may have passed
+                continue  # too late to judge: the retention may have expired
             if there is None:
                 says = f"{self.name}: it cannot be read at all, {exchange.status}"
                 return [self._unsaid(says, self.made, exchange)]
             if not there:
-                says = f"must be readable until its {self.name} is over"
+                says = f"must be readable until its {self.name} has expired"
                 return [*found, bench.fails(clause, says, self.made, exchange)]
-            says = f"readable before its {self.name} is over"
+            says = f"readable before its {self.name} has expired"
             found.append(bench.passes(clause, says, self.made, exchange))
         if not found:
-            says = f"answers are slower than a {self.name} of {self.retained_ns} ns"
+            says = f"answers take longer than the {self.name} of {self.retained_ns} ns"
             return [unsettled(bench, clause, says, self.made)]
         await self.lane.sleep_until_ns(
             self.made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
         )
         there, exchange = await self.is_there()
         if there is None:
-            says = f"{self.name}: the answer afterwards says nothing, {exchange.status}"
+            says = f"{self.name}: the answer after it expired shows nothing, {exchange.status}"
             found.append(unsettled(bench, clause, says, self.made, exchange))
         elif there:
             says = f"must not be readable after its {self.name}"
@@ -272,7 +272,7 @@ class _Log(_Kept):
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
 )
 async def retention(bench: Bench) -> list[Finding]:
-    """A cvc, a token intent and a log entry are readable until their retention is over."""
+    """A cvc, a token intent and a log entry are readable until their retention has expired."""
     key = bench.key("short")
     kept = [
         made(bench, bench.lane(clause, key=key), clause, name)
@@ -349,7 +349,7 @@ _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
     requests=5 * len(_SHAPES),
 )
 def tokenize_limit(bench: Bench) -> Iterator[Finding]:
-    """The Tokenize Limit holds for the whole request, exactly, however its tokens are nested."""
+    """The Tokenize Limit applies exactly, to the whole request, however its tokens are nested."""
     key = spread_key(bench, "private_prod")
     most = quota(bench, "Tokenize Limit", key)
     ready(bench, key)
@@ -376,7 +376,7 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
 
 
 def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
-    """Equal strings are so many tokens, unless they are seen to be one (D-LIMIT-COUNT)."""
+    """Equal strings count separately, unless they are deduplicated (D-LIMIT-COUNT)."""
     pair = tokenize(bench, _equal(bench, "pair", 2), key)
     if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
         return
@@ -405,7 +405,12 @@ def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Find
     if len(statuses) == 1 and statuses <= set(_STATUSES):
         yield reads(bench, clause, "tokens.limit_status", statuses.pop(), refused[0])
     elif statuses:
-        yield informs(bench, clause, f"over the limit: {sorted(map(str, statuses))}", *refused[:2])
+        yield informs(
+            bench,
+            clause,
+            f"over the limit the statuses are {sorted(map(str, statuses))}",
+            *refused[:2],
+        )
 
 
 @check(
@@ -416,11 +421,11 @@ def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Find
     requests=12,
 )
 def tokenize_whole(bench: Bench) -> Iterator[Finding]:
-    """A request over the Tokenize Limit fails as a whole: not even the first is created."""
+    """A request over the Tokenize Limit fails as a whole: not even its first token is created."""
     try:
         witness: Witness | None = Witness.of(bench)
     except NoWitness as why:
-        witness, unseen = None, f"that nothing is created cannot be seen: {why}"
+        witness, unseen = None, f"whether tokens are created cannot be seen: {why}"
     key = spread_key(bench, "private_prod") if witness is None else witness.key
     if witness is None:
         ready(bench, key)
@@ -444,13 +449,13 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
 @check(
     "quotas.tokenize-counts",
     "TOK-LIMIT",
-    accepts="tokens that exist already count, or they do not",
+    accepts="existing tokens count, or they do not: a reading",
     roles=("dedup",),
     requests=8,
     is_extra=True,
 )
 def tokenize_counts(bench: Bench) -> Iterator[Finding]:
-    """Whether deduplicated elements count against the Tokenize Limit (D-LIMIT-COUNT)."""
+    """Find whether deduplicated elements count towards the Tokenize Limit (D-LIMIT-COUNT)."""
     key = spread_key(bench, "dedup")
     most = quota(bench, "Tokenize Limit", key)
     ready(bench, key)
@@ -467,7 +472,7 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     elif _is_over(exchange):
         yield reads(bench, "TOK-LIMIT", "tokens.limit_counts", "elements", exchange)
     else:
-        says = f"{most + 1} known values must pass or be refused, got {exchange.status}"
+        says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
         yield bench.fails("TOK-LIMIT", says, exchange)
 
 
@@ -482,14 +487,16 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     requests=10,
 )
 def detokenize_limit(bench: Bench) -> Iterator[Finding]:
-    """The Detokenize Limit holds for the whole request, exactly (D-DETOKENIZE)."""
+    """The Detokenize Limit applies exactly, to the whole request (D-DETOKENIZE)."""
     key = spread_key(bench, "private_reader")
     most = quota(bench, "Detokenize Limit", key)
     made = _made(bench, key, most + 1)
     first = _detokenized(bench, key, [made[0]])
     must_be_there("detokenize", first)
     if not first.ok:
-        raise Inconclusive("a token cannot be detokenized; name its shape in [requests.detokenize]")
+        raise Inconclusive(
+            "a token cannot be detokenized; describe the request in [requests.detokenize]"
+        )
     for count in (most - 1, most) if most > 1 else (most,):
         exchange = _detokenized(bench, key, made[:count])
         yield ok_or_unsettled(bench, "QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)

@@ -40,7 +40,7 @@ __all__: list[str] = []
 
 _EXAMPLES: Final = 40
 _MIXED: Final = 60
-"""Arrays of a string and an object, whose order shows in the answer's form."""
+"""How many arrays of a string and an object are sent; the answer's form shows their order."""
 _SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405})
 
@@ -49,7 +49,7 @@ _NO_ACCESS: Final = frozenset({401, 403, 404, 405})
 
 
 class _Mirror:
-    """Asks for bodies, compares with the oracle, and remembers every identifier."""
+    """Tokenizes bodies, compares the answers with the oracle, and remembers every identifier."""
 
     def __init__(self, bench: Bench, key: KeyLabel) -> None:
         self.bench = bench
@@ -64,7 +64,7 @@ class _Mirror:
     def judge(self, body: Json) -> Broken | None:
         """Return what is broken about the answer to a body, None when nothing is."""
         is_valid, expected = self.oracle.answer(body)
-        assert is_valid, "the strategies draw what the specification says is accepted"
+        assert is_valid, "the strategies draw valid bodies only"
         exchange = tokenize(self.bench, body, self.key)
         if exchange.status in _NO_ACCESS:
             raise Inconclusive(f"no access to tokenize: {exchange.status}")
@@ -86,7 +86,7 @@ class _Mirror:
         return None
 
     def odd_leaf(self) -> tuple[str, Exchange] | None:
-        """Return what came back for a string in another form than every record's `id` has."""
+        """Return an identifier of a string that is not a UUID, if every record's `id` is one."""
         records = self._forms.get("TOK-OBJECT", [])
         if not records or not all(is_uuid(token_id) for token_id, _ in records):
             return None
@@ -94,7 +94,7 @@ class _Mirror:
         return next((one for one in leaves if not is_uuid(one[0])), None)
 
     def _shared(self, body: Json, answer: Json) -> Iterator[tuple[str, str]]:
-        """Yield a fault for each identifier that stands for two values, in all requests so far."""
+        """Yield a fault for each identifier that two different values have received so far."""
         for clause, asked, token_id in _pairs(body, answer):
             if self._owners.setdefault(token_id, asked) != asked:
                 yield clause, "different values must have different identifiers"
@@ -129,7 +129,7 @@ def _pairs(body: Json, answer: Any) -> Iterator[tuple[str, str, str]]:  # noqa: 
 
 
 def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
-    """Return the part of a body that is broken alone, and the body where that says more."""
+    """Return the part of a body that is broken alone, and the body if that shows more faults."""
     body = broken.body
     if isinstance(body, dict) and "type" not in body:
         parts: list[Json] = [{key: one} for key, one in body.items()]
@@ -149,18 +149,18 @@ def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
 _TEXTS: Final = (
     ("a quotation mark", '"quoted"'),
     ("a backslash", "back\\slash"),
-    ("a line's end", "two\nlines"),
+    ("a line break", "two\nlines"),
     ("an emoji", "\U0001f511 key"),
     ("letters of other scripts", "\u6c34 \u043a\u043b\u044e\u0447 \u00e9"),
     ("what looks like markup", "<b>&amp;</b>"),
     ("what looks like an expression", "{{ data }}"),
     ("what looks like a number", "0012"),
 )
-"""What a plain string may hold; each is asked for alone, in an array that is accepted else."""
+"""Contents of plain strings; each is sent alone, in an array that is otherwise accepted."""
 
 
 def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
-    """Return what is broken about one text; the shape of its body is not, where others pass."""
+    """Return what is broken about one text; if other texts pass, the body's shape is not."""
     broken = mirrored.judge([text])
     if broken is None or mirrored.judge(["text"]) is not None:
         return broken
@@ -220,12 +220,12 @@ def mirror(bench: Bench) -> Iterator[Finding]:
     odd = mirrored.odd_leaf()
     if odd is not None:
         text, shown = odd
-        says = f"a plain string came back as {text!r}, and the `id` of every record is a UUID"
+        says = f"a plain string came back as {text!r}, but the `id` of every record is a UUID"
         yield bench.fails("TOK-LEAF", f"{says}: must be the identifier alone", shown)
         failed.add("TOK-LEAF")
     for clause in _SHAPES:
         if clause not in failed and clause in mirrored.accepted:
-            says = f"{mirrored.count} bodies came back mirrored, this shape among them"
+            says = f"{mirrored.count} answers mirrored their bodies, this shape among them"
             yield bench.passes(clause, says, mirrored.accepted[clause])
     statuses = {exchange.status for exchange in mirrored.accepted.values()}
     if not found and statuses <= {200, 201} and len(statuses) == 1:
@@ -250,7 +250,7 @@ _ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json], tuple[_Place, 
 
 
 _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
-"""Values enough that those of one draw are not in order by chance."""
+"""Enough draws that the identifiers of at least one are not sorted by chance."""
 
 
 @check(
@@ -259,16 +259,16 @@ _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
     "TOK-ARRAY",
     "TOK-PLAIN",
     "TOK-COMPOSITE",
-    accepts="each identifier stands where its value stood, each value has its own",
+    accepts="each value has its own identifier, at the value's place",
     roles=("private_prod",),
     requests=12 + _MIXED,
 )
 def order(bench: Bench) -> Iterator[Finding]:
-    """Each value has a token of its own, at the value's own place."""
+    """Each value has its own token, and its identifier is at the value's place."""
     key = spread_key(bench, "private_prod")
     yield from _card_order(bench, key)
     for number in range(_MIXED if quota(bench, "Tokenize Limit", key) > 1 else 0):
-        # `tokenize.steady` looks at them: an order that is wrong now and then shows there.
+        # `tokenize.steady` judges these answers too, and finds an order that is wrong sometimes.
         text = value(bench, f"mixed {number}")
         tokenize(bench, [text, {"type": "token", "data": f"{text} too"}], key)
     try:
@@ -285,7 +285,7 @@ def order(bench: Bench) -> Iterator[Finding]:
             yield from _placed(bench, witness, clause, values, found, exchange)
             texts = [str(one) for one in found]
             if texts not in (sorted(texts), sorted(texts, reverse=True)):
-                break  # else they may stand in order of their text, and by chance in the body's
+                break  # otherwise a deployment that sorts identifiers would pass by chance
 
 
 def _placed(
@@ -305,7 +305,7 @@ def _placed(
     else:
         yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
         if witness is None:
-            says = "nothing looks a value up here: whether each stands at its own place is not seen"
+            says = "values cannot be looked up here, so their places could not be checked"
             yield informs(bench, clause, says, exchange)
             return
         yield _looked_up(bench, witness, clause, values, found, exchange)
@@ -320,7 +320,7 @@ def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     if None in shown:
         return
     if shown == [request["data"]["number"][-4:] for request in asked]:
-        yield bench.passes("TOK-ARRAY", "each card's record stands at its place", exchange)
+        yield bench.passes("TOK-ARRAY", "each card's record is at its place", exchange)
     else:
         yield bench.fails("TOK-ARRAY", "the records must be in the body's order", exchange)
 
@@ -350,17 +350,22 @@ def _looked_up(
     found: list[str],
     shown: Exchange,
 ) -> Finding:
-    """Look the values up by deduplication: every identifier must be its own value's."""
+    """Look the values up by deduplication: every identifier must belong to its value."""
     again: list[Json] = [witness.again({"type": "token", "data": one}) for one in values]
     exchange = tokenize(bench, again, witness.key)
     records = records_of(exchange, len(again)) if exchange.ok else []
     if not records or not all(
         (record.get("_extras") or {}).get("deduplicated") is True for record in records
     ):
-        return informs(bench, clause, "no deduplication: places of strings not seen", exchange)
+        return informs(
+            bench,
+            clause,
+            "no deduplication, so the places of strings could not be checked",
+            exchange,
+        )
     if [record["id"] for record in records] == found:
-        return bench.passes(clause, "each identifier stands where its value stood", shown, exchange)
-    return bench.fails(clause, "each identifier must stand at its value's place", shown, exchange)
+        return bench.passes(clause, "each identifier is at its value's place", shown, exchange)
+    return bench.fails(clause, "each identifier must be at its value's place", shown, exchange)
 
 
 # --- where the specification is silent: depth, empty bodies, leaves that are no strings --------
@@ -378,7 +383,7 @@ _MOST_DEPTH: Final = 128
     requests=12,
 )
 def depth(bench: Bench) -> Iterator[Finding]:
-    """Eight levels of nesting are accepted; where the bound lies is discovered (D-DEPTH)."""
+    """Eight levels of nesting are accepted; the deployment's bound is measured (D-DEPTH)."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     shown = _nested(bench, key, _LEAST_DEPTH)
@@ -412,7 +417,7 @@ def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
     requests=7,
 )
 def empty(bench: Bench) -> Iterator[Finding]:
-    """What comes of a body without a token, and of a lone string (D-EMPTY, D-SCALAR)."""
+    """Find how a body without a token and a lone string are answered (D-EMPTY, D-SCALAR)."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     found: list[tuple[str, Exchange]] = []
@@ -447,12 +452,12 @@ def empty(bench: Bench) -> Iterator[Finding]:
 @check(
     "tokenize.no-string",
     "TOK-COMPOSITE",
-    accepts="a leaf that is no string is refused with a 4xx, tokenized, or handed back",
+    accepts="a leaf that is not a string is refused with a 4xx, tokenized, or returned unchanged",
     roles=("private_prod",),
     requests=5,
 )
 def no_string(bench: Bench) -> Iterator[Finding]:
-    """What comes of leaves that are numbers, booleans and null (D-LEAF)."""
+    """Find how leaves that are numbers, booleans or null are answered (D-LEAF)."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     found: dict[str, Exchange] = {}
@@ -463,7 +468,7 @@ def no_string(bench: Bench) -> Iterator[Finding]:
             found["reject"] = exchange
             continue
         if not exchange.ok:
-            says = f"a leaf that is no string must be refused with a 4xx, got {exchange.status}"
+            says = f"a leaf that is not a string must be refused with a 4xx, got {exchange.status}"
             yield bench.fails("TOK-COMPOSITE", says, exchange)
             continue
         answer = accepted(exchange)
@@ -473,13 +478,13 @@ def no_string(bench: Bench) -> Iterator[Finding]:
         elif given is leaf or (type(given) is type(leaf) and given == leaf):
             found["pass"] = exchange
         else:
-            says = "a leaf that is no string must become an identifier or come back as it was"
+            says = "a leaf that is not a string must become an identifier or come back unchanged"
             yield bench.fails("TOK-COMPOSITE", says, exchange)
     if len(found) == 1:
         reading, shown = next(iter(found.items()))
         yield reads(bench, "TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
     elif found:
-        says = "leaves that are no strings differ: " + ", ".join(sorted(found))
+        says = "leaves that are not strings are treated differently: " + ", ".join(sorted(found))
         yield informs(bench, "TOK-COMPOSITE", says, *found.values())
 
 
@@ -487,12 +492,12 @@ def no_string(bench: Bench) -> Iterator[Finding]:
     "tokenize.type-field",
     "TOK-OBJECT",
     "TOK-PLAIN",
-    accepts="whatever holds `type` is a token request object; `Type` is a key like any other",
+    accepts="an object with `type` is a token request object; `Type` is an ordinary key",
     roles=("private_prod",),
     requests=8,
 )
 def type_field(bench: Bench) -> Iterator[Finding]:
-    """An object is a token request object exactly when it holds `type`, wherever it stands."""
+    """An object is a token request object exactly if it has the key `type`, at any depth."""
     key = spread_key(bench, "private_prod")
     ready(bench, key)
     for what, body in (
@@ -512,7 +517,7 @@ def type_field(bench: Bench) -> Iterator[Finding]:
         and answer.keys() == {"Type", "types"}
         and all(is_identifier(answer[name], plain[name]) for name in plain)
     ):
-        yield bench.passes("TOK-PLAIN", "`Type` and `types` are keys like any other", exchange)
+        yield bench.passes("TOK-PLAIN", "`Type` and `types` are ordinary keys", exchange)
     else:
         says = f"an object with `Type` is a plain object: same keys, got {exchange.status}"
         yield bench.fails("TOK-PLAIN", says, exchange)

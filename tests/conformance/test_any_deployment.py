@@ -190,7 +190,7 @@ def test_one_required_field_of_a_card_is_not_all_of_them() -> None:
     assert run.session.profile.tokens.card_all_required is False
     assert "tokens.card_all_required" not in run.session.known
     says = [one.says for one in run.findings if one.clause == "TOK-CARD-DATA"]
-    assert "cvc required of a card: a reading without a field of its own" in says
+    assert "a card needs cvc; no profile field describes this" in says
 
 
 @pytest.mark.parametrize("is_so", [True, False])

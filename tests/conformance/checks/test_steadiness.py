@@ -59,7 +59,7 @@ def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
     failed = [one for one in findings if one.verdict is Verdict.FAIL]
     assert len(failed) == 1
     assert failed[0].says.startswith("sporadic, in 1 of ")
-    assert failed[0].says.endswith("answered 500; asked again it was right")
+    assert failed[0].says.endswith("answered 500; right when sent again")
     assert failed[0].evidence
     again = judge(tmp_path).result(failed[0].clause)
     assert [one.says for one in again.findings if one.verdict is Verdict.FAIL] == [failed[0].says]
@@ -109,7 +109,7 @@ def test_what_is_always_wrong_is_not_called_sporadic() -> None:
 
     found = _steady(_findings(change)[0])
     assert found["TOK-ARRAY"].verdict is Verdict.FAIL
-    assert found["TOK-ARRAY"].says.endswith("; the same when asked again")
+    assert found["TOK-ARRAY"].says.endswith("; the same when sent again")
 
 
 def test_a_calm_run_passes_with_the_number_of_answers() -> None:
@@ -139,9 +139,7 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     assert changed
     assert {(one.clause, one.check) for one in failed} == {("TOK-ARRAY", "tokenize.read-back")}
     assert failed[0].says.startswith("sporadic, in ")
-    assert failed[0].says.endswith(
-        "two identifiers stand in each other's place; sent again it was right"
-    )
+    assert failed[0].says.endswith("two identifiers have changed places; right when sent again")
 
 
 def test_a_few_bodies_that_are_always_read_back_wrongly_are_not_called_sporadic() -> None:

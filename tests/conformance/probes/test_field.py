@@ -225,7 +225,9 @@ def test_without_time_for_a_second_look_nothing_is_failed_and_the_first_is_kept(
     found = play("LIM-PUBLIC", table=table, target={"budget": budget})
     (finding,) = [one for one in found.run.findings if one.verdict is not Verdict.PASS]
     assert finding.verdict is Verdict.INCONCLUSIVE
-    assert "a second look after a rest would settle it, but the budget of 2 min" in finding.says
+    assert (
+        "a second measurement after a rest would decide it, but the budget of 2 min" in finding.says
+    )
 
 
 def test_what_could_not_be_seen_is_said_and_not_passed() -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "delays",
     "delays_that_fit",
     "longest_wait_ns",
+    "turn_slack_ns",
 ]
 
 _FAMILIES: Final = (
@@ -38,6 +39,8 @@ _FAMILIES: Final = (
     Family("gcra", burst_requests=1),
 )
 _GUARD_NS: Final = 50_000_000
+_SLACK: Final = 10
+"""This part of the time between two turns a server may be late with each."""
 _EVER_NS: Final = 1 << 60
 
 
@@ -73,7 +76,7 @@ class _Part(NamedTuple):
             outcome: [at_ns for at_ns, each in arrived if each == outcome]
             for outcome in ("admitted", "refused", "lost")
         }
-        answered = sorted(_admitted_at(one) for one in cluster if one.outcome == "admitted")
+        answered = sorted(one.middle_ns for one in cluster if one.outcome == "admitted")
         return cls(by["admitted"], answered, by["refused"], by["lost"], arrived[0][0])
 
 
@@ -84,6 +87,10 @@ class Arrivals:
         self._lanes = lanes
         self.first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
         self.unsure_ns = max(uncertainty_ns(cluster) for lane in lanes for cluster in lane)
+        calm = [x for lane in lanes for cluster in lane for x in cluster if not x.is_late]
+        least_ns = min((one.received_ns - one.sent_ns for one in calm), default=0)
+        self.jitter_ns = self.unsure_ns - least_ns
+        """How much the way there and back differs between answers that came at once."""
         self.longest_wait_ns = longest_wait_ns(lanes)
         self.parts = [[_Part.of(cluster) for cluster in _apart(lane)] for lane in lanes]
         self._shifts: dict[tuple[int, str], Sequence[int]] = {}
@@ -113,7 +120,8 @@ def bound_between(
         if family.is_aligned:
             return None
         for lane in arrivals.parts:
-            replay = _Replay(rate, family, -arrivals.first_ns, 0, longest_ns)
+            near = _Nearness(_GUARD_NS, _GUARD_NS)
+            replay = _Replay(rate, family, -arrivals.first_ns, near, longest_ns)
             replay.fits(lane)
             refused += replay.refused_waits
     return (longest_ns, min(refused)) if refused else None
@@ -130,13 +138,31 @@ def delays_that_fit(
 
 
 def delay_fits(
-    arrivals: Arrivals, rate: Rate, family: Family, bound_ns: int, since_ns: int = 0
+    arrivals: Arrivals,
+    rate: Rate,
+    family: Family,
+    bound_ns: int,
+    since_ns: int = 0,
+    *,
+    is_sharp: bool = False,
 ) -> bool:
-    """Whether one family could have made the histories, with delays of at most `bound_ns`."""
-    unsure_ns = arrivals.unsure_ns
+    """Whether one family could have made the histories, with delays of at most `bound_ns`.
+
+    is_sharp: whether each turn must have come as exactly as the way there and back allows. Moving
+    arrivals by some time moves no turn by more, and what all ways have in common cancels out.
+    Where windows begin is not known as exactly: families with aligned windows are never sharp.
+    """
+    near_ns = 3 * arrivals.unsure_ns + _GUARD_NS
+    if family.algorithm == "sliding-counter":
+        # Its alignment is known as well as the grid of shifts is fine.
+        near_ns += 2 * rate.window_ns // rate.limit_requests
+    turn_near_ns = near_ns
+    if is_sharp and not family.is_aligned:
+        turn_near_ns = min(near_ns, turn_slack_ns(arrivals, rate))
+    nearness = _Nearness(near_ns, turn_near_ns)
     return any(
         all(
-            _Replay(rate, family, shift - arrivals.first_ns, unsure_ns, bound_ns).fits(
+            _Replay(rate, family, shift - arrivals.first_ns, nearness, bound_ns).fits(
                 lane, since_ns
             )
             for lane in arrivals.parts
@@ -145,21 +171,29 @@ def delay_fits(
     )
 
 
+def turn_slack_ns(arrivals: Arrivals, rate: Rate) -> int:
+    """Return how far a turn may lie from its instant where nothing but the way there moves it."""
+    return 2 * arrivals.jitter_ns + rate.window_ns // rate.limit_requests // _SLACK
+
+
+class _Nearness(NamedTuple):
+    """How far what was seen may lie from a replay: of a refusal's wait, and of a turn."""
+
+    wait_ns: int
+    turn_ns: int
+
+
 class _Replay:
     """One counter of one family whose requests wait for their turn, fed with what was seen."""
 
     def __init__(
-        self, rate: Rate, family: Family, shift_ns: int, unsure_ns: int, bound_ns: int
+        self, rate: Rate, family: Family, shift_ns: int, near: _Nearness, bound_ns: int
     ) -> None:
         self._rate = rate
         self._family = family
         self._shift_ns = shift_ns
         self._bound_ns = bound_ns
-        self._step_ns = rate.window_ns // rate.limit_requests
-        self._near_ns = 3 * unsure_ns + _GUARD_NS
-        if family.algorithm == "sliding-counter":
-            # Its alignment is known as well as the grid of shifts is fine.
-            self._near_ns += 2 * self._step_ns
+        self._near = near
         self._charge = ALGORITHMS[family.algorithm].charge
         self._row = rule_row(
             family.algorithm,
@@ -188,10 +222,10 @@ class _Replay:
         reach_ns = 2 * self._rate.window_ns + self._bound_ns
         # Each of those may have taken a turn, and has moved all that came soon after it.
         lost = sum(at_ns > part.first_ns - reach_ns for at_ns in self._lost_ns)
-        near_ns = self._near_ns + lost * self._rate.window_ns
+        wait_near_ns, near_ns = (one + lost * self._rate.window_ns for one in self._near)
         if part.first_ns < since_ns:
-            near_ns = _EVER_NS
-        most_ns, shift_ns = self._bound_ns + near_ns, self._shift_ns
+            wait_near_ns = near_ns = _EVER_NS
+        most_ns, shift_ns = self._bound_ns + wait_near_ns, self._shift_ns
         # Turns are given in order of arrival: so what is predicted is in order, as what was seen.
         for at_ns, seen_ns in zip(part.admitted_ns, part.answered_ns, strict=True):
             turn_ns = self._turn_ns(at_ns)
@@ -201,7 +235,7 @@ class _Replay:
             self._count(turn_ns)
         for at_ns in part.refused_ns:
             wait_ns = self._turn_ns(at_ns) - at_ns - shift_ns
-            if wait_ns < self._bound_ns - near_ns:
+            if wait_ns < self._bound_ns - wait_near_ns:
                 return False
             self.refused_waits.append(wait_ns)
             if self._family.counts_refused:
@@ -230,7 +264,3 @@ def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
             found.append(list(cluster))
         end_ns = max(end_ns, *(one.arrived_ns for one in cluster))
     return list(found)
-
-
-def _admitted_at(one: Sighting) -> int:
-    return one.received_ns if one.is_late else one.middle_ns

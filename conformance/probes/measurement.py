@@ -18,6 +18,7 @@ from conformance.probes.delays import (
     delays,
     delays_that_fit,
     longest_wait_ns,
+    turn_slack_ns,
 )
 from conformance.probes.families import (
     BASIC,
@@ -73,7 +74,8 @@ class Measured:
     resolution_ns: nothing shorter can be told; a burst's span and a round trip. is_clear: whether
     nothing looked held back that was only late. bound_ns: between which two waits the longest
     delay lies, None where that is not told. unseen: what would have looked the same: rates of other
-    numbers, windows and blocks.
+    numbers, windows and blocks. is_stalled: whether what looks held back was taken for a server
+    that stalled.
     """
 
     rate: Rate
@@ -86,6 +88,7 @@ class Measured:
     is_clear: bool = True
     bound_ns: tuple[int, int] | None = None
     unseen: tuple[str, ...] = ()
+    is_stalled: bool = False
 
     @property
     def tells_more(self) -> bool:
@@ -146,11 +149,33 @@ def measure(
     if delays(histories):
         if found.families:
             return found
+        other = None if rate.block_ns else _turns_of_another(histories, rate, bound_ns, since_ns)
+        if other is not None:
+            says = f"requests beyond the rate waited exactly as long as {other} makes them wait"
+            return dataclasses.replace(found, fault=found.fault or says)
         # What looks held back may be a server that stalled: then the plain history fits.
         stalled = _measured(plain, rate, bound_ns, told, known, since_ns)
-        found = stalled if stalled.families else found
+        found = dataclasses.replace(stalled, is_stalled=True) if stalled.families else found
     is_clear = found.delays or not any(_is_stalled(history) for history in plain)
     return dataclasses.replace(found, is_clear=is_clear)
+
+
+def _turns_of_another(
+    histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int
+) -> str | None:
+    """Return the rate near a row's own by which every turn came exactly, None where there is none.
+
+    A server that stalled does not wait as exactly.
+    """
+    arrivals = Arrivals(histories)
+    if 2 * turn_slack_ns(arrivals, rate) > rate.window_ns // rate.limit_requests:
+        return None
+    bound_ns = max(arrivals.longest_wait_ns, bound_ns)
+    clear = [family for family in BASIC if not family.is_aligned]
+    for name, other in neighbours(rate):
+        if any(delay_fits(arrivals, other, x, bound_ns, since_ns, is_sharp=True) for x in clear):
+            return name
+    return None
 
 
 def _is_stalled(history: Sequence[Cluster]) -> bool:
@@ -361,15 +386,26 @@ def with_sight(
     if known is None and not heavy and not measured.delays:
         likely += [one for one in BASIC if one not in likely]
     bound_ns = max(longest_wait_ns(histories), 10 * _SECOND_NS)
-    arrivals = Arrivals(histories) if measured.delays else None
+    if measured.is_stalled:
+        histories = [[plainly(cluster) for cluster in history] for history in histories]
+    arrivals = Arrivals(histories) if measured.delays and delays(histories) else None
 
-    def looks_like(other: Rate) -> bool:
-        if arrivals is not None:
-            return any(delay_fits(arrivals, other, x, bound_ns, since_ns) for x in likely)
-        return any(fits(histories, other, family, since_ns) for family in likely)
+    def looks_like(other: Rate, *, is_sharp: bool = False) -> bool:
+        if arrivals is None:
+            return any(fits(histories, other, family, since_ns) for family in likely)
+        return any(
+            delay_fits(arrivals, other, x, bound_ns, since_ns, is_sharp=is_sharp) for x in likely
+        )
+
+    # Nothing is failed by how exactly turns came. But where they came exactly as the row's own
+    # rate has them, another rate has to explain them as exactly.
+    is_sharp = arrivals is not None and looks_like(rate, is_sharp=True)
 
     return dataclasses.replace(
-        measured, unseen=tuple(name for name, other in neighbours(rate) if looks_like(other))
+        measured,
+        unseen=tuple(
+            name for name, other in neighbours(rate) if looks_like(other, is_sharp=is_sharp)
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from conformance.wire.in_process import deploy
 from conformance.wire.transport import Place
 from engine import Engine, LimitTable, Profile, Request, Response
 from tests.conformance import field
-from tests.conformance.probes.measured import SECOND_NS, Stalling, play
+from tests.conformance.probes.measured import SECOND_NS, Measured, Stalling, jittery, play
 
 SEED = LimitTable.default()
 RATE = Rate(50, 10 * SECOND_NS)
@@ -228,6 +228,31 @@ def test_without_time_for_a_second_look_nothing_is_failed_and_the_first_is_kept(
     assert (
         "a second measurement after a rest would decide it, but the budget of 2 min" in finding.says
     )
+
+
+def _slowed(algorithm: str, limit: int, latency_ms: int) -> Measured:
+    """Play LIM-CREATE with another number and a throttle that slows, through some latency."""
+    rate = SEED["LIM-CREATE"].rate._replace(limit_requests=limit)
+    table = SEED.replace_rule("LIM-CREATE", rate=rate)
+    way = jittery(3, latency_ms, latency_ms // 10)
+    return play("LIM-CREATE", table=table, latency=way, algorithm=algorithm, throttle="delay")
+
+
+@pytest.mark.parametrize("latency_ms", [50, 150])
+def test_a_number_is_told_by_when_each_turn_came_through_any_latency(latency_ms: int) -> None:
+    """A latency moves every turn alike; what it varies by is much less than a turn's place."""
+    assert not _slowed("token-bucket", 200, latency_ms).open
+    for limit in (199, 201):
+        assert _slowed("token-bucket", limit, latency_ms).open == {"LIM-CREATE"}
+
+
+def test_turns_of_another_number_are_not_taken_for_a_server_that_stalled() -> None:
+    """Every wait is told by one number exactly: 199 had passed as a server of 20 s a request."""
+    assert not _slowed("sliding-log", 200, 50).open
+    found = _slowed("sliding-log", 199, 50)
+    assert found.failed == {"LIM-CREATE"}
+    says = "waited exactly as long as a limit of 199 makes them wait; the row says 200 per 10 s"
+    assert says in found.says("LIM-CREATE")
 
 
 def test_what_could_not_be_seen_is_said_and_not_passed() -> None:

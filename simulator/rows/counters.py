@@ -1,19 +1,13 @@
-"""Which counters a subject is counted in, and the latest end of a wait of each counter.
+"""Which counters a subject is counted in.
 
 The matching is the engine's (`engine.limits.Legs`), in an instance of its own: no counter of the
 run's limiter is read here.
-
-`LatestEnd` carries a running maximum for each counter from chunk to chunk. Whatever counts
-overlapping waits once needs it: the length of blocks, the time for which a party is shut out, and
-the check that nobody is let in before the announced wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from engine.limits.algorithms import ALGORITHMS
 from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
@@ -25,10 +19,7 @@ from simulator.rows.record import Chunk, Counted, Counters, Numbers, columns_by
 __all__ = [
     "CountedRule",
     "CounterIndex",
-    "LatestEnd",
     "LimitsView",
-    "order_by_counter",
-    "uncovered",
 ]
 
 
@@ -85,24 +76,6 @@ class LimitsView:
         return place
 
 
-_DIGIT_BITS: Final = 16
-_DIGIT: Final = (1 << _DIGIT_BITS) - 1
-
-
-def order_by_counter(counter: Numbers) -> Numbers:
-    """Return the places of rows ordered by counter (from 0), and each counter's in row order.
-
-    As `argsort(kind="stable")`, 16 bits at a time: numpy sorts so short numbers by radix, in a
-    sixth of the time.
-    """
-    order = np.argsort((counter & _DIGIT).astype(np.uint16), kind="stable")
-    rest = counter >> _DIGIT_BITS
-    while rest.any():
-        order = order[np.argsort((rest[order] & _DIGIT).astype(np.uint16), kind="stable")]
-        rest = rest >> _DIGIT_BITS
-    return order
-
-
 class CountedRule(NamedTuple):
     """A rule of the limit table, or the part of one that has counters of its own.
 
@@ -138,80 +111,3 @@ class CounterIndex:
     def numbers(self, place: int, chunk: Chunk) -> Numbers:
         """Return each row's counter under the rule at `place`, −1 where it does not apply."""
         return chunk.subjects.counters(place, chunk.subject)
-
-
-NEVER = -(1 << 62)
-_FEW: Final = 256
-"""Groups that numpy looks at one by one in less time than pandas takes to begin."""
-
-
-def uncovered(starts_ns: Numbers, ends_ns: Numbers, before_ns: Numbers) -> tuple[Numbers, Numbers]:
-    """Return from when each wait is new, and for how long: overlaps count once.
-
-    before_ns: the latest end of earlier waits of the same counter or party.
-
-    A wait of 5 s, and a second later one of 4 s, are 5 s of waiting, not 9.
-
-    >>> starts, ends, before = np.array([0, 1]), np.array([5, 5]), np.array([0, 5])
-    >>> [found.tolist() for found in uncovered(starts, ends, before)]
-    [[0, 5], [5, 0]]
-    """
-    from_ns = np.maximum(starts_ns, before_ns)
-    return from_ns, np.maximum(ends_ns - from_ns, 0)
-
-
-def _latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: Numbers) -> Numbers:
-    """Return, for each row, the latest end of the earlier rows of its group.
-
-    groups: of each row; rows are sorted by it. firsts: the first row of each group. known_ns: of
-    each group, the latest end before these rows.
-
-    >>> ends, groups = np.array([5, 3, 9, 1]), np.array([0, 0, 0, 4])
-    >>> _latest_before(ends, groups, np.array([0, 3]), np.array([2, 7])).tolist()
-    [2, 5, 5, 7]
-    """
-    earlier = np.r_[np.int64(NEVER), end_ns[:-1]]
-    earlier[firsts] = known_ns
-    if len(firsts) <= _FEW:
-        parts = [np.maximum.accumulate(part) for part in np.split(earlier, firsts[1:])]
-        return np.concatenate(parts)
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
-    return np.asarray(pd.Series(earlier).groupby(groups).cummax().to_numpy())
-
-
-class LatestEnd:
-    """Remembers, counter by counter, the latest end so far."""
-
-    __slots__ = ("_ends",)
-
-    def __init__(self) -> None:
-        self._ends: Numbers = np.empty(0, dtype=np.int64)
-
-    def before(self, counter: Numbers, end_ns: Numbers) -> Numbers:
-        """Return, row by row, the latest end of earlier rows of its counter, then take these in.
-
-        `NEVER` where there is none. Rows in order; equal lengths.
-        """
-        if not len(counter):
-            return counter
-        self._grow(int(counter.max()) + 1)
-        order = order_by_counter(counter)
-        groups = counter[order]
-        firsts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-        running = _latest_before(end_ns[order], groups, firsts, self._ends[groups[firsts]])
-        answer = np.empty_like(end_ns)
-        answer[order] = running
-        np.maximum.at(self._ends, counter, end_ns)
-        return answer
-
-    def so_far(self, counter: Numbers) -> Numbers:
-        """Return, row by row, the latest end of its counter; `before` where no row has an end."""
-        self._grow(int(counter.max(initial=-1)) + 1)
-        return self._ends[counter]
-
-    def _grow(self, top: int) -> None:
-        if top > len(self._ends):
-            grown = np.full(max(top, 2 * len(self._ends)), NEVER, dtype=np.int64)
-            grown[: len(self._ends)] = self._ends
-            self._ends = grown

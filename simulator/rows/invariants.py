@@ -20,8 +20,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from engine.limits.algorithms import ALGORITHMS
-from simulator.rows.counters import CountedRule, CounterIndex, LatestEnd, order_by_counter
+from simulator.rows.counters import CountedRule, CounterIndex
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
+from simulator.rows.reducer import LatestEnd, order_by_counter
 
 __all__ = ["Checker", "Violation", "checkers"]
 
@@ -109,7 +110,7 @@ class RowChecker(_Base):
         """Look at the next rows."""
         passed = chunk.outcome_is("admitted")
         delayed = chunk.outcome_is("delayed")
-        turned = chunk.outcome_is("refused", "blocked")
+        turned = ~chunk.passed()
         ruled = np.fromiter((r is not None for _, r in chunk.verdicts), bool)[chunk.verdict]
         known = chunk.status != NO_STATUS
         self.fault(passed & ((chunk.wait_ns != 0) | ruled), chunk, "admitted, yet a wait or a rule")
@@ -142,7 +143,7 @@ class RateChecker(_Base):
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
-        rows = chunk.outcome_is("admitted", "delayed")
+        rows = chunk.passed()
         rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
         release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
         for place, rule in enumerate(self._index.rules):
@@ -205,7 +206,7 @@ class WaitChecker(_Base):
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
-        turned = chunk.outcome_is("refused", "blocked")
+        turned = ~chunk.passed()
         for place, rule in enumerate(self._index.rules):
             if rule.shadow:
                 continue

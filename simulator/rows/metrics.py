@@ -1,7 +1,6 @@
 """Metrics of a run, by any dimension of its rows, in one pass over the row groups.
 
-`BatchRows` reads a batch of rows as arrays, any dimension as numbers. It makes no frames: making
-and grouping frames takes longer than playing a short run.
+No frames are made on the way: making and grouping them takes longer than playing a short run.
 
 A run that fits in one batch of `EXACT_ROWS` gets exact percentiles; beyond, they come from a
 t-digest for each group (about 1 % off in rank), so that memory follows the groups and not the rows.
@@ -17,21 +16,19 @@ add up.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
 from simulator.arguments import Rule, shown, whole
-from simulator.rows.counters import LatestEnd, uncovered
 from simulator.rows.parquet import missing, refuse_missing
-from simulator.rows.record import distinct
+from simulator.rows.record import PASSED
+from simulator.rows.reducer import BlockTimes, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,154 +39,10 @@ __all__ = [
     "EXACT_ROWS",
     "NEEDS",
     "WHERE",
-    "BatchRows",
-    "BlockTimes",
     "column_of",
     "metrics_of",
     "round_bin_ns",
 ]
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-_NULL: Final = -1
-_MOST: Final = 1 << 62
-
-
-class BatchRows:
-    """Some rows of one batch. `take` gives fewer of them; columns are read where asked for.
-
-    bin_ns: width of a bin of the dimension `time`. groups: client group → client numbers.
-    """
-
-    __slots__ = ("_batch", "_bin_ns", "_groups", "_rows")
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        bin_ns: int | None,
-        groups: Mapping[str, range],
-        rows: Ints | None = None,
-    ) -> None:
-        self._batch = batch
-        self._bin_ns = bin_ns
-        self._groups = groups
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return self._batch.num_rows if self._rows is None else len(self._rows)
-
-    def take(self, rows: Ints) -> BatchRows:
-        """Return the rows at these places among these."""
-        kept = rows if self._rows is None else self._rows[rows]
-        return BatchRows(self._batch, self._bin_ns, self._groups, kept)
-
-    def ints(self, name: str) -> Ints:
-        """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
-        if name not in self._batch.schema.names:
-            return np.full(len(self), _NULL, dtype=np.int64)
-        column = self._batch.column(name)
-        if column.null_count:
-            column = column.fill_null(_NULL)
-        return self._chosen(column.to_numpy(zero_copy_only=False))
-
-    def coded(self, name: str) -> tuple[Ints, list[Any]]:
-        """Return a dimension as codes, and the list that they point into; null is −1."""
-        if name == "clause":
-            codes, rules = self._texts("rule")
-            return codes, [rule.partition(".")[0] for rule in rules]
-        if name in {"client", "group", "time"}:
-            values, codes = np.unique(self._number(name), return_inverse=True)
-            if name == "group":
-                return values[codes], list(self._groups)
-            return codes, values.tolist()
-        return self._texts(name)
-
-    def holds(self, name: str, value: str | int) -> npt.NDArray[np.bool_]:
-        """Return, row by row, whether a dimension has this value."""
-        codes, values = self.coded(name)
-        hits = np.array([each == value for each in values] + [False])
-        return np.asarray(hits[codes])  # null is −1, the last place
-
-    def split(self, names: Sequence[str], *, nulls: bool) -> Iterator[tuple[Any, BatchRows]]:
-        """Yield the rows of each combination of values, with the values; null is NaN.
-
-        nulls: rows with a null in them count too. Without names, all rows under `None`.
-        """
-        if not names:
-            yield None, self
-            return
-        columns = [self.coded(name) for name in names]
-        number = np.zeros(len(self), dtype=np.int64)
-        known = np.ones(len(self), dtype=bool)
-        size = 1
-        for codes, values in columns:
-            if size * (len(values) + 1) >= _MOST:
-                distinct, number = np.unique(number, return_inverse=True)
-                size = len(distinct)
-            number = number * (len(values) + 1) + codes + 1
-            size *= len(values) + 1
-            known &= codes >= 0
-        rows = np.arange(len(self)) if nulls else np.flatnonzero(known)
-        order = rows[np.argsort(number[rows], kind="stable")]
-        for part in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-            if len(part):
-                yield (
-                    tuple(_value(codes[part[0]], values) for codes, values in columns),
-                    (self.take(part)),
-                )
-
-    def numbered(self, names: Sequence[str], numbers: dict[Any, int]) -> Ints:
-        """Return the number of each row's combination of values; null is NaN.
-
-        numbers: those of combinations met so far, by their values; new ones are added in order of
-        appearance.
-        """
-        columns = [self.coded(name) for name in names]
-        code, first = distinct([codes for codes, _ in columns])
-        own = [
-            numbers.setdefault(
-                tuple(_value(codes[row], values) for codes, values in columns), len(numbers)
-            )
-            for row in first.tolist()
-        ]
-        return np.array(own, dtype=np.int64)[code]
-
-    def turned(self) -> npt.NDArray[np.bool_]:
-        """Return, row by row, whether it was refused, by a throttle or by a block."""
-        codes, names = self.coded("outcome")
-        return ~np.array([name in {"admitted", "delayed"} for name in names], dtype=bool)[codes]
-
-    def good(self) -> npt.NDArray[np.bool_]:
-        """Return, row by row, whether it was let in and not answered with an error."""
-        return ~self.turned() & (self.ints("status") < _BAD_STATUS)  # null, −1, is good
-
-    def _number(self, name: str) -> Ints:
-        if name == "client":
-            return self.ints("client")
-        if name == "time":
-            return self.ints("t_ns") // (self._bin_ns or 1) * (self._bin_ns or 1)
-        top = max((numbers.stop for numbers in self._groups.values()), default=0)
-        of_client = np.full(top + 1, _NULL, dtype=np.int64)
-        for number, numbers in enumerate(self._groups.values()):
-            of_client[numbers.start : numbers.stop] = number
-        return of_client[np.minimum(self.ints("client"), top)]
-
-    def _texts(self, name: str) -> tuple[Ints, list[str]]:
-        if name not in self._batch.schema.names:
-            return np.full(len(self), _NULL, dtype=np.int64), []
-        column = self._batch.column(name)
-        indices = column.indices
-        if indices.null_count:
-            indices = indices.fill_null(_NULL)
-        return self._chosen(indices.to_numpy(zero_copy_only=False)), column.dictionary.to_pylist()
-
-    def _chosen(self, values: Ints) -> Ints:
-        return values if self._rows is None else values[self._rows]
-
-
-def _value(code: int, values: list[Any]) -> Any:  # noqa: ANN401 # reason: a text, a number or NaN
-    return np.nan if code < 0 else values[code]
-
 
 DIMENSIONS: Final = (
     "client",
@@ -243,7 +96,6 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
 _NUMBER: Final = whole(0)
 _NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
-_BAD_STATUS: Final = 400
 
 
 @dataclass(slots=True)
@@ -252,7 +104,6 @@ class _Group:
 
     counts: dict[str, int] = field(default_factory=dict)
     good: int = 0
-    firsts: int = 0
     first_refusal_ns: int | None = None
     admitted_of: dict[int, int] = field(default_factory=dict)
     latency: list[Any] = field(default_factory=list)
@@ -299,7 +150,7 @@ def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split 
     nulls = "clause" not in names and "rule" not in names
     for batch in batches:
         held = held or _checked(batch.schema.names, (*names, *(where or ())), start_ns)
-        rows = BatchRows(batch, bin_ns, groups or {})
+        rows = Rows(batch, bin_ns, groups or {})
         for name, value in (where or {}).items():
             rows = rows.take(np.flatnonzero(rows.holds(name, value)))
         blocked = rows.take(np.flatnonzero(rows.holds("outcome", "blocked")))
@@ -396,27 +247,26 @@ _COLUMNS: Final = (
 )
 
 
-def _take(group: _Group, rows: BatchRows, *, exact: bool) -> None:
+def _take(group: _Group, rows: Rows, *, exact: bool) -> None:
     outcome, names = rows.coded("outcome")
     for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
         group.counts[name] = group.counts.get(name, 0) + int(count)
-    passed = ~rows.turned()
+    passed, good = ~rows.turned(), rows.good()
     client = rows.ints("client")
     for number in np.unique(client).tolist():
         group.admitted_of.setdefault(number, 0)
     for number, count in zip(*np.unique(client[passed], return_counts=True), strict=True):
         group.admitted_of[int(number)] += int(count)
     if passed.any():
-        served = rows.take(np.flatnonzero(passed))
-        group.good += int((served.ints("status") < _BAD_STATUS).sum())  # null, −1, is good
-        _take_times(group, served, exact=exact)
+        group.good += int(good.sum())
+        _take_times(group, rows.take(np.flatnonzero(passed)), exact=exact)
     if not passed.all():
         turned = rows.take(np.flatnonzero(~passed))
         if group.first_refusal_ns is None:
             group.first_refusal_ns = int(turned.ints("t_ns")[0])
 
 
-def _take_times(group: _Group, served: BatchRows, *, exact: bool) -> None:
+def _take_times(group: _Group, served: Rows, *, exact: bool) -> None:
     latency_ns, wait_ns = served.ints("latency_ns"), served.ints("wait_ns")
     if exact:
         group.latency.append(latency_ns)
@@ -453,9 +303,9 @@ def _share_blocks(
 
 def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
     counts = group.counts
-    passed = counts.get("admitted", 0) + counts.get("delayed", 0)
-    refused = counts.get("refused", 0) + counts.get("blocked", 0)
-    offered = passed + refused
+    offered = sum(counts.values())
+    passed = sum(counts.get(outcome, 0) for outcome in PASSED)
+    refused = offered - passed
     line = {
         "offered": offered,
         "admitted": passed,
@@ -490,52 +340,3 @@ def _jain(values: Iterable[int]) -> float:
     numbers = list(values)
     squares = sum(x * x for x in numbers)
     return sum(numbers) ** 2 / (len(numbers) * squares) if squares else 1.0
-
-
-_PAIR: Final = ("key", "ip")
-
-
-class BlockTimes:
-    """The block times of one group of rows, batch by batch in order of time.
-
-    from_ns, until_ns: only time between them counts, of blocks that began before too.
-    counters: rule → the columns that tell its counters apart; both key and address unless given.
-    """
-
-    __slots__ = ("_counters", "_from_ns", "_latest", "_numbers", "_spans", "_until_ns")
-
-    def __init__(self, from_ns: int, until_ns: int, counters: Mapping[str, Sequence[str]]) -> None:
-        self._from_ns = from_ns
-        self._until_ns = until_ns
-        self._counters = counters
-        self._numbers: defaultdict[str, dict[Any, int]] = defaultdict(dict)
-        self._latest: defaultdict[str, LatestEnd] = defaultdict(LatestEnd)
-        self._spans: list[tuple[Ints, Ints]] = []
-
-    def take(self, blocked: BatchRows) -> None:
-        """Take the next blocked rows."""
-        for (rule,), rows in blocked.split(("rule",), nulls=False):
-            counter = rows.numbered(self._counters.get(rule, _PAIR), self._numbers[rule])
-            start_ns = rows.ints("t_ns")
-            end_ns = np.minimum(start_ns + rows.ints("wait_ns"), self._until_ns)
-            before_ns = self._latest[rule].before(counter, end_ns)
-            start_ns, lasted_ns = uncovered(np.maximum(start_ns, self._from_ns), end_ns, before_ns)
-            fresh = lasted_ns > 0
-            self._spans.append((start_ns[fresh], end_ns[fresh]))
-
-    def in_all_ns(self) -> int:
-        """Return the time in all."""
-        return sum(int((end_ns - start_ns).sum()) for start_ns, end_ns in self._spans)
-
-    def between(self, edges_ns: Ints) -> Ints:
-        """Return the time before each of some instants, modulo 2^64; differences are exact."""
-        starts_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *(s for s, _ in self._spans)]))
-        ends_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *(e for _, e in self._spans)]))
-        return _gone(starts_ns, edges_ns) - _gone(ends_ns, edges_ns)
-
-
-def _gone(instants_ns: Ints, edges_ns: Ints) -> Ints:
-    """Return Σ max(0, edge − instant) for each edge, modulo 2^64."""
-    before = np.searchsorted(instants_ns, edges_ns)
-    sums = np.r_[np.int64(0), np.cumsum(instants_ns)]
-    return np.asarray(edges_ns * before - sums[before], dtype=np.int64)

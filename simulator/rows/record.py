@@ -33,6 +33,7 @@ __all__ = [
     "CHUNK_ROWS",
     "FORMAT_VERSION",
     "NO_STATUS",
+    "PASSED",
     "SCHEMA",
     "SUBJECT_COLUMNS",
     "TEXT_COLUMNS",
@@ -203,20 +204,6 @@ class SubjectTable(Sequence[Subject]):
     An array that was read does not change when subjects are added later.
     """
 
-    __slots__ = (
-        "_clients",
-        "_count",
-        "_families",
-        "_kind",
-        "_kinds",
-        "_known",
-        "_new",
-        "_number_of",
-        "_seen",
-        "_texts",
-        "_words",
-    )
-
     def __init__(self) -> None:
         self._known: dict[tuple[Subject, Counted], int] = {}
         self._new: list[tuple[int, ...]] = []
@@ -381,6 +368,9 @@ CELLS: Final = 7
 
 NO_STATUS: Final = -1
 
+PASSED: Final[tuple[Outcome, ...]] = ("admitted", "delayed")
+"""The outcomes of attempts that were let in; the others were refused."""
+
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -419,6 +409,10 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.t_ns)
+
+    def passed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return, row by row, whether it was let in; the others were refused."""
+        return self.outcome_is(*PASSED)
 
     def outcome_is(self, *outcomes: Outcome) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return, row by row, whether its outcome is one of `outcomes`."""

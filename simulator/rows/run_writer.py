@@ -23,7 +23,7 @@ from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Watcher
 from simulator.rows.result import Result
-from simulator.rows.tally import GroupTally, Headroom, Tally
+from simulator.rows.tally import Headroom, Tally
 
 __all__ = ["RunBook", "RunHeader"]
 
@@ -75,19 +75,6 @@ class RunBook:
     totals alone are wanted, neither rows nor their digest. watchers: take the rows too.
     """
 
-    __slots__ = (
-        "_checkers",
-        "_columns",
-        "_groups",
-        "_headroom",
-        "_sink",
-        "_timed",
-        "header",
-        "recorder",
-        "tally",
-        "view",
-    )
-
     def __init__(  # noqa: PLR0913 # reason: the parts of a run
         self,
         header: RunHeader,
@@ -112,6 +99,8 @@ class RunBook:
             self.view.clauses,
             end_ns=header.duration_ns,
             warm_up_ns=header.warm_up_ns,
+            groups=header.groups,
+            by_subject=keep and bool(header.groups),
         )
         self._sink: CountSink | MemorySink | FileSink
         if not keep:
@@ -130,11 +119,8 @@ class RunBook:
                 by_client=by_client,
             )
         self._timed = [_Timed(checker) for checker in self._checkers]
-        self._groups = GroupTally(self.view.index, header.groups, warm_up_ns=header.warm_up_ns)
         watchers = [*watchers, self._sink, self.tally, *self._timed]
         self._headroom: Headroom | None = None
-        if header.groups and keep:
-            watchers.append(self._groups)
         if header.groups and headroom:
             self._headroom = Headroom(
                 self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
@@ -215,7 +201,7 @@ class RunBook:
             },
             "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
             "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
-            "groups": self._groups.lines(),
+            "groups": self.tally.groups(),
             **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
             "checks": {
                 "ran": bool(self._checkers),

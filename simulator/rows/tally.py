@@ -2,8 +2,9 @@
 
 Rows before the warm-up's end are left out here; they stay in the file.
 
-*`Tally`*: totals and the table by clause. Counts are kept for each (kind of request, verdict);
-every total is a sum of them. Blocks that began in the warm-up count from its end.
+*`Tally`*: totals, the table by clause, and the lines of client groups. Counts are kept for each
+(kind of request, verdict), or (subject, verdict) where there are groups; every total is a sum of
+them. Blocks that began in the warm-up count from its end.
 
 - offered: attempts that reached the service; offered = admitted + refused + pending.
 - pending: delayed by a throttle, and not released before the run's end. In the totals they stand
@@ -16,8 +17,7 @@ every total is a sum of them. Blocks that began in the warm-up count from its en
   instant it was told to wait for, overlaps counted once, cut at the run's end.
 - keys and addresses touched: those that the clause refused at least once.
 
-*`GroupTally`*: for each client group the refused share, the limit that binds it, the admitted pace.
-It counts by subject (who asks for what), so memory follows the subjects.
+Of each client group it tells the refused share, the limit that binds it, the admitted pace.
 
 - binds: the rule that refused the group most, and its counter that refused the group most.
 - pace: that rule's rate shared evenly by all clients, of any group, that the counter counted. So
@@ -32,7 +32,7 @@ fullest counter, at the attempts charged to it. Peaks exclude the warm-up; bins 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,10 +41,11 @@ import numpy as np
 from fastdigest import TDigest
 
 from engine.messages import Outcome
-from simulator.rows.counters import CounterIndex, LatestEnd, uncovered
-from simulator.rows.record import NO_STATUS, Chunk, Counters, Numbers, SubjectTable, Table
+from simulator.rows.counters import CounterIndex
+from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table
+from simulator.rows.reducer import Cells, Waits
 
-__all__ = ["GroupTally", "Headroom", "Tally", "clauses_of"]
+__all__ = ["Headroom", "Tally", "clauses_of"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -90,84 +91,74 @@ class Tally:
     """Counts a run's rows; see the file's head for what each number means.
 
     index: the run's counters. clauses: the lines of the table, in order. end_ns: the run's end.
-    warm_up_ns: rows before are left out.
+    warm_up_ns: rows before are left out. groups: name → numbers of its clients. by_subject: count
+    by subject, as the lines of groups need; memory follows the subjects then.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_clauses",
-        "_counts",
-        "_digest",
-        "_end_ns",
-        "_index",
-        "_kinds",
-        "_made_first",
-        "_pending",
-        "_requests",
-        "_requests_ended",
-        "_shadow",
-        "_statuses",
-        "_touched",
-        "_verdicts",
-        "_warm_up_ns",
-        "_well",
-    )
-
     def __init__(
-        self, index: CounterIndex, clauses: Iterable[str], *, end_ns: int, warm_up_ns: int = 0
+        self,
+        index: CounterIndex,
+        clauses: Iterable[str],
+        *,
+        end_ns: int,
+        warm_up_ns: int = 0,
+        groups: Mapping[str, range] | None = None,
+        by_subject: bool = False,
     ) -> None:
         self._index = index
         self._end_ns = end_ns
         self._warm_up_ns = warm_up_ns
-        self._clauses = {clause: ClauseLine(clause) for clause in clauses}
-        self._counts: Numbers = np.zeros((0, 0), dtype=np.int64)
+        self._groups = groups or {}
+        self._by_subject = by_subject
+        self._blocked_ns: Counter[str] = Counter()
+        self._first_refusal_ns: dict[str, int] = {}
+        self._cells = Cells()
         self._pending = 0
-        self._statuses: dict[int, int] = {}
-        self._shadow: dict[str, int] = {}
-        self._blocks: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
-        self._touched = {clause: (_Seen(), _Seen()) for clause in self._clauses}
+        self._statuses: Counter[int] = Counter()
+        self._shadow: Counter[str] = Counter()
+        self._blocks = defaultdict[int, Waits](lambda: Waits(warm_up_ns, end_ns))
+        self._touched = {clause: (_Seen(), _Seen()) for clause in clauses}
         self._digest = TDigest()
         self._requests = 0
         self._requests_ended = 0
         self._made_first = 0
         self._well = 0
-        self._kinds: Sequence[Counters] = []
+        self._subjects = SubjectTable()
         self._verdicts: Sequence[tuple[Outcome, str | None]] = []
 
     def take(self, chunk: Chunk) -> None:
         """Count the next rows."""
-        kind, self._kinds = chunk.subjects.kinds()
-        self._verdicts = chunk.verdicts
+        self._subjects, self._verdicts = chunk.subjects, chunk.verdicts
         self._block_times(chunk)
         chosen = chunk.t_ns >= self._warm_up_ns
         if not chosen.any():
             return
         self._made_first += int(np.count_nonzero(chunk.attempt[chosen] == 1))
-        self._grow()
-        width = self._counts.shape[1]
-        cells = kind.take(chunk.subject[chosen]).astype(np.int64) * width + chunk.verdict[chosen]
-        self._counts += np.bincount(cells, minlength=self._counts.size).reshape(-1, width)
+        lines, count = chunk.subject[chosen], len(chunk.subjects)
+        if not self._by_subject:
+            kind, kinds = chunk.subjects.kinds()
+            lines, count = kind.take(lines), len(kinds)
+        self._cells.add(lines, chunk.verdict[chosen], (count, len(chunk.verdicts)))
         late = chunk.outcome_is("delayed") & (chunk.t_ns + chunk.wait_ns >= self._end_ns) & chosen
         self._pending += int(np.count_nonzero(late))
         known = chunk.status[chosen & (chunk.status != NO_STATUS)]
-        for status, count in zip(*np.unique(known, return_counts=True), strict=True):
-            self._statuses[int(status)] = self._statuses.get(int(status), 0) + int(count)
-        served = chosen & chunk.outcome_is("admitted", "delayed")
+        statuses, counts = np.unique(known, return_counts=True)
+        self._statuses.update(dict(zip(statuses.tolist(), counts.tolist(), strict=True)))
+        passed = chunk.passed()
+        served = chosen & passed
         if served.any():
             # Sort here, where it is fast; the digest would sort in the same way.
             self._digest.batch_update(np.sort(chunk.latency_ns[served]).tolist())
-        self._first_refusals(chunk, chosen)
+        self._first_refusals(chunk, chosen & ~passed)
 
     def add_shadow(self, t_ns: int, rules: Iterable[str]) -> None:
         """Count what shadow rules would have refused at `t_ns`; ids as in `Decision.shadow`."""
-        if t_ns < self._warm_up_ns:
-            return
-        for clause in clauses_of(rules):
-            self._shadow[clause] = self._shadow.get(clause, 0) + 1
+        if t_ns >= self._warm_up_ns:
+            self._shadow.update(clauses_of(rules).keys())
 
     def add_shadow_requests(self, clause: str, count: int) -> None:
         """Count requests that a clause in shadow would have refused, all after the warm-up."""
-        self._shadow[clause] = self._shadow.get(clause, 0) + count
+        self._shadow[clause] += count
 
     def request_began(self, began_ns: int) -> None:
         """Count a request that began."""
@@ -192,13 +183,11 @@ class Tally:
 
     def totals(self) -> Totals:
         """Return the totals."""
-        by_outcome: dict[str, int] = dict.fromkeys(("admitted", "delayed", "refused", "blocked"), 0)
-        for (outcome, _), count in zip(
-            self._verdicts, self._counts.sum(axis=0).tolist(), strict=False
-        ):
+        by_outcome: Counter[str] = Counter()
+        for (outcome, _), count in zip(self._verdicts, self._met(), strict=False):
             by_outcome[outcome] += count
         return Totals(
-            offered=sum(by_outcome.values()),
+            offered=by_outcome.total(),
             admitted=by_outcome["admitted"] + by_outcome["delayed"] - self._pending,
             delayed=by_outcome["delayed"],
             refused=by_outcome["refused"] + by_outcome["blocked"],
@@ -222,36 +211,128 @@ class Tally:
 
     def clauses(self) -> list[ClauseLine]:
         """Return the table by clause, in table order, with zeros where no request met one."""
-        lines = {c: _fresh(line) for c, line in self._clauses.items()}
+        lines = {
+            clause: ClauseLine(
+                clause,
+                shadow_refused=self._shadow[clause],
+                blocked_ns=self._blocked_ns[clause],
+                keys=len(keys),
+                ips=len(ips),
+                first_refusal_ns=self._first_refusal_ns.get(clause),
+            )
+            for clause, (keys, ips) in self._touched.items()
+        }
         rules = self._index.rules
         clause_of = {rule.id: rule.clause for rule in rules}
-        passes = [o in {"admitted", "delayed"} for o, _ in self._verdicts]
-        for counters, counts in zip(self._kinds, self._counts.tolist(), strict=False):
+        passes = [outcome in PASSED for outcome, _ in self._verdicts]
+        for counters, counts in zip(self._subjects.kinds()[1], self._of_kinds(), strict=False):
             offered = sum(counts)
             admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
             for clause in dict.fromkeys(rules[place].clause for place, _ in counters):
                 lines[clause].offered += offered
                 lines[clause].admitted += admitted
-        sums = self._counts.sum(axis=0).tolist()
-        for (outcome, rule), count in zip(self._verdicts, sums, strict=False):
+        for (outcome, rule), count in zip(self._verdicts, self._met(), strict=False):
             if rule is not None:
                 line = lines[clause_of[rule]]
                 if outcome == "delayed":
                     line.delayed += count
                 else:
                     line.refused += count
-        for clause, count in self._shadow.items():
-            lines[clause].shadow_refused += count
-        for clause, (keys, ips) in self._touched.items():
-            lines[clause].keys, lines[clause].ips = len(keys), len(ips)
         return list(lines.values())
 
-    def _grow(self) -> None:
-        shape = (len(self._kinds), len(self._verdicts))
-        if shape != self._counts.shape:
-            grown = np.zeros(shape, dtype=np.int64)
-            grown[: self._counts.shape[0], : self._counts.shape[1]] = self._counts
-            self._counts = grown
+    def groups(self) -> list[dict[str, Any]]:
+        """Return a line a client group, as `summary.json` has it."""
+        counts = self._cells.counts if self._by_subject else np.zeros((0, 0), dtype=np.int64)
+        count = len(counts)
+        offered_of = counts.sum(axis=1)
+        refused: dict[str, Numbers] = {}
+        for (outcome, rule), met in zip(self._verdicts, counts.T, strict=False):
+            if rule is not None and outcome not in PASSED and met.any():
+                refused[rule] = refused.get(rule, 0) + met
+        clients = self._subjects.clients()[:count]
+        ips = self._subjects.text("ip").of_entry[:count]
+        found = []
+        for name, numbers in self._groups.items():
+            mine = (clients >= numbers.start) & (clients < numbers.stop) & (offered_of > 0)
+            by_rule = {rule: int(each[mine].sum()) for rule, each in refused.items()}
+            by_rule = {rule: number for rule, number in by_rule.items() if number}
+            turned = mine & (sum(refused.values(), np.zeros(count, dtype=np.int64)) > 0)
+            offered, total = int(offered_of[mine].sum()), sum(by_rule.values())
+            found.append(
+                {
+                    "name": name,
+                    "first_client": numbers.start,
+                    "clients": len(numbers),
+                    "offered": offered,
+                    "admitted": offered - total,
+                    "refused": total,
+                    "clients_met": _distinct(clients[mine]),
+                    "clients_refused": _distinct(clients[turned]),
+                    "addresses": _distinct(ips[mine]),
+                    "addresses_refused": _distinct(ips[turned]),
+                    "clauses": self._by_clause(by_rule),
+                    "binds": self._binds(by_rule, refused, mine, offered_of > 0),
+                }
+            )
+        return found
+
+    def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
+        clause_of = {rule.id: rule.clause for rule in self._index.rules}
+        found: Counter[str] = Counter()
+        for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
+            found[clause_of[rule]] += number
+        return dict(found)
+
+    def _binds(
+        self,
+        by_rule: Mapping[str, int],
+        refused: Mapping[str, Numbers],
+        mine: np.ndarray[Any, np.dtype[np.bool_]],
+        asked: np.ndarray[Any, np.dtype[np.bool_]],
+    ) -> dict[str, Any] | None:
+        """Return the rule that refused a group most, and the counter of it that did."""
+        if not by_rule:
+            return None
+        clients = self._subjects.clients()[: len(mine)]
+        ips = self._subjects.text("ip").of_entry[: len(mine)]
+        name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
+        everybody = np.arange(len(mine), dtype=np.int64)
+        most, found = 0, None
+        for place, rule in enumerate(self._index.rules):
+            if rule.id != name:
+                continue
+            counter = self._subjects.counters(place, everybody)
+            counts = np.bincount(
+                counter[mine & (counter >= 0)], refused[name][mine & (counter >= 0)]
+            )
+            if len(counts) and counts.max() > most:
+                most, busiest = int(counts.max()), int(counts.argmax())
+                sharing = (counter == busiest) & asked
+                found = {
+                    "clause": rule.clause,
+                    "rule": rule.id,
+                    "refused": by_rule[name],
+                    "addresses": _distinct(ips[mine & (refused[name] > 0)]),
+                    "limit_requests": rule.limit_requests,
+                    "window_ns": rule.window_ns,
+                    "sharing": _distinct(clients[sharing]),
+                }
+        return found
+
+    def _met(self) -> list[int]:
+        """Return how many rows met each verdict."""
+        found: list[int] = self._cells.counts.sum(axis=0).tolist()
+        return found
+
+    def _of_kinds(self) -> list[list[int]]:
+        """Return the counts of each kind of request."""
+        counts = self._cells.counts
+        if self._by_subject:
+            kind, kinds = self._subjects.kinds()
+            counts = np.zeros((len(kinds), counts.shape[1]), dtype=np.int64)
+            np.add.at(counts, kind[: len(self._cells.counts)], self._cells.counts)
+        found: list[list[int]] = counts.tolist()
+        return found
 
     def _block_times(self, chunk: Chunk) -> None:
         blocked = chunk.outcome_is("blocked")
@@ -265,14 +346,10 @@ class Tally:
             # A rule of this name may be in another table too, with numbers of its own.
             counter = self._index.numbers(place, chunk)[chosen]
             chosen, counter = chosen[counter >= 0], counter[counter >= 0]
-            start_ns = np.maximum(chunk.t_ns[chosen], self._warm_up_ns)
-            end_ns = np.minimum(chunk.t_ns[chosen] + chunk.wait_ns[chosen], self._end_ns)
-            before_ns = self._blocks[place].before(counter, end_ns)
-            _, lasted_ns = uncovered(start_ns, end_ns, before_ns)
-            self._clauses[rule.clause].blocked_ns += int(lasted_ns.sum())
+            shut = self._blocks[place].take(counter, chunk.t_ns[chosen], chunk.wait_ns[chosen])
+            self._blocked_ns[rule.clause] += int(shut.lasted_ns.sum())
 
-    def _first_refusals(self, chunk: Chunk, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-        turned = chosen & chunk.outcome_is("refused", "blocked")
+    def _first_refusals(self, chunk: Chunk, turned: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         clause_of = {rule.id: rule.clause for rule in self._index.rules}
         for number, (_, rule) in enumerate(chunk.verdicts):
             if rule is None:
@@ -280,11 +357,10 @@ class Tally:
             rows = np.flatnonzero(turned & (chunk.verdict == number))
             if not len(rows):
                 continue
-            line = self._clauses[clause_of[rule]]
-            first_ns = int(chunk.t_ns[rows[0]])
-            if line.first_refusal_ns is None or first_ns < line.first_refusal_ns:
-                line.first_refusal_ns = first_ns
-            for seen, name in zip(self._touched[line.clause], ("key", "ip"), strict=True):
+            clause, first_ns = clause_of[rule], int(chunk.t_ns[rows[0]])
+            earlier_ns = self._first_refusal_ns.get(clause, first_ns)
+            self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
+            for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):
                 told = chunk.subjects.text(name)
                 seen.add(told.of_entry.take(chunk.subject[rows]), len(told.texts))
 
@@ -312,130 +388,7 @@ def clauses_of(rules: Iterable[str]) -> dict[str, None]:
     return dict.fromkeys(rule.partition(".")[0] for rule in rules)
 
 
-def _fresh(line: ClauseLine) -> ClauseLine:
-    return ClauseLine(
-        line.clause, blocked_ns=line.blocked_ns, first_refusal_ns=line.first_refusal_ns
-    )
-
-
 _NONE: Final[Numbers] = np.zeros(0, dtype=np.int64)
-
-
-class GroupTally:
-    """Counts a run's rows for its groups of clients.
-
-    groups: name → numbers of its clients. index: the run's counters.
-    """
-
-    __slots__ = ("_groups", "_index", "_offered", "_refused", "_subjects", "_warm_up_ns")
-
-    def __init__(
-        self, index: CounterIndex, groups: Mapping[str, range], *, warm_up_ns: int = 0
-    ) -> None:
-        self._index = index
-        self._groups = groups
-        self._warm_up_ns = warm_up_ns
-        self._offered = _NONE
-        self._refused: dict[str, Numbers] = {}
-        self._subjects: SubjectTable | None = None
-
-    def take(self, chunk: Chunk) -> None:
-        """Count the next rows."""
-        self._subjects = chunk.subjects
-        chosen = chunk.t_ns >= self._warm_up_ns
-        self._offered = _added(self._offered, chunk.subject[chosen], len(chunk.subjects))
-        chosen &= chunk.outcome_is("refused", "blocked")
-        for number in np.unique(chunk.verdict[chosen]).tolist():
-            _, rule = chunk.verdicts[number]
-            assert rule is not None, "what is refused is refused by a rule"
-            met = chunk.subject[chosen & (chunk.verdict == number)]
-            before = self._refused.get(rule, _NONE)
-            self._refused[rule] = _added(before, met, len(chunk.subjects))
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return a line a group, as `summary.json` has it."""
-        count = len(self._offered)
-        refused = {rule: _longer(counts, count) for rule, counts in self._refused.items()}
-        clients = _NONE if self._subjects is None else self._subjects.clients()[:count]
-        ips = _NONE if self._subjects is None else self._subjects.text("ip").of_entry[:count]
-        found = []
-        for name, numbers in self._groups.items():
-            mine = (clients >= numbers.start) & (clients < numbers.stop) & (self._offered > 0)
-            by_rule = {rule: int(each[mine].sum()) for rule, each in refused.items()}
-            by_rule = {rule: number for rule, number in by_rule.items() if number}
-            turned = mine & (sum(refused.values(), np.zeros(count, dtype=np.int64)) > 0)
-            offered, total = int(self._offered[mine].sum()), sum(by_rule.values())
-            found.append(
-                {
-                    "name": name,
-                    "first_client": numbers.start,
-                    "clients": len(numbers),
-                    "offered": offered,
-                    "admitted": offered - total,
-                    "refused": total,
-                    "clients_met": _distinct(clients[mine]),
-                    "clients_refused": _distinct(clients[turned]),
-                    "addresses": _distinct(ips[mine]),
-                    "addresses_refused": _distinct(ips[turned]),
-                    "clauses": self._by_clause(by_rule),
-                    "binds": self._binds(by_rule, refused, mine, clients, ips),
-                }
-            )
-        return found
-
-    def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
-        clause_of = {rule.id: rule.clause for rule in self._index.rules}
-        found: dict[str, int] = {}
-        for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
-            found[clause_of[rule]] = found.get(clause_of[rule], 0) + number
-        return found
-
-    def _binds(
-        self,
-        by_rule: Mapping[str, int],
-        refused: Mapping[str, Numbers],
-        mine: np.ndarray[Any, np.dtype[np.bool_]],
-        clients: Table,
-        ips: Table,
-    ) -> dict[str, Any] | None:
-        """Return the rule that refused a group most, and the counter of it that did."""
-        if not by_rule:
-            return None
-        assert self._subjects is not None, "what was refused was asked by somebody"
-        name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
-        everybody = np.arange(len(mine), dtype=np.int64)
-        most, found = 0, None
-        for place, rule in enumerate(self._index.rules):
-            if rule.id != name:
-                continue
-            counter = self._subjects.counters(place, everybody)
-            counts = np.bincount(
-                counter[mine & (counter >= 0)], refused[name][mine & (counter >= 0)]
-            )
-            if len(counts) and counts.max() > most:
-                most, busiest = int(counts.max()), int(counts.argmax())
-                sharing = (counter == busiest) & (self._offered > 0)
-                found = {
-                    "clause": rule.clause,
-                    "rule": rule.id,
-                    "refused": by_rule[name],
-                    "addresses": _distinct(ips[mine & (refused[name] > 0)]),
-                    "limit_requests": rule.limit_requests,
-                    "window_ns": rule.window_ns,
-                    "sharing": _distinct(clients[sharing]),
-                }
-        return found
-
-
-def _added(counts: Numbers, subjects: Numbers, count: int) -> Numbers:
-    """Return counts by subject with so many more."""
-    found: Numbers = _longer(counts, count) + np.bincount(subjects, minlength=count)
-    return found
-
-
-def _longer(counts: Numbers, count: int) -> Numbers:
-    found: Numbers = np.r_[counts, np.zeros(count - len(counts), dtype=np.int64)]
-    return found
 
 
 def _distinct(numbers: Table) -> int:
@@ -454,8 +407,6 @@ class Headroom:
     index: the run's counters. end_ns: the run's end, where it is known; bins grow beyond it.
     """
 
-    __slots__ = ("_bin_ns", "_carried", "_index", "_met", "_most", "_peaks", "_warm_up_ns")
-
     def __init__(self, index: CounterIndex, *, end_ns: int, warm_up_ns: int = 0) -> None:
         self._index = index
         self._warm_up_ns = warm_up_ns
@@ -471,7 +422,7 @@ class Headroom:
             return
         while int(chunk.t_ns[-1]) >= self._bin_ns * _BINS:
             self._fold()
-        passed = chunk.outcome_is("admitted", "delayed")
+        passed = chunk.passed()
         release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
         for place in range(len(self._index.rules)):
             counter = self._index.numbers(place, chunk)

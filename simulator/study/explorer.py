@@ -22,6 +22,7 @@ from simulator.play import simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
 from simulator.rows import Result
+from simulator.rows.record import PASSED
 from simulator.scenario import Scenario, limits_of, profile_of, with_value
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
 from simulator.study.runs import SCENARIO, ScenarioLike, resolve
@@ -195,7 +196,7 @@ def picture(result: Result, title: str) -> str:
     table = result.table.select(["t_ns", "outcome"])
     t_ns = table.column("t_ns").to_numpy()
     outcome = table.column("outcome").cast("string").to_numpy(zero_copy_only=False)
-    good = np.isin(outcome, ("admitted", "delayed"))
+    good = np.isin(outcome, PASSED)
     admitted, _ = np.histogram(t_ns[good], edges)
     refused, _ = np.histogram(t_ns[~good], edges)
     return _svg(admitted, refused, end_ns / 1e9, _words(result, title))

@@ -18,6 +18,7 @@ from simulator.intervals import Interval, interval_of
 from simulator.play import simulate, template_for
 from simulator.progress import Stop
 from simulator.rows import Result
+from simulator.rows.record import PASSED
 from simulator.scenario import Scenario
 from simulator.study.replications import cores
 from simulator.views._findings import gather
@@ -25,7 +26,6 @@ from simulator.views._findings import gather
 __all__ = ["Effect", "Observed", "mean_of", "observe", "paired"]
 
 _SECOND_NS: Final = 1_000_000_000
-_PASSED: Final = ("admitted", "delayed")
 
 Observed: TypeAlias = dict[str, float]
 """Metric → its value in one run."""
@@ -113,21 +113,22 @@ def _observe(result: Result, scenario: Scenario) -> Observed:
         for group, clause, count in refused.itertuples(index=False):
             name = f"refused_share{{client='{group}',clause='{clause}'}}"
             found[name] = count / found[f"offered{{client='{group}'}}"]
-    frame = result.table.select(["t_ns", "client", "attempt"]).to_pandas()
-    frame = frame[(frame["attempt"] == 1) & (frame["t_ns"] >= result.summary["warm_up_ns"])]
-    per_client = frame["client"].value_counts()
+    t_ns, client, attempt = (
+        result.table.column(name).to_numpy() for name in ("t_ns", "client", "attempt")
+    )
+    firsts_of = client[(attempt == 1) & (t_ns >= result.summary["warm_up_ns"])]
     for group in scenario.clients:
         from_ns = max(group.start_ns, result.summary["warm_up_ns"])
         end_ns = min(group.stop_ns or scenario.duration_ns, scenario.duration_ns)
         span_s = (end_ns - from_ns) / _SECOND_NS
         clients = result.groups.get(group.name, range(0))
-        firsts = int(per_client.reindex(clients, fill_value=0).sum())
+        firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())
         if len(clients) and span_s > 0:
             found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
     found.update(_echoes(result))
     found.update(_shut_out(result))
     times = result.table.select(["t_ns", "outcome"]).to_pandas()
-    passed = times.loc[times["outcome"].isin(_PASSED), "t_ns"] // _SECOND_NS
+    passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // _SECOND_NS
     found["peak_admitted_per_s"] = float(passed.value_counts().max()) if len(passed) else 0.0
     return found
 
@@ -172,7 +173,7 @@ def _echoes(result: Result) -> Iterator[tuple[str, float]]:
         by="ip",
     )
     after = after[after["t_ns"] < after["until_ns"]]
-    refused = ~after["outcome"].isin(_PASSED)
+    refused = ~after["outcome"].isin(PASSED)
     for group, clients in result.groups.items():
         of_group = after["client"].isin(clients)
         if of_group.any():

@@ -59,6 +59,7 @@ from simulator.rows.record import (
     Words,
     distinct,
 )
+from simulator.rows.reducer import Cells
 from simulator.rows.tally import Tally
 
 __all__ = [
@@ -77,6 +78,8 @@ SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""
 
 _COUNTS: Final = ("refused_old", "refused_new", "gained", "lost")
+_CHANGES: Final = 4
+"""Neither table lets a request in, the newer one alone does, the older one alone, both do."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -90,9 +93,9 @@ class Comparison:
 
     def __init__(self, subjects: SubjectTable) -> None:
         self._subjects = subjects
-        self._per_subject: Numbers = np.zeros((len(_COUNTS), len(subjects)), dtype=np.int64)
-        self._of_old = _PerVerdict()
-        self._of_new = _PerVerdict()
+        self._per_subject = Cells()
+        self._of_verdicts = Cells(), Cells()
+        self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
         self._waiting: tuple[deque[Chunk], deque[Chunk]] = deque(), deque()
         recorder = Recorder([_Side(self, 0)], subjects=subjects)
         self.old = Rows(recorder, Tally(CounterIndex(), (), end_ns=0))
@@ -110,13 +113,11 @@ class Comparison:
 
     def _compare(self, old: Chunk, new: Chunk) -> None:
         assert len(old) == len(new), "both tables decide about the same rows"
-        old_passed, new_passed = (each.outcome_is("admitted", "delayed") for each in (old, new))
-        gained, lost = new_passed & ~old_passed, old_passed & ~new_passed
-        for place, mask in enumerate((~old_passed, ~new_passed, gained, lost)):
-            counts = np.bincount(new.subject[mask], minlength=len(self._subjects))
-            self._per_subject[place] += counts
-        self._of_old.take(old, ~old_passed, gained)
-        self._of_new.take(new, ~new_passed, lost)
+        change = 2 * old.passed().astype(np.int64) + new.passed()
+        self._per_subject.add(new.subject, change, (len(self._subjects), _CHANGES))
+        self._verdicts = [old.verdicts, new.verdicts]
+        for cells, each in zip(self._of_verdicts, (old, new), strict=True):
+            cells.add(each.verdict, change, (len(each.verdicts), _CHANGES))
 
     def summary(self) -> dict[str, Any]:
         """Return what `summary.json` says of a comparison.
@@ -128,7 +129,7 @@ class Comparison:
         """
         keys, keys_changed = self._by(self._subjects.text("key"))
         ips, ips_changed = self._by(self._subjects.text("ip"))
-        totals = self._per_subject.sum(axis=1).tolist()
+        totals = _counted(self._per_subject).sum(axis=1).tolist()
         return {
             **dict(zip(_COUNTS, totals, strict=True)),
             "clauses": self._by_clause(),
@@ -141,21 +142,25 @@ class Comparison:
     def _by_clause(self) -> list[dict[str, Any]]:
         """Count by clause: it refused gained requests before, and refuses lost requests now."""
         lines: dict[str, dict[str, Any]] = {}
-        for counted, refused, changed in (
-            (self._of_old, "refused_old", "gained"),
-            (self._of_new, "refused_new", "lost"),
+        for place, (verdicts, cells) in enumerate(
+            zip(self._verdicts, self._of_verdicts, strict=True)
         ):
-            for rule, count, part in counted.by_rule():
-                clause = rule.partition(".")[0]
-                line = lines.setdefault(clause, {"clause": clause, **dict.fromkeys(_COUNTS, 0)})
-                line[refused] += count
-                line[changed] += part
+            refused, changed = _COUNTS[place], _COUNTS[place + 2]
+            counted = dict(zip(_COUNTS, _counted(cells), strict=True))
+            for (_, rule), *counts in zip(
+                verdicts, counted[refused].tolist(), counted[changed].tolist(), strict=False
+            ):
+                if rule and counts[0]:
+                    clause = rule.partition(".")[0]
+                    line = lines.setdefault(clause, {"clause": clause, **dict.fromkeys(_COUNTS, 0)})
+                    line[refused] += counts[0]
+                    line[changed] += counts[1]
         return sorted(lines.values(), key=lambda line: line["clause"])
 
     def _by(self, names: TextTable) -> tuple[list[dict[str, Any]], int]:
         """Count by a subject's name; return the lines that changed most, and how many changed."""
         totals: Numbers = np.zeros((len(_COUNTS), len(names.texts) + 1), dtype=np.int64)
-        for total, counts in zip(totals, self._per_subject, strict=True):
+        for total, counts in zip(totals, _counted(self._per_subject), strict=True):
             np.add.at(total, names.of_entry, counts)  # none, −1, is the last place
         known = [*names.texts, None]
         change = totals[2] + totals[3]
@@ -182,28 +187,10 @@ class _Side:
         self._comparison._take(self._side, chunk)  # noqa: SLF001 # reason: a part of it
 
 
-class _PerVerdict:
-    """Of one table: by verdict, how many it refused, and how many of those the other let in."""
-
-    def __init__(self) -> None:
-        self._verdicts: Sequence[tuple[Outcome, str | None]] = []
-        self._counts: Numbers = np.zeros((2, 0), dtype=np.int64)
-
-    def take(
-        self, chunk: Chunk, refused: npt.NDArray[np.bool_], changed: npt.NDArray[np.bool_]
-    ) -> None:
-        self._verdicts = chunk.verdicts
-        size = len(chunk.verdicts)
-        grown: Numbers = np.zeros((2, size), dtype=np.int64)
-        grown[:, : self._counts.shape[1]] = self._counts
-        for place, mask in enumerate((refused, changed)):
-            grown[place] += np.bincount(chunk.verdict[mask], minlength=size)
-        self._counts = grown
-
-    def by_rule(self) -> list[tuple[str, int, int]]:
-        """Return the rules that refused anything, with both counts."""
-        counts = zip(self._verdicts, *self._counts.tolist(), strict=False)
-        return [(rule, whole, part) for (_, rule), whole, part in counts if rule and whole]
+def _counted(cells: Cells) -> Numbers:
+    """Return a line of each of `_COUNTS`, from the counts of each change."""
+    neither, gained, lost, _ = cells.counts.T if cells.counts.size else np.zeros((_CHANGES, 0), int)
+    return np.array([neither + gained, neither + lost, gained, lost], dtype=np.int64)
 
 
 DEFAULT_KIND: Final[Kind] = "public"
@@ -529,7 +516,7 @@ class _Requests:
         status = chunk.status
         good = (status == NO_STATUS) | ((status >= _OK) & (status < _ABOVE_OK))
         self._requests += len(chunk)
-        self._well += int(np.count_nonzero(chunk.outcome_is("admitted", "delayed") & good))
+        self._well += int(np.count_nonzero(chunk.passed() & good))
 
     def tell(self, book: RunBook) -> None:
         """Enter the counts and the end of the replay."""

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.counters import LatestEnd, order_by_counter, uncovered
-from simulator.rows.metrics import BatchRows, round_bin_ns
+from simulator.rows.metrics import round_bin_ns
 from simulator.rows.parquet import missing
+from simulator.rows.reducer import Rows, Waits, order_by_counter
 
 __all__ = [
     "PARTS",
@@ -117,7 +117,10 @@ class Findings:
     _kept: int = 0
     _numbers: dict[Any, int] = field(default_factory=dict)
     _who: list[Party] = field(default_factory=list)
-    _latest: LatestEnd = field(default_factory=LatestEnd)
+    _waits: Waits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._waits = Waits(self.start_ns, self.end_ns)
 
     @property
     def rows(self) -> int:
@@ -131,7 +134,7 @@ class Findings:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take in the next rows, in decision order."""
-        rows = BatchRows(batch, None, {})
+        rows = Rows(batch, None, {})
         self._take_times(rows)
         if not self.parts.difference({"timeline", "attempts"}):
             return
@@ -156,7 +159,7 @@ class Findings:
             if len(refused):
                 self._take_waits(refused, counted=True)
 
-    def _take_offered(self, rows: BatchRows) -> None:
+    def _take_offered(self, rows: Rows) -> None:
         for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
             codes, values = rows.coded(name)
             met = np.bincount(codes + 1, minlength=len(values) + 1).tolist()
@@ -164,14 +167,14 @@ class Findings:
                 if count:
                     counts[value] = counts.get(value, 0) + count
 
-    def _take_times(self, rows: BatchRows) -> None:
+    def _take_times(self, rows: Rows) -> None:
         """Take in what is told over time, the warm-up included."""
         if "timeline" in self.parts:
             self._take_bins(rows)
         if "attempts" in self.parts:
             self._take_attempts(rows)
 
-    def _take_bins(self, rows: BatchRows) -> None:
+    def _take_bins(self, rows: Rows) -> None:
         size = len(self.offered)
         place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
         self.offered += _binned(place, size)
@@ -181,7 +184,7 @@ class Findings:
             bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
             bins += _binned(place[turned[codes == code]], size)
 
-    def _take_attempts(self, rows: BatchRows) -> None:
+    def _take_attempts(self, rows: Rows) -> None:
         size = len(self.offered)
         if not len(self.firsts):
             self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
@@ -189,17 +192,15 @@ class Findings:
         self.firsts += _binned(place[rows.ints("attempt") == 1], size)
         self.good += _binned(place[rows.good()], size)
 
-    def _take_waits(self, rows: BatchRows, *, counted: bool) -> None:
+    def _take_waits(self, rows: Rows, *, counted: bool) -> None:
         """Take in refused rows: who was shut out, from when and until when.
 
         counted: whether they came after the warm-up. Of the others, only the waits beyond its end
         count.
         """
         t_ns = rows.ints("t_ns")
-        until_ns = np.minimum(t_ns + rows.ints("wait_ns"), self.end_ns)
         party = rows.numbered(("clause", "key", "ip"), self._numbers)
-        before_ns = self._latest.before(party, until_ns)
-        from_ns, shut_ns = uncovered(np.maximum(t_ns, self.start_ns), until_ns, before_ns)
+        shut = self._waits.take(party, t_ns, rows.ints("wait_ns"))
         order = order_by_counter(party)
         firsts = np.flatnonzero(np.r_[True, np.diff(party[order]) > 0])
         bounds = np.r_[firsts, len(order)]
@@ -219,17 +220,17 @@ class Findings:
                 each.blocked += by_block
                 each.last_ns = last_ns
         for each, lasted_ns in zip(
-            found, np.add.reduceat(shut_ns[order], firsts).tolist(), strict=True
+            found, np.add.reduceat(shut.lasted_ns[order], firsts).tolist(), strict=True
         ):
             each.shut_ns += lasted_ns
-        is_fresh = from_ns[order] > before_ns[order]
+        is_fresh = (shut.from_ns > shut.before_ns)[order]
         begins = is_fresh.copy()
         begins[firsts] = True
         runs = np.flatnonzero(begins)
         for each, begin_ns, end_ns, fresh in zip(
             np.searchsorted(firsts, runs, side="right").tolist(),
-            from_ns[order[runs]].tolist(),
-            np.maximum.reduceat(until_ns[order], runs).tolist(),
+            shut.from_ns[order[runs]].tolist(),
+            np.maximum.reduceat(shut.until_ns[order], runs).tolist(),
             is_fresh[runs].tolist(),
             strict=True,
         ):
@@ -298,8 +299,8 @@ def together_ns(refusals: Iterable[Refusals]) -> int:
     if not spans:
         return 0
     from_ns, to_ns = np.array(spans, dtype=np.int64).T
-    before_ns = LatestEnd().before(np.zeros(len(spans), dtype=np.int64), to_ns)
-    return int(uncovered(from_ns, to_ns, before_ns)[1].sum())
+    everybody = np.zeros(len(spans), dtype=np.int64)
+    return int(Waits(0, int(to_ns.max())).take(everybody, from_ns, to_ns - from_ns).lasted_ns.sum())
 
 
 def histogram(counts: Numbers) -> list[tuple[int, int, int]]:
@@ -325,7 +326,7 @@ def quantile_ns(counts: Numbers, share: float) -> int:
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
 
 
-def _clauses(rows: BatchRows) -> tuple[Numbers, list[str]]:
+def _clauses(rows: Rows) -> tuple[Numbers, list[str]]:
     """Return the clause of each refused row, as a place in a list without repetition.
 
     `LIM-PRIVATE.key` and `LIM-PRIVATE.ip` are both reported as `LIM-PRIVATE`.

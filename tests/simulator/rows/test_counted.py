@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.rows.counters import NEVER, LatestEnd, order_by_counter
+from simulator.rows.reducer import NEVER, LatestEnd, order_by_counter
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1 << 33)), max_size=60)
 ENDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=20)

@@ -1,9 +1,9 @@
-"""Whether a row for any method and resource refuses each of them while its rate is exceeded.
+"""Tests whether a row for any method and resource refuses each of them once its rate is exceeded.
 
-Each operation is first asked once while there is room, which shows that the deployment has it.
-While the key is refused it is asked again, between two requests of the row's own operation. If
-both of these are refused and it is answered three times running, more often than the room that a
-bucket regains allows, the row leaves it out.
+Each operation is first sent once while there is room, which shows that the deployment has it. While
+the key is refused, the operation is sent again, between two requests of the row's own operation. If
+both of these are refused but the operation is answered three times in a row, more often than the
+room that a bucket regains allows, the row does not count the operation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AT_ONCE: Final = 4
 
 @dataclass(slots=True)
 class _Seen:
-    """What an operation was answered between refusals; refused: it was refused itself."""
+    """The answers to an operation between refusals; refused: the operation was refused too."""
 
     answered: list[Exchange] = field(default_factory=list)
     controls: list[Exchange] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Seen:
 
 
 class AnyOperation:
-    """The operations of one row's key: asked while there is room, and again while there is none."""
+    """The operations for one row's key: sent while there is room, and again while there is none."""
 
     def __init__(self, bench: Bench, rule_id: str, key: KeyLabel, counter: Counter) -> None:
         self._bench = bench
@@ -60,7 +60,7 @@ class AnyOperation:
         self._ids: tuple[str, str] | None = None
 
     async def look(self) -> None:
-        """Ask for each operation once, while there is room; remember those that are there."""
+        """Send each operation once, while there is room; remember those that exist."""
         lane = self._bench.lane(f"{self._counter.name} there", key=self._key)
         values = {"first": f"{self._rule_id} first", "second": f"{self._rule_id} second"}
         made = await lane.ask(*self._bench.shaped("tokenize", {"value": values}))
@@ -69,7 +69,7 @@ class AnyOperation:
         if isinstance(first, str) and isinstance(second, str):
             self._ids = (first, second)
         for name in _OPERATIONS:
-            # What is deleted here must not be what is asked for later.
+            # The token that is deleted here must not be used later.
             one = await lane.send(self._asker(name, 1 if name == "delete" else 0)(0))
             status = one.status
             if status is None or is_of_a_front(status) or one.refused or status in ABSENT_STATUSES:
@@ -90,28 +90,28 @@ class AnyOperation:
         return make
 
     async def findings(self, sent: Beyond) -> list[Finding]:
-        """Ask for each operation again once the rate is exceeded, and say what that shows."""
+        """Send each operation again once the rate is exceeded, and report what that shows."""
         if sent.slowed:
             return [
                 self._untold(
-                    "requests beyond the rate are slowed, and one that waits does not show which "
-                    "row it waits for; what refuses is judged"
+                    "requests beyond the rate are slowed, and a delay does not show which row "
+                    "caused it; only refusals can be judged"
                 )
             ]
         if not any(one.refused for one in sent.refused):
-            return [self._untold("the key is not refused at once beyond its rate")]
+            return [self._untold("the key is not refused immediately beyond its rate")]
         until_ns = sent.exchanges[0].sent_ns + rate_of(self._bench, self._rule_id)[1].window_ns // 2
         seen = {}
         for name in self._calm:
             seen[name] = await self._between(name, until_ns)
-        # Where one failure of a status is refused, limits are decided on before such failures.
+        # If one request that fails with a status is refused, limits come before such failures.
         failures = {self._calm[name] for name, one in seen.items() if one.refused}
         for name, one in seen.items():
             if self._is_left_out(one, is_like_refused=self._calm[name] in failures):
                 method, path, _ = self._bench.shaped(name)
                 says = (
                     f"{method} {path} is answered {one.answered[0].status} {len(one.answered)} "
-                    "times while the key is refused before and after: the row must count it too"
+                    "times, between refusals of the same key: the row must count it too"
                 )
                 shown = (one.controls[0], *one.answered[:2], one.controls[-1])
                 return [self._bench.fails(self._rule_id, says, *shown)]
@@ -129,7 +129,7 @@ class AnyOperation:
         return self._bench.finding(self._rule_id, Verdict.INFORMATIONAL, says)
 
     async def _between(self, name: str, until_ns: int) -> _Seen:
-        """Ask for an operation between two requests that are refused, until it is refused too."""
+        """Send an operation between two requests that are refused, until it is refused too."""
         found = _Seen()
         for _ in range(_ROUNDS):
             if self._counter.now_ns > until_ns:
@@ -155,12 +155,12 @@ class AnyOperation:
         return burst.exchanges
 
     def _is_left_out(self, seen: _Seen, *, is_like_refused: bool) -> bool:
-        """Whether an operation was answered more often than what a row regains allows."""
+        """Whether an operation was answered more often than the room a row regains allows."""
         if seen.refused or seen.rounds < _ROUNDS:
             return False
         succeeded = any((one.status or 0) < 400 for one in seen.answered)
         if not succeeded and not is_like_refused:
-            return False  # it may decide on rights, or on what is there, before it counts
+            return False  # permissions or existence may be checked before the request counts
         _, rate = rate_of(self._bench, self._rule_id)
         regained = 2 * rate.limit_requests * seen.lasted_ns // rate.window_ns
         return len(seen.answered) > seen.rounds + regained

@@ -1,12 +1,12 @@
-"""Bursts of requests to one counter, where their answers are kept, and going beyond a rate.
+"""Bursts of requests to one counter, their answers, and the way to exceed a rate.
 
-A burst goes out over many connections at once. The instants of the next burst follow from the
-answers received, never from nominal times. A deployment that slows requests down (D-THROTTLE delay)
-holds some of them for seconds; `Counter.settled` waits for a burst without those.
+A burst is sent over many connections at once. The time of the next burst follows from the answers
+received, never from nominal times. A deployment that slows requests down (D-THROTTLE delay) holds
+some of them for seconds; `Counter.settled` waits for all requests of a burst except those.
 
 However a rate of L per W is counted, no window of W admits more than 2·L. So `go_beyond` sends
 until a request is refused or slowed, or until more than 2·L admissions lie provably inside one
-window. Neither a pause nor a window's edge in between can change that answer.
+window. No pause and no window's edge in between can change that result.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _SOME: Final = 5
 _FINE_NS: Final = 25_000_000
 _POLL_NS: Final = 20_000_000
 _OF_BLOCKS: Final = ("the end", "well after", "long after")
-"""How the names of bursts end that wait for a block; others wait for a window."""
+"""Endings of the names of bursts that wait for a block; the others wait for a window."""
 _SETTLE_NS: Final = 2 * SECOND_NS
 
 _Computed = TypeVar("_Computed")
 Asker: TypeAlias = Callable[[int], Ask]
-"""Makes the request of a number: the same resource, ids and values of its own."""
+"""Makes a request from its number: always the same resource, with different ids and values."""
 
 
 class Burst:
-    """Requests that go out together; `exchanges` fills as answers come."""
+    """Requests that are sent together; `exchanges` grows as answers arrive."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -73,17 +73,17 @@ class Burst:
 
     @property
     def is_done(self) -> bool:
-        """Whether every answer is there."""
+        """Whether every answer has arrived."""
         return len(self.exchanges) >= self.size
 
     @property
     def last_received_ns(self) -> int:
-        """When the last answer so far was there."""
+        """When the last answer so far arrived."""
         return max((one.received_ns for one in self.exchanges), default=self.begun_ns)
 
 
 class Counter:
-    """All that is asked of one counter of the deployment, in bursts."""
+    """All requests to one counter of the deployment, in bursts."""
 
     def __init__(self, bench: Bench, name: str, ask: Asker) -> None:
         self._bench = bench
@@ -93,7 +93,7 @@ class Counter:
         self._number = 0
         self.bursts: list[Burst] = []
         self.spacing_ns = 0
-        """What a limiter that spaces requests puts between two, where the row is known."""
+        """The time that a limiter that spaces requests puts between two, if the row is known."""
 
     @property
     def now_ns(self) -> int:
@@ -101,16 +101,16 @@ class Counter:
         return self._lane.now_ns
 
     async def gather(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run side by side."""
+        """Run coroutines concurrently."""
         return await self._bench.gather(work)
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Compute something where it holds nobody up."""
+        """Compute something without delaying other requests."""
         return await self._bench.aside(compute)
 
     @property
     def latency_ns(self) -> int:
-        """What one request takes there and back, by the preflight."""
+        """The round trip of one request, as the preflight measured it."""
         return self._bench.latency_ns
 
     def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
@@ -118,11 +118,11 @@ class Counter:
         self._bench.session.note_border(window_ns, low_ns, high_ns)
 
     async def wait_until_ns(self, at_ns: int, why: str) -> None:
-        """Sleep; why: what ends then."""
+        """Sleep; why: what ends at that time."""
         await self._lane.sleep_until_ns(at_ns, why)
 
     def new_burst(self, name: str, size: int) -> Burst:
-        """Return a burst that is part of this counter's history, not sent yet."""
+        """Return a new burst, not sent yet, that belongs to this counter's history."""
         burst = Burst(name, size)
         self.bursts.append(burst)
         return burst
@@ -150,7 +150,7 @@ class Counter:
             burst.exchanges.append(await self._lane.send(ask))
 
     async def settled(self, burst: Burst) -> int:
-        """Wait until a burst is answered, but for what is held back; returns its last answer."""
+        """Wait for the answers to a burst, except requests held back; returns the last time."""
         calm_ns = self.calm_ns
         while burst.begun_ns < 0:
             await self._lane.sleep_ns(_POLL_NS)
@@ -163,9 +163,9 @@ class Counter:
 
     @property
     def calm_ns(self) -> int:
-        """The longest round trip of the first burst, which meets no limit.
+        """The longest round trip of the first burst, which reaches no limit.
 
-        Where even its answers come one by one at the row's pace, that of the first one.
+        If even its answers come one by one at the row's pace, the round trip of its first request.
         """
         first = self.bursts[0].exchanges if self.bursts else []
         took = [one.received_ns - one.sent_ns for one in first]
@@ -173,7 +173,7 @@ class Counter:
 
     @property
     def is_paced(self) -> bool:
-        """Whether the first burst was let through one by one, each after a space."""
+        """Whether the first burst was admitted one by one, each after a pause."""
         first = self.bursts[0].exchanges if self.bursts else []
         received = sorted(one.received_ns for one in first)
         gaps = [after - before for before, after in itertools.pairwise(received)]
@@ -183,17 +183,17 @@ class Counter:
 
     @property
     def late_after_ns(self) -> int:
-        """The round trip from which on an admission was held back."""
+        """The round trip above which an admission counts as held back."""
         if self.is_paced:
             return self.calm_ns + self.spacing_ns // 2
         return late_after_ns(self.calm_ns)
 
     def exchanges(self) -> list[Exchange]:
-        """Return everything that was asked of the counter."""
+        """Return all exchanges of the counter."""
         return [one for burst in self.bursts for one in burst.exchanges]
 
     def clusters(self) -> list[list[Sighting]]:
-        """Return what the bursts show, one cluster each, in order of time."""
+        """Return what the bursts show, one cluster for each, in order of time."""
         groups = [burst.exchanges for burst in self.bursts]
         throttle = self._bench.profile.limits.throttle
         slows = self._bench.knows("limits.throttle") and throttle == "delay"
@@ -209,9 +209,9 @@ def clusters_of(
 ) -> list[list[Sighting]]:
     """Return groups of exchanges as clusters of sightings, in order of time.
 
-    bound_ns: the round trip from which on an admission was held back; by calm_ns unless given.
-    slows: whether other rows have shown a throttle that slows: a wait above its bound is refused
-    first then, and a shorter one held back later.
+    bound_ns: the round trip above which an admission was held back; derived from calm_ns unless
+    given. slows: whether other rows have shown a throttle that slows. Then a request whose wait
+    would exceed the bound is refused, and a later one with a shorter wait may be held back.
     """
     bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     everything = [one for group in groups for one in group]
@@ -227,16 +227,16 @@ def clusters_of(
     marked = [mark_late(cluster, calm_ns, bound_ns) for cluster in plain]
     clusters = plain
     if slows or _holds_back(marked, bound_ns):
-        # Some were, so what took less long, and longer than calm ones, was as well.
+        # Some were held back, so shorter round trips that exceed the calm ones were too.
         fine_ns = min(bound_ns, _FINE_NS + calm_ns * 5 // 4)
         clusters = [mark_late(cluster, calm_ns, fine_ns) for cluster in plain]
     return sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
 
 
 def _holds_back(clusters: Sequence[Sequence[Sighting]], slow_ns: int) -> bool:
-    """Whether late admissions are the deployment's throttle, and not a server that was slow.
+    """Whether late admissions come from the deployment's throttle, not from a slow server.
 
-    A throttle that slows holds requests back before it refuses any, and refuses at once.
+    A throttle that slows holds requests back before it refuses any, and its refusals are quick.
     """
     ordered = sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
     late = [any(one.is_late for one in cluster) for cluster in ordered]
@@ -257,7 +257,7 @@ _TRIES = 4
 
 @dataclass(slots=True)
 class Beyond:
-    """What was sent, and what of it was beyond the rate: nothing, where there is no such rate."""
+    """The requests sent, and those of them beyond the rate: none if there is no such rate."""
 
     exchanges: list[Exchange] = field(default_factory=list)
     refused: list[Exchange] = field(default_factory=list)
@@ -265,23 +265,23 @@ class Beyond:
 
     @property
     def size(self) -> int:
-        """How many were sent."""
+        """How many requests were sent."""
         return len(self.exchanges)
 
     @property
     def last_received_ns(self) -> int:
-        """When the last answer was there."""
+        """When the last answer arrived."""
         return max(one.received_ns for one in self.exchanges)
 
 
 def refused_in(exchanges: list[Exchange]) -> list[Exchange]:
-    """Return what was refused, by 429 or by what is said in place of it."""
+    """Return the exchanges that were refused, with 429 or the status used in place of it."""
     odd = odd_statuses(exchanges)
     return [one for one in exchanges if one.refused or one.status in odd]
 
 
 def slowed_in(bench: Bench, exchanges: list[Exchange]) -> list[Exchange]:
-    """Return what was held back: much later than what the preflight saw."""
+    """Return the exchanges that were held back: much slower than those of the preflight."""
     bound_ns = late_after_ns(2 * bench.latency_ns)
     return [one for one in exchanges if one.received_ns - one.sent_ns > bound_ns]
 
@@ -293,7 +293,7 @@ def regained(bench: Bench, rate: Rate) -> int:
 
 
 def check_accepted(burst: Burst, what: str) -> None:
-    """Raise `Inconclusive` where not even the first request was taken."""
+    """Raise `Inconclusive` if not even the first request was accepted."""
     ordered = sorted(burst.exchanges, key=lambda one: one.number)
     first = next((one for one in ordered if not is_of_a_front(one.status)), ordered[0])
     if first.status is None or first.status == 401:
@@ -310,12 +310,12 @@ async def go_beyond(
     pause_ns: int = 0,
     until_lost: bool = False,
 ) -> Beyond:
-    """Send `size` at once (half more than the rate unless given), and more until it is certain.
+    """Send `size` requests at once (default: 1.5 times the rate), then more until it is certain.
 
-    counters: of one row, whose keys take turns; with one alone more than 2 L may have to go out,
-    with two each gets one burst. what: whose requests they are. pause_ns: before each further
-    burst. until_lost: a burst of which a front answers a good part is enough too. Raises
-    `Inconclusive` when they come too slowly.
+    counters: of one row, whose keys take turns; with a single one, more than 2 L may have to be
+    sent, with two, each gets one burst. what: whose requests they are. pause_ns: pause before each
+    further burst. until_lost: also stop after a burst that a front end answers in good part. Raises
+    `Inconclusive` if the requests come too slowly.
     """
     found = Beyond()
     size = size or rate.limit_requests * 3 // 2 + regained(bench, rate)
@@ -327,7 +327,7 @@ async def go_beyond(
         check_accepted(bursts[-1], what)
         found.exchanges += bursts[-1].exchanges
         found.refused = refused_in(found.exchanges)
-        # Whoever blocks refuses at once: what comes late then was held up by something else.
+        # A limiter that blocks refuses at once: so late answers were delayed by something else.
         found.slowed = [] if rate.block_ns else slowed_in(bench, found.exchanges)
         if found.refused or found.slowed or _is_overrun(counters, rate, bursts):
             return found
@@ -343,10 +343,10 @@ async def go_beyond(
 
 
 def _is_overrun(counters: Sequence[Counter], rate: Rate, bursts: Sequence[Burst]) -> bool:
-    """Whether no way of counting admits as much.
+    """Whether more was admitted than any way of counting admits.
 
-    An edge of aligned windows cannot lie in two bursts, one after the other inside one window: so
-    one of them has got no more than the limit, and what a bucket regains meanwhile.
+    Of two bursts inside one window, only one can contain an edge of aligned windows. So the other
+    has at most the limit, plus what a bucket regains meanwhile.
     """
     if len(counters) == 1:
         seen = [one for cluster in counters[0].clusters() for one in cluster]

@@ -1,9 +1,9 @@
-"""Which algorithms could have made a history of a throttle that slows (D-THROTTLE delay).
+"""Which algorithms could have produced a history of a throttle that slows (D-THROTTLE delay).
 
-Requests beyond the rate wait for their turn, first come first served, and what would wait longer
-than a bound is refused. So the arrivals that were seen are replayed through the engine's own
-algorithms, each admission reserving its turn: what was admitted must have come when its turn did,
-and what was refused must have had to wait for longer than the bound.
+Requests beyond the rate wait for their turn, first come, first served; a request that would wait
+longer than a bound is refused. So the observed arrivals are replayed through the engine's own
+algorithms, and each admission reserves its turn: an admitted request must have been answered at its
+turn, and a refused one must have had to wait longer than the bound.
 
 `families` compares how many requests of a burst were admitted. Here each admission reserves a turn
 before the next burst comes, so the answers also show when each request was admitted.
@@ -45,20 +45,20 @@ _EVER_NS: Final = 1 << 60
 
 
 def delays(lanes: Sequence[Sequence[Cluster]]) -> bool:
-    """Whether anything was held back."""
+    """Whether any request was held back."""
     return any(one.is_late for lane in lanes for cluster in lane for one in cluster)
 
 
 def longest_wait_ns(lanes: Sequence[Sequence[Cluster]]) -> int:
-    """Return how long anything was held back at most: the bound is no shorter."""
+    """Return the longest time that a request was held back; the bound is at least that long."""
     late = [one for lane in lanes for cluster in lane for one in cluster if one.is_late]
     return max((one.sent_ns - one.asked_ns for one in late), default=0)
 
 
 class _Part(NamedTuple):
-    """Requests that arrived in between each other, as a replay takes them.
+    """Requests that overlap in time, in the form that a replay needs.
 
-    admitted_ns, refused_ns, lost_ns: when those arrived, about, in order; answered_ns: when the
+    admitted_ns, refused_ns, lost_ns: about when those arrived, in order; answered_ns: when the
     admissions were granted, in order.
     """
 
@@ -81,7 +81,7 @@ class _Part(NamedTuple):
 
 
 class Arrivals:
-    """The histories of several counters, made ready once for many replays."""
+    """The histories of several counters, prepared once for many replays."""
 
     def __init__(self, lanes: Sequence[Sequence[Cluster]]) -> None:
         self._lanes = lanes
@@ -108,9 +108,9 @@ class Arrivals:
 def bound_between(
     arrivals: Arrivals, rate: Rate, families: Sequence[Family]
 ) -> tuple[int, int] | None:
-    """Return between which waits the bound lies, however it is counted; None where nothing tells.
+    """Return two waits between which the bound lies, for any family; None if that is not known.
 
-    The one was granted, the other would have been asked of a request that was refused.
+    The first wait was granted; the second is what a refused request would have had to wait.
     """
     longest_ns = arrivals.longest_wait_ns
     if not longest_ns:
@@ -132,7 +132,7 @@ def delays_that_fit(
 ) -> list[Family]:
     """Return the families that could have made the histories, with delays of at most `bound_ns`.
 
-    since_ns: what was sent before is taken and not judged, as in `families_that_fit`.
+    since_ns: earlier requests are replayed but not judged, as in `families_that_fit`.
     """
     return [one for one in _FAMILIES if delay_fits(arrivals, rate, one, bound_ns, since_ns)]
 
@@ -210,9 +210,9 @@ class _Replay:
         self.refused_waits: list[int] = []
 
     def fits(self, lane: Sequence[_Part], since_ns: int = 0) -> bool:
-        """Whether every burst was answered as this family would, given all before it.
+        """Whether every burst was answered as this family would answer it, given all before it.
 
-        Of a burst first the admissions are taken, then the refusals: which was first is not known.
+        The admissions of a burst are replayed before its refusals; their real order is not known.
         """
         check_time()
         return all(self._fits(part, since_ns) for part in lane)
@@ -226,7 +226,7 @@ class _Replay:
         if part.first_ns < since_ns:
             wait_near_ns = near_ns = _EVER_NS
         most_ns, shift_ns = self._bound_ns + wait_near_ns, self._shift_ns
-        # Turns are given in order of arrival: so what is predicted is in order, as what was seen.
+        # Turns are given in order of arrival, so predicted and observed times are both sorted.
         for at_ns, seen_ns in zip(part.admitted_ns, part.answered_ns, strict=True):
             turn_ns = self._turn_ns(at_ns)
             granted_ns = turn_ns - shift_ns
@@ -243,7 +243,7 @@ class _Replay:
         return True
 
     def _turn_ns(self, arrived_ns: int) -> int:
-        """Return when a request has its turn, on the replay's clock."""
+        """Return the time of a request's turn, on the replay's clock."""
         return max(self._line[READY], self._last_ns, arrived_ns + self._shift_ns)
 
     def _count(self, t_ns: int) -> None:
@@ -254,7 +254,7 @@ class _Replay:
 
 
 def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
-    """Return the clusters in order of arrival, those as one that arrived in between each other."""
+    """Return the clusters in order of arrival; those that overlap in time become one."""
     found: list[list[Sighting]] = []
     end_ns = -1
     for cluster in sorted(lane, key=lambda each: min(one.arrived_ns for one in each)):

@@ -1,15 +1,15 @@
-"""Which algorithms could have made a history: replaying it through the engine's own.
+"""Which algorithms could have produced a history: it is replayed through the engine's own.
 
-A history is a list of *clusters*, bursts that lie well apart. Each family (an algorithm of
-D-ALGORITHM, with what D-COUNT, D-BLOCK-START and D-BLOCK-RESET leave open) is put before each
-cluster into the state that the answers seen so far would have left it in, and says how many of the
-cluster's requests it would admit. Asked at the earliest, the middle and the latest instants that
-the client's clock allows, it gives a range; a family whose range misses a cluster is out.
+A history is a list of *clusters*, bursts that lie well apart. A family is an algorithm of
+D-ALGORITHM with one choice each of D-COUNT, D-BLOCK-START and D-BLOCK-RESET. Before each cluster, a
+family is put into the state that the answers so far would have left it in, and says how many of the
+cluster's requests it would admit. It does so for the earliest, the middle and the latest times that
+the client's clock allows, which gives a range. A family whose range misses a cluster is ruled out.
 
-So an error never adds up, a request need not be told from its neighbours, and the only slack is
-what an algorithm gains in the time that is not known: none for logs and fixed windows.
+So errors do not add up, and a request need not be told from its neighbours. The only uncertainty is
+what an algorithm gains in the time that is not known: nothing for logs and fixed windows.
 
-It does not model composition: a history covers one counter.
+This does not model composition: a history covers one counter.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ Cluster: TypeAlias = Sequence[Sighting]
 
 _GRID: Final = 80
 _FINEST: Final = 4_000
-"""The phase of windows is looked for as finely as this part of one."""
+"""The phase of windows is searched in steps of this part of a window."""
 _INSIDE: Final = 8
 HEAVY_REQUESTS: Final = 1_000
-"""From this limit on a burst is too long to tell the finer choices; the lighter rows do."""
+"""From this limit on, a burst is too long to tell the finer choices; the lighter rows tell them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a row says: L per W, and for a block rule how long it blocks."""
+    """The rate of a row: L per W, and for a block rule how long it blocks."""
 
     limit_requests: int
     window_ns: int
@@ -72,8 +72,8 @@ class Rate:
 class Family:
     """One way of counting.
 
-    anchored: fixed windows start at the first admission. counts_refused: D-COUNT all.
-    extends, clears: D-BLOCK-START and D-BLOCK-RESET, of block rules only. burst_requests: of gcra.
+    anchored: fixed windows start at the first admission. counts_refused: D-COUNT all. extends,
+    clears: D-BLOCK-START and D-BLOCK-RESET, for block rules only. burst_requests: for gcra only.
     """
 
     algorithm: Algorithm
@@ -97,7 +97,7 @@ class Family:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether its windows begin at instants that the client does not know."""
+        """Whether its windows begin at times that the client does not know."""
         return ALGORITHMS[self.algorithm].has_windows and not self.anchored
 
 
@@ -107,11 +107,11 @@ BASIC: Final = tuple(
     for anchored in ((False, True) if method.takes_anchor else (False,))
     if not method.takes_burst
 )
-"""The five algorithms as they are played by default; a gcra with its usual burst is the bucket."""
+"""The five algorithms with their defaults; a gcra with its default burst equals the bucket."""
 
 
 def families(rate: Rate) -> Iterator[Family]:
-    """Yield every family that a row of this rate may be of, the plain ones first."""
+    """Yield every family that a row with this rate may belong to, the plain ones first."""
     yield from BASIC
     for counts_refused in (False, True):
         for extends in (False, True) if rate.block_ns else (False,):
@@ -132,10 +132,9 @@ def families_that_fit(
 ) -> list[Family]:
     """Return the families that could have made the histories of several counters of one row.
 
-    Where windows are aligned, one alignment must do for all of them. told: the algorithm that is
-    known; of a heavy rate's history no more is asked than whether that fits.
-    since_ns: what was sent before is taken as it was and not judged, as it may rest on requests
-    of somebody else.
+    Where windows are aligned, one alignment must fit all of them. told: the algorithm, if known;
+    for a heavy rate only that one is tried. since_ns: earlier requests are replayed but not judged,
+    because other clients' requests may have affected them.
     """
     heavy = rate.limit_requests >= HEAVY_REQUESTS
     ordered = list(families(rate))
@@ -144,7 +143,7 @@ def families_that_fit(
     found: list[Family] = []
     for family in ordered:
         if heavy and found and (found[0].algorithm == told or family not in BASIC):
-            break  # the lighter rows say it as well
+            break  # the lighter rows show this too
         if fits(lanes, rate, family, since_ns):
             found.append(family)
     return found
@@ -160,15 +159,15 @@ def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_n
 
 
 def border_between(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> tuple[int, int] | None:
-    """Return between which instants a window begins, where windows are fixed on a clock.
+    """Return two times between which a window begins, if windows are fixed on a clock.
 
-    None where the histories leave that open.
+    None if the histories do not show it.
     """
     window_ns = rate.window_ns
     fits_at, phases, _ = _tried(lanes, rate, Family("fixed-window"), 0)
     first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
     seen = sorted(((first_ns - each_ns) % window_ns, fits_at((each_ns,))) for each_ns in phases)
-    # They lie on a circle: begin behind one that does not fit.
+    # Phases form a circle: begin after one that does not fit.
     begin = next((place for place, (_, is_fit) in enumerate(seen) if not is_fit), None)
     if begin is None or not any(is_fit for _, is_fit in seen):
         return None
@@ -181,7 +180,7 @@ def border_between(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> tuple[int,
 def _tried(
     lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int
 ) -> tuple[Callable[[Sequence[int]], bool], Sequence[int], int]:
-    """Return what says whether a family fits at some phases, the phases to try, and the blur."""
+    """Return a test of whether a family fits at given phases, the phases, and the uncertainty."""
     clusters = [_apart(lane) for lane in lanes]
     first_ns = min(
         (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
@@ -191,10 +190,10 @@ def _tried(
     if rate.block_ns:
         # A lost request may have been the one that began the block.
         unsure_ns = max([unsure_ns, *(x.span_ns for lane in bursts for x in lane if x.lost)])
-    # What is gained by and by is unsure by when it was last full, and by when it is asked.
+    # Gradual refill is uncertain by when the bucket was last full and by when it is asked.
     blur_ns = 2 * unsure_ns if ALGORITHMS[family.algorithm].regains else unsure_ns
 
-    # Whole windows more, so that no instant is below 0 and no edge moves.
+    # Add whole windows, so that no time is below 0 and no edge moves.
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
 
     # Inside a burst a border of fixed windows may lie anywhere.
@@ -219,10 +218,10 @@ def _tried(
 def _fits_in_cells(
     phases: Sequence[int], window_ns: int, fits_at: Callable[[Sequence[int]], bool], finest_ns: int
 ) -> bool:
-    """Whether some phase fits: cells from one phase up to the next are halved as far as needed.
+    """Whether some phase fits: the cells between phases are halved as far as needed.
 
-    No window's edge moves across a request inside a cell: so its ends admit the most and the
-    fewest, and a cell that does not fit as a whole holds no phase that does.
+    Inside a cell, no window's edge moves across a request. So its two ends admit the most and the
+    fewest, and a cell that does not fit as a whole contains no phase that fits.
     """
     ends = [each - 1 for each in (*phases[1:], phases[0] + window_ns)]
     cells = list(zip(phases, ends, strict=True))
@@ -238,7 +237,7 @@ def _fits_in_cells(
 
 
 def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
-    """Return the clusters with those as one that overlap in time."""
+    """Return the clusters; those that overlap in time become one."""
     found: list[list[Sighting]] = []
     end_ns = -1
     for cluster in sorted((one for one in lane if one), key=lambda each: each[0].sent_ns):
@@ -253,7 +252,7 @@ def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
 def aligned_shifts(
     lanes: Iterable[Sequence[Cluster]], window_ns: int, family: Family
 ) -> Sequence[int]:
-    """Return shifts of time that put a window's edge at every place that makes a difference."""
+    """Return the time shifts that put a window's edge at every place that makes a difference."""
     edges: set[int] = set()
     first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
     for lane in lanes:
@@ -274,12 +273,12 @@ def aligned_shifts(
         if family.algorithm == "sliding-counter"
         else []
     )
-    # An edge at x means that x is a multiple of the window: shift all instants by W − x.
+    # An edge at x means that x is a multiple of the window: shift all times by W − x.
     return sorted({(window_ns - x) % window_ns for x in [*ordered, *between, *grid]})
 
 
 class _Burst(NamedTuple):
-    """A cluster as a replay takes it: when its requests arrived, about, in order of time."""
+    """A cluster in the form that a replay needs: about when its requests arrived, in order."""
 
     all_ns: list[int]
     admitted_ns: list[int]
@@ -310,8 +309,8 @@ def _fits_lane(
 ) -> bool:
     """Whether each burst's admissions lie in the range of some replays, given all before it.
 
-    The first is in the middle of the others. What is lost may have counted or not: in its own
-    burst, and in those after it.
+    The first replay is the middle one. A lost request may have counted or not, in its own burst
+    and in those after it.
     """
     offsets = (-unsure_ns, unsure_ns) if unsure_ns else (0,)
     unknown = 0
@@ -321,7 +320,7 @@ def _fits_lane(
             unknown += burst.lost
             least = most = replays[0].would_admit(burst.all_ns, 0)
             if not least - unknown <= seen <= most + unknown:
-                # The middle instants alone do not explain it: the range decides.
+                # The middle times alone do not explain it: the range decides.
                 would = [one.would_admit(burst.all_ns, by) for one in replays for by in offsets]
                 least, most = min(least, *would), max(most, *would)
             if seen > most + unknown or seen + unknown < least:
@@ -332,7 +331,7 @@ def _fits_lane(
 
 
 class _Replay:
-    """One counter of one family, fed with what was seen."""
+    """One counter of one family, which replays what was observed."""
 
     def __init__(self, rate: Rate, family: Family, shift_ns: int) -> None:
         self._rate = rate
@@ -354,7 +353,7 @@ class _Replay:
         self._now_ns = 0
 
     def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
-        """Return how many it would admit at these instants, in order, all moved alike."""
+        """Return how many it would admit at these times, in order, all moved by the same offset."""
         kept = self._line, self._ring
         self._line, self._ring = line, ring = self._line.copy(), self._ring.copy()
         charge, row, has_ring = self._charge, self._row, self._has_ring
@@ -378,12 +377,12 @@ class _Replay:
             elif self._refusals_count:
                 self._refuse(now_ns)
             elif line[READY] > max(now_ns, at_ns[-1] + shift_ns):
-                break  # nothing changes any more until the last of them
+                break  # nothing changes until the last of them
         self._line, self._ring = kept
         return admitted
 
     def take(self, burst: _Burst) -> None:
-        """Take what was seen: first the admissions of a burst, then its refusals."""
+        """Replay a burst as it was observed: first its admissions, then its refusals."""
         place, at_ns = 0, burst.admitted_ns
         while place < len(at_ns):
             self._now_ns = max(self._now_ns, at_ns[place] + self._shift_ns)
@@ -398,19 +397,19 @@ class _Replay:
             if self._refusals_count:
                 self._refuse(self._now_ns)
 
-    # A sliding counter knows how many it has counted and not when. So admissions inside one window
-    # are counted at once: bursts of thousands are replayed hundreds of times.
+    # A sliding counter stores how many requests it counted, not when. So the admissions inside one
+    # window are counted in one step: bursts of thousands are replayed hundreds of times.
 
     def _window_end(self, at_ns: Sequence[int], place: int, shift_ns: int) -> int:
-        """Return the place of the first instant, from a place on, in a later window."""
+        """Return the index of the first time, from an index on, that is in a later window."""
         end_ns = self._line[START] + self._rate.window_ns - shift_ns
         return bisect_left(at_ns, end_ns, place)
 
     def _room(self, at_ns: Sequence[int], place: int, shift_ns: int, now_ns: int) -> int:
-        """Return how many instants from a place on are admitted for certain.
+        """Return how many requests, from an index on, are certainly admitted.
 
-        Inside a window the weight of the window before only falls, so what has room now has room
-        until the window ends.
+        Inside a window the weight of the window before only falls, so the room that is there now
+        stays until the window ends.
         """
         line, window_ns = self._line, self._rate.window_ns
         weight = line[PREV] * (window_ns - (now_ns - line[START])) // window_ns
@@ -420,7 +419,7 @@ class _Replay:
     def _charge_run(
         self, at_ns: Sequence[int], place: int, end: int, shift_ns: int, now_ns: int
     ) -> int:
-        """Count the instants of one window from a place to an end; returns the last of them."""
+        """Count the requests of one window from an index to an end; returns the last time."""
         if place < end:
             self._line[CUR] += end - place - 1
             now_ns = max(now_ns, at_ns[end - 1] + shift_ns)

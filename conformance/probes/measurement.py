@@ -1,8 +1,9 @@
-"""From what was played of a row to what it is: sound or not, of which family, how sharp.
+"""Turns the histories of a row into a measurement: is it sound, which families fit, how precise.
 
-`Measured.fault` is what breaks "L per W" whatever the algorithm: a refusal that too few admissions
-excuse, or more than L admissions inside one window, in a history that no family of L per W could
-have made; or more than 2 L, which none could. Everything else is a reading.
+`Measured.fault` says what breaks "L per W" whatever the algorithm: a refusal after too few
+admissions, or more than L admissions inside one window, in a history that no family of L per W
+could have produced; or more than 2·L admissions, which no family allows. Everything else is a
+reading.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ __all__ = [
 _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _BLUR = 20
-"""A resolution above this part of the window is too coarse to deny every family."""
+"""A resolution above this part of the window is too coarse to rule out every family."""
 _PLAIN = (Family("sliding-log"), Family("token-bucket"))
 _BLOCKS = (5, 9, 11, 15, 20, 30)
-"""Tenths of a block that other blocks last."""
+"""Lengths of other blocks, in tenths of the row's own block."""
 _OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
 """Those that an explanation names."""
 _COARSE = 10
@@ -67,7 +68,7 @@ _COARSE = 10
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a row turned out to be.
+    """The result of measuring a row.
 
     fault: what breaks it, None when nothing does. families: what could have made the histories.
     delays: D-THROTTLE delay was seen. refused: whether anything was refused or held back at all.
@@ -92,12 +93,12 @@ class Measured:
 
     @property
     def tells_more(self) -> bool:
-        """Whether bursts lie clear enough apart to tell how the row is counted."""
+        """Whether bursts lie far enough apart to tell how the row is counted."""
         return self.resolution_ns <= self.rate.window_ns // _COARSE
 
     @property
     def summary(self) -> str:
-        """What a report says, with the resolution."""
+        """The text for a report, with the resolution."""
         rate = self.rate
         block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
         how = "slowed" if self.delays else "refused"
@@ -117,7 +118,7 @@ class Measured:
 
     @property
     def resolution(self) -> str:
-        """What nothing shorter than can be told."""
+        """The shortest time that can be told apart, as text."""
         if self.resolution_ns < _SECOND_NS:
             return f"{self.resolution_ns / _MS_NS:.0f} ms"
         return f"{self.resolution_ns / _SECOND_NS:.1f} s"
@@ -136,12 +137,12 @@ def measure(
     known: Algorithm | None = None,
     since_ns: int = 0,
 ) -> Measured:
-    """Return what the histories of a row's counters (one each) show.
+    """Return what the histories of a row's counters (one for each) show.
 
-    bound_ns: the longest delay of a throttle that slows, as far as it is known. told: the only
-    algorithm that may fit, where the operator said so; a bucket is a gcra whose burst is the limit.
-    known: the one that other rows have shown. since_ns: what was sent before may rest on requests
-    of somebody else, and is not judged.
+    bound_ns: the longest delay of a throttle that slows, if known. told: the only algorithm that
+    may fit, if the operator stated it; a bucket is a gcra whose burst is the limit. known: the
+    algorithm that other rows have shown. since_ns: earlier requests are not judged, because other
+    clients' requests may have affected them.
     """
     histories = [history for history in histories if history]
     found = _measured(histories, rate, bound_ns, told, known, since_ns)
@@ -244,9 +245,9 @@ def _measured(  # reason: what `measure` was handed
 def _held_families(
     histories: Sequence[Sequence[Cluster]], rate: Rate, bound_ns: int, since_ns: int
 ) -> list[Family]:
-    """Return the families that fit with the bound that is known, or with the wait that was seen.
+    """Return the families that fit with the known bound, or else with the longest wait observed.
 
-    Whatever the bound is, nothing here was held back for longer than what was seen.
+    Whatever the bound is, no request here was held back for longer than that wait.
     """
     is_refused = any(x.outcome == "refused" for lane in histories for part in lane for x in part)
     arrivals = Arrivals(histories)
@@ -260,9 +261,9 @@ def _held_families(
 
 
 def _is_paced(history: Sequence[Cluster], rate: Rate) -> bool:
-    """Whether a long burst was let through at the rule's pace, far slower than the first one.
+    """Whether a long burst was admitted at the rule's pace, much slower than the first one.
 
-    So a throttle looks that slows while our connections are fewer than what it would hold.
+    A throttle that slows looks like this if our connections are fewer than what it would hold.
     """
     first = _pace(history[0])
     slow = [_pace(cluster[len(cluster) // 2 :]) for cluster in history[1:] if len(cluster) >= 100]
@@ -290,13 +291,13 @@ def _fault(  # reason: what `_measured` has found
     is_sharp = resolution_ns <= rate.window_ns // _BLUR
     if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
         return f"{admitted} requests within {window}, and none was refused or slowed"
-    # An answer that was held back may have been held up as well: only its whole time is proof.
+    # A late answer may have been delayed elsewhere too, so only its whole round trip is proof.
     proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
     if proven > 2 * rate.limit_requests:
         return f"{proven} admitted within {window}, more than twice the limit"
     premature = None if families else _premature(flat, rate, says, since_ns, is_sharp=is_sharp)
     if premature is not None and rate.block_ns:
-        return premature  # what a longer block leaves looks like a broken one, too
+        return premature  # a block that is too long can look like a broken one, too
     late = [[one for one in each if one.sent_ns >= since_ns] for each in flat]
     broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
     if rate.block_ns and broken:
@@ -307,7 +308,7 @@ def _fault(  # reason: what `_measured` has found
     if families:
         return None
     if admitted > rate.limit_requests and is_sharp:
-        # Up to twice the limit a window or a bucket may admit; which one is told by the instants.
+        # A window or a bucket may admit up to twice the limit; the times tell whether one did.
         return f"{admitted} admitted within {window}: no way of counting {says} explains it"
     return premature
 
@@ -315,11 +316,11 @@ def _fault(  # reason: what `_measured` has found
 def _premature(
     flat: Sequence[Sequence[Sighting]], rate: Rate, says: str, since_ns: int, *, is_sharp: bool
 ) -> str | None:
-    """Return what is wrong with a refusal that too few admissions excuse; None where none is.
+    """Return what is wrong with a refusal after too few admissions; None if there is none.
 
-    Where bursts are blurred over a good part of the window, instants tell nothing for certain.
-    What is left is what no family does: refuse though even the window before and all that was
-    refused would be too few (a sliding counter weighs the one, D-COUNT all counts the other).
+    If bursts last for a good part of the window, times prove nothing. What is left is what no
+    family does: refuse although even the window before (which a sliding counter weighs) and all
+    refused requests (which D-COUNT all counts) would be too few.
     """
     reach_ns = rate.window_ns if is_sharp else 2 * rate.window_ns
     early = [
@@ -349,9 +350,9 @@ def _premature(
 
 
 def _outlasts(one: Sighting, seen: Sequence[Sighting], block_ns: int) -> int:
-    """Return how long after the request before it one was refused, where that was refused too.
+    """Return how long after the previous refusal a request was refused.
 
-    0 where it was not, or where it is so long ago that another block may have begun.
+    0 if the request before was not refused, or so long ago that another block may have begun.
     """
     before = [other for other in seen if other.sent_ns < one.sent_ns]
     last = max(before, key=lambda x: (x.received_ns, x.outcome == "refused"), default=one)
@@ -376,9 +377,9 @@ def with_sight(
     known: Algorithm | None,
     since_ns: int = 0,
 ) -> Measured:
-    """Return the measurement with what it could not have told from the row's own rate.
+    """Return the measurement with the rates that it could not have told from the row's own rate.
 
-    known: the algorithm that was told, or that other rows have shown; else any may be in use.
+    known: the algorithm that the operator stated or other rows have shown; else any may be in use.
     """
     rate, heavy = measured.rate, measured.rate.limit_requests >= HEAVY_REQUESTS
     same = {known, "token-bucket"} if known == "gcra" else {known}
@@ -465,7 +466,7 @@ def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:
 def histories_of(
     played: Sequence[Played], before: Sequence[Played] = ()
 ) -> list[list[list[Sighting]]]:
-    """Return the histories of everything that was played; before: of the same counters, earlier."""
+    """Return the histories of all counters; before: earlier ones of the same counters."""
     histories = [counter.clusters() for each in played for counter in each.counters]
     earlier = [counter.clusters() for each in before for counter in each.counters]
     if not earlier:

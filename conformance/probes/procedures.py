@@ -1,16 +1,16 @@
-"""The clusters of requests that show a row of the limit table.
+"""The clusters of requests that measure a row of the limit table.
 
-A throttle row needs six (L a limit, W a window): L/2 at once; L/2 + 5 half a window later, which
-goes beyond the rate, and the signature probes; a few early probes while both are still inside the
-window; L + 5 when the first has left it; some a quarter of a window later, where a log has no
-room and what grows by and by has; L + 5 when the second has left. A long window puts the second
-cluster a second after the first, so that a minute's row lasts a minute.
+A throttle row needs six clusters (L is the limit, W the window): L/2 at once; L/2 + 5 half a window
+later, which exceeds the rate, followed by the signature probes; a few early probes while both are
+still inside the window; L + 5 when the first has left the window; some a quarter of a window later,
+when a log has no room but a bucket has; L + 5 when the second has left. If the window is long, the
+second cluster comes a second after the first, so that a row per minute takes about a minute.
 
-A block row is exceeded where its block ends after the first cluster has left the window, so that
-nothing but the block refuses just before its end; a second counter, never exceeded until then,
-shows the window.
+A block row is exceeded so late that its block ends after the first cluster has left the window:
+then only the block refuses just before its end. A second counter, not exceeded until then, shows
+the window.
 
-Everything is scheduled from the last answer of the cluster that it depends on.
+Each cluster is scheduled from the last answer of the cluster that it depends on.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-w
 _ALIGNED: Final = next(family for family in _FIXED if family.is_aligned)
 _QUARTERS: Final = 10
 _POLLS: Final = 30
-"""Polls a window by which a border of fixed windows is found: to 7 % of it, with both borders."""
+"""Polls in a window that find a border of fixed windows, to 7 % of the window with both borders."""
 _FILLING_NS: Final = 500_000
-"""What a request takes where many go out at once."""
+"""The time that a request takes when many are sent together."""
 _AT_ONCE: Final = 200
 _POLLS_PAST: Final = 3
 _POLLS_BEFORE: Final = 5
@@ -67,7 +67,7 @@ _PLAYS: Final = 2
 
 
 class Sizes(NamedTuple):
-    """What the check of a row takes: about how many requests, the most, and how long at least."""
+    """What the check of a row takes: the usual and the most requests, and the least time."""
 
     requests: int
     requests_most: int
@@ -76,36 +76,36 @@ class Sizes(NamedTuple):
 
 @dataclass(slots=True)
 class Played:
-    """What was played of a row: its counters' histories, the signature, when which burst was."""
+    """What was measured of a row: its counters' histories, the signature, and two of the bursts."""
 
     rate: Rate
     counters: list[Counter] = field(default_factory=list)
     signature: Signature = field(default_factory=Signature)
     middle: Signature = field(default_factory=Signature)
-    """What the same probes said in the middle of a block."""
+    """The answers to the same probes in the middle of a block."""
     before_end: Burst | None = None
     after_end: Burst | None = None
     is_warm: bool = False
-    """Refused from the first burst on, as keys are that were used before: nothing was played."""
+    """The first burst was refused because the keys were used before, so nothing was measured."""
 
     def find_warm(self, first: Burst, *, is_rested: bool) -> bool:
-        """Whether the first burst shows that keys that may not have rested did not."""
+        """Whether the first burst shows that the keys were used shortly before."""
         self.is_warm = not is_rested and bool(refused_in(first.exchanges))
         return self.is_warm
 
     @property
     def calm_ns(self) -> int:
-        """The longest round trip that met no limit."""
+        """The longest round trip of requests that reached no limit."""
         return max((counter.calm_ns for counter in self.counters), default=0)
 
 
 def _gap_ns(rate: Rate) -> int:
-    """Return when the second cluster goes out after the first."""
+    """Return the time between the first and the second cluster."""
     return SECOND_NS if rate.window_ns >= LONG_NS else rate.window_ns // 2
 
 
 def _spacing_ns(rate: Rate) -> int:
-    """Return what strict spacing puts between two requests; 0 where a server may be as slow."""
+    """Return the time that strict spacing puts between requests; 0 if a server may be as slow."""
     return 0 if rate.limit_requests >= HEAVY_REQUESTS else rate.window_ns // rate.limit_requests
 
 
@@ -117,10 +117,10 @@ async def play_throttle_row(
     *,
     is_rested: bool = True,
 ) -> Played:
-    """Play the clusters; returns the history of the counter and the signature.
+    """Send the clusters; returns the history of the counter and the signature.
 
-    is_rested: whether nobody has used the keys for a while, so that a first burst that is refused
-    is no sign of it.
+    is_rested: whether the keys were not used for a while, so that a refused first burst does not
+    mean earlier use.
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
@@ -150,8 +150,8 @@ async def play_throttle_row(
             fifth = await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
             await _ask_until_let_in(counter, rate, fifth)
             return
-        # A bucket has regained what the first cluster took: go on until it is empty. One that
-        # slows must hold the last of them long enough to be told from slow answers.
+        # A bucket has regained what the first cluster took: send until it is empty. A throttle
+        # that slows must hold the last requests long enough to be told from slow answers.
         held_ns = min(counter.late_after_ns + SECOND_NS, window_ns // 2)
         top = counter.new_burst("more", half + 2 * _EXTRA + limit * held_ns // window_ns)
 
@@ -161,7 +161,7 @@ async def play_throttle_row(
         await counter.gather([counter.fill(top), then()])
 
     async def between() -> None:
-        # A log is full again since the fourth; what grows by and by has room (families).
+        # A log is full again since the fourth cluster; a bucket has regained room (families).
         if window_ns < LONG_NS and limit < HEAVY_REQUESTS:
             await counter.send("between", 2 + limit * 3 // 8, at_ns=left_ns + window_ns // 4)
 
@@ -178,20 +178,20 @@ async def play_throttle_row(
 
 
 def _more_than(limit: int) -> int:
-    """Return how many go out where a window has ended; of a heavy rate not all."""
+    """Return how many requests to send when a window has ended; fewer for a heavy rate."""
     return limit + _EXTRA if limit < HEAVY_REQUESTS else limit // 2 + _HEAVY_MORE
 
 
 def _fifth_of(limit: int) -> int:
-    """Return how many go out where the second window has ended."""
+    """Return how many requests to send when the second window has ended."""
     return limit + _EXTRA if limit < HEAVY_REQUESTS else _HEAVY_MORE
 
 
 async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
-    """Where windows are fixed show whether they begin with a request or at multiples of W.
+    """If windows are fixed, show whether they begin with a request or at multiples of W.
 
-    After a rest that is no multiple of W the one kind begins anew with the next request, and the
-    other ends sooner.
+    After a rest that is not a multiple of W, a window of the first kind begins with the next
+    request, and one of the second kind ends sooner.
     """
 
     def may_be_both() -> bool:
@@ -209,10 +209,10 @@ async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
 
 
 async def _show_borders(counter: Counter, rate: Rate) -> None:
-    """Where windows may be fixed on a clock show two borders, each between two polls.
+    """If windows may be fixed on a clock, show two borders, each between two polls.
 
-    Bursts show that a border lies between them: a window a tenth longer or shorter has one there
-    too, for some start.
+    Bursts alone only show that a border lies between them, which is also true, for some start, of
+    windows a tenth longer or shorter.
     """
     limit, window_ns = rate.limit_requests, rate.window_ns
     if limit >= HEAVY_REQUESTS:
@@ -223,7 +223,7 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
         seen = counter.clusters()
         late = [one for cluster in seen for one in cluster if one.is_late]
         if late:
-            # A throttle that slows lets them in at the border itself: a poll would wait for it.
+            # A throttle that slows admits them at the border itself, so a poll would wait for it.
             first = min(late, key=lambda one: one.received_ns)
             counter.note_border(window_ns, first.sent_ns, first.received_ns)
             return False
@@ -248,7 +248,7 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
 async def _poll_until_let_in(
     counter: Counter, rate: Rate, since_ns: int, places: range
 ) -> Burst | None:
-    """Ask once at each place, in parts of a window, until a request is let in; return that one."""
+    """Poll once at each place, in parts of a window; return the first poll that is admitted."""
     before_ns = 0
     for place in places:
         at_ns = since_ns + rate.window_ns * place // _POLLS
@@ -274,10 +274,10 @@ async def play_borders(
 ) -> Played:
     """Show two borders of windows that are fixed on a clock, and a block across the second one.
 
-    Just before a border the counter is filled, and just after it again: one request just before the
-    next border must be refused, and one just after it admitted. border_ns: a border, about. A
-    block rule begins to block with the first of the two, and has another counter for the second:
-    is_late. silent: as in `play_block`.
+    The counter is filled just before a border and again just after it. Then a request just before
+    the next border must be refused, and one just after it admitted. border_ns: about when a border
+    is. With a block rule, the first of these requests begins a block, so the second one is sent to
+    another counter (is_late). silent: as in `play_block`.
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
@@ -290,7 +290,7 @@ async def play_borders(
     await counter.send("the last of it", _LITTLE, at_ns=at_ns - near_ns)
     new = await counter.send("behind a border", 1, at_ns=at_ns + near_ns)
     if refused_in(new.exchanges):
-        return played  # its windows begin at other instants
+        return played  # its windows begin at other times
     await counter.send("full again", limit - 1)
     if not (rate.block_ns and is_late):
         last = await counter.send("before a border", 1, at_ns=at_ns + window_ns - near_ns)
@@ -303,10 +303,10 @@ async def play_borders(
 
 
 async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
-    """After a burst that was refused as a whole ask a little now and then.
+    """After a burst that was refused as a whole, send a few requests from time to time.
 
-    Where refused requests count it takes up to two windows until one is let in. What shuts
-    out for a time of its own shows by when it ends.
+    If refused requests count, it takes up to two windows until one is admitted. A block of another
+    length shows by the time when it ends.
     """
     begun_ns = burst.last_received_ns
     for quarter in range(1, _QUARTERS + 1):
@@ -317,7 +317,7 @@ async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
 
 
 def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
-    """Return what was refused or held back of some bursts; what has no answer yet is held back."""
+    """Return the requests of some bursts that were refused or held back, or have no answer yet."""
     sent = {(x.sent_ns, x.received_ns) for burst in bursts for x in burst.exchanges}
     found = [
         one
@@ -331,7 +331,7 @@ def _refusals(counter: Counter, bursts: Sequence[Burst]) -> list[Sighting]:
 
 
 async def _exceed(counter: Counter, burst: Burst, more: int, tries: int) -> list[Sighting]:
-    """Go on after a burst until something is refused; returns that, empty when nothing ever is."""
+    """Send more after a burst until something is refused; returns the refusals, empty if none."""
     for _ in range(tries):
         refused = _refusals(counter, [burst])
         if refused:
@@ -341,7 +341,7 @@ async def _exceed(counter: Counter, burst: Burst, more: int, tries: int) -> list
 
 
 def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
-    """Return until when the block that these refusals began lasts at least."""
+    """Return the earliest possible end of the block that these refusals began."""
     return min(one.sent_ns for one in refused) + rate.block_ns
 
 
@@ -354,10 +354,10 @@ async def play_block(
     silent: bool = False,
     is_rested: bool = True,
 ) -> Played:
-    """Exceed a block rule, then ask just before (unless `silent`) and just after the block's end.
+    """Exceed a block rule, then send just before (unless `silent`) and just after the block's end.
 
-    It is exceeded at an instant from which the block outlasts the window of the first cluster.
-    is_rested: as in `play_throttle_row`.
+    It is exceeded so late that the block outlasts the window of the first cluster. is_rested: as in
+    `play_throttle_row`.
     """
     played = Played(rate, [counter])
     limit = rate.limit_requests
@@ -387,10 +387,10 @@ async def _look_at_block(
     probes: Mapping[str, Asker],
     own: frozenset[str],
 ) -> None:
-    """Look at whom the block that these refusals began shuts out, at once and in its middle.
+    """Find who is blocked by the block that these refusals began, at once and near its middle.
 
-    A little before the middle: a block of half the time is over there, and to exceed the rate again
-    would begin another one.
+    Just before the middle, because a block of half the time ends there, and exceeding the rate
+    again would begin another one.
     """
     rate, until_ns = played.rate, _block_ends_ns(played.rate, refused)
     played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
@@ -401,7 +401,7 @@ async def _look_at_block(
 async def _ask_around_end(
     played: Played, counter: Counter, refused: Sequence[Sighting], *, silent: bool
 ) -> None:
-    """Ask when the block that these refusals began is nearly and just over."""
+    """Send just before and just after the end of the block that these refusals began."""
     if not refused:
         return
     block_ns = played.rate.block_ns
@@ -414,10 +414,10 @@ async def _ask_around_end(
     limit = played.rate.limit_requests
     if len(_refusals(counter, [played.after_end])) < played.after_end.size:
         if limit < HEAVY_REQUESTS:
-            # Half of the rate may still lie in the window, unless the block has cleared it.
+            # Half of the rate may still be in the window, unless the block has cleared it.
             await counter.send("room after the end", limit // 2 + _EXTRA)
     else:
-        # Too long by a little, or extended by what was asked inside it: that lasts much longer.
+        # It is a little too long, or the requests inside it extend it, which lasts much longer.
         some = max(3, min(limit // 4, _HEAVY_MORE))
         well = await counter.send("well after", some, at_ns=after_ns + block_ns * 12 // 100)
         if len(_refusals(counter, [well])) < well.size:
@@ -425,7 +425,7 @@ async def _ask_around_end(
         if block_ns < LONG_NS:
             await counter.send("long after", some, at_ns=after_ns + block_ns * 6 // 10)
         if not silent:
-            # Where refusals extend it, this shows that it is no shorter than it must be.
+            # If refusals extend it, this shows that it is not too short.
             last_ns = min(one.sent_ns for one in counter.bursts[-1].exchanges)
             await counter.send("again before the end", 2, at_ns=last_ns + block_ns - guard_ns)
 
@@ -433,9 +433,9 @@ async def _ask_around_end(
 async def play_window(
     counter: Counter, rate: Rate, *, is_late: bool = False, is_rested: bool = True
 ) -> Played:
-    """Show a block rule's window: L in two halves, then more of it just before W is over.
+    """Show a block rule's window: send L in two halves, then more just before W ends.
 
-    is_late: just after instead, with nothing before that could begin a block. is_rested: as in
+    is_late: just after W instead, with nothing before that could begin a block. is_rested: as in
     `play_throttle_row`.
     """
     played = Played(rate, [counter])
@@ -467,10 +467,10 @@ async def play_block_row(
     silent: bool = False,
     is_rested: bool = True,
 ) -> Played:
-    """Show value, window and block of a block rule whose block outlasts its window, in one go.
+    """Show the limit, window and block of a block rule whose block outlasts its window.
 
-    L in two halves; then beyond the rate just before they leave the window, and around the
-    block's end, unless `silent` just after it alone. is_rested: as in `play_throttle_row`.
+    Sends L in two halves, then exceeds the rate just before they leave the window, then sends just
+    before (unless `silent`) and just after the block's end. is_rested: as in `play_throttle_row`.
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
@@ -493,12 +493,12 @@ async def play_block_row(
 
 
 def _tries(rate: Rate) -> int:
-    """Return how often a burst is followed by another where nothing was refused."""
+    """Return how many further bursts are sent while nothing is refused."""
     return _TRIES if rate.limit_requests < HEAVY_REQUESTS else _TRIES_HEAVY
 
 
 def _throttle_requests(rate: Rate, probes: int) -> int:
-    """Return the most that `play_throttle_row` sends, with so many signature probes."""
+    """Return the most requests of `play_throttle_row`, for this number of signature probes."""
     limit = rate.limit_requests
     more = _tries(rate) * (limit // 2 + 2 * _EXTRA + limit // 2)
     early = 2 * (2 + limit // _EARLY_PART)
@@ -510,23 +510,23 @@ def _throttle_requests(rate: Rate, probes: int) -> int:
 
 
 def block_requests(rate: Rate, probes: int = 0) -> int:
-    """Return the most that `play_block` sends, with so many signature probes."""
+    """Return the most requests of `play_block`, for this number of signature probes."""
     return rate.limit_requests + _EXTRA + _end_requests(rate, probes)
 
 
 def _block_row_requests(rate: Rate, probes: int) -> int:
-    """Return the most that `play_block_row` sends, with so many signature probes."""
+    """Return the most requests of `play_block_row`, for this number of signature probes."""
     return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, probes)
 
 
 def _window_requests(rate: Rate) -> int:
-    """Return the most that `play_window` sends."""
+    """Return the most requests of `play_window`."""
     limit = rate.limit_requests
     return limit + 2 + (limit if limit < HEAVY_REQUESTS else _HEAVY_MORE)
 
 
 def _border_requests(row: Row, rate: Rate) -> int:
-    """Return the most requests of playing borders with all counters of a row."""
+    """Return the most requests of `play_borders` with all counters of a row."""
     counters = 1 if not rate.block_ns else 2 if row.role is None else 4
     is_blocked = 0 < rate.block_ns < rate.window_ns
     end = _end_requests(rate, 0) if is_blocked else 0
@@ -534,7 +534,7 @@ def _border_requests(row: Row, rate: Rate) -> int:
 
 
 def _end_requests(rate: Rate, probes: int) -> int:
-    """Return the most that goes out beyond a block rule's rate and around its block's end."""
+    """Return the most requests that exceed a block rule's rate and test its block's end."""
     limit = rate.limit_requests
     room = limit // 2 + _EXTRA if limit < HEAVY_REQUESTS else 0
     well = 2 * max(_LITTLE, min(limit // 4, _HEAVY_MORE)) + 2
@@ -543,17 +543,17 @@ def _end_requests(rate: Rate, probes: int) -> int:
 
 
 def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
-    """Return what the check of a row takes; table: the target's, which the row is from."""
+    """Return what the check of a row takes; table: the target's table, which contains the row."""
     rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
     limit = rate.limit_requests
     usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
     most = max(_play_requests(rule, row, table, rate), _border_requests(row, rate))
-    # Keys that were warm have had half of it before.
+    # If the keys are warm, half of the limit was sent before.
     return Sizes(usual, _PLAYS * most + limit // 2, _takes_ns(rate))
 
 
 def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
-    """Return the most requests of playing a row once."""
+    """Return the most requests of measuring a row once."""
     search = next((one.limit_requests for one in table if one.id == "LIM-SEARCH"), 0)
     rest = FAILING_TIMES * search + 3
     probes = row.most_probes(rule)
@@ -569,7 +569,7 @@ def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
 
 
 def _takes_ns(rate: Rate) -> int:
-    """Return how long a row takes at least: what its clusters wait for."""
+    """Return the least time that a row takes: the waits of its clusters."""
     if rate.block_ns > rate.window_ns:
         return rate.window_ns * 5 // 2 + rate.block_ns + 2 * SECOND_NS
     is_whole = rate.block_ns or rate.window_ns >= LONG_NS

@@ -1,4 +1,4 @@
-"""From a measured row to findings: its verdict, what could not be told, and the readings."""
+"""Turns a measured row into findings: its verdict, what could not be decided, and readings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _CHANGES: Final = tuple(_ELSEWHERE)
 _NEARER: Final = "run closer to the server, or rerun"
 _SPELLING: Final = Spelling()
 _ADDRESSES: Final = 3
-"""Of so many one is used by nobody else."""
+"""Of this many addresses, no other check uses at least one."""
 
 
 def _seconds(of_ns: int) -> str:
@@ -63,9 +63,9 @@ def _seconds(of_ns: int) -> str:
 
 
 class Unsettled(Inconclusive):
-    """What was seen leaves the row open, and seen from another instant it may not.
+    """The measurement does not decide the row, but one at another time may.
 
-    is_of_counter: what the row counts by is open, and not its rate or its block.
+    is_of_counter: what the row counts by is undecided, not its rate or its block.
     """
 
     def __init__(self, says: str, *, is_of_counter: bool = False) -> None:
@@ -86,10 +86,10 @@ def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
 
 
 def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = None) -> str | None:
-    """Return what a signature shows that the row does not say, None when nothing.
+    """Return how a signature contradicts the row, None if it does not.
 
-    and_counter: what other rows have shown of D-AND-COUNTER, None where nothing is known. Raises
-    `Unsettled` where it takes that to tell a fault from a reading.
+    and_counter: what other rows have shown of D-AND-COUNTER, None if nothing is known. Raises
+    `Unsettled` if that is needed to tell a fault from a reading.
     """
     if not signature.tells:
         return None
@@ -101,7 +101,7 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
     if each and and_counter == "pair" and rule.block_ns:
         return (
             "the key at another address and another key at this address are both refused: the "
-            "block reaches beyond what counts, which is the "
+            "block covers more than what counts, which is the "
             f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
         )
     left_out = _left_out(signature, own)
@@ -133,7 +133,8 @@ def _is_one_for_all(
 ) -> bool:
     """Whether even another key at another address is refused.
 
-    Where keys and addresses count each, others may ask from that address: several addresses tell.
+    If keys and addresses count separately, other checks may use that address: then several
+    addresses tell.
     """
     asked = [signature.refused(name) for name in signature.bursts if name.startswith(BOTH_OTHER)]
     if not any(asked):
@@ -142,15 +143,15 @@ def _is_one_for_all(
         return True
     if and_counter is None and len(asked) < _ADDRESSES:
         raise Unsettled(
-            f"{rule.id}: another key, another address and both other are refused as well: that is "
-            "one counter for all, or one for each key and one for each address; add sources",
+            f"{rule.id}: another key, another address and both together are refused as well: there "
+            "is one counter for all, or one for each key and one for each address; add sources",
             is_of_counter=True,
         )
     return and_counter is None and all(asked)
 
 
 def _asked(signature: Signature, name: str) -> str:
-    """Return what a probe asked for: `DELETE /tokens/{id}`, in the engine's words where known."""
+    """Return the operation of a probe, such as `DELETE /tokens/{id}`, as the engine spells it."""
     ask = signature.exchanges(name)[0].ask
     path = ask.path.partition("?")[0]
     found = _SPELLING.operation(ask.method, path)
@@ -171,10 +172,10 @@ def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str
 def measured_row(
     bench: Bench, rule: Rule, rate: Rate, played: Sequence[Played], before: Sequence[Played] = ()
 ) -> tuple[Measured, list[list[list[Sighting]]], int]:
-    """Return what was measured of a row, its histories, and since when they are judged.
+    """Return the measurement of a row, its histories, and from which time on they are judged.
 
-    before: what was played of the same counters before a rest. Where nothing speaks against it,
-    that is judged too, and shows more; else it may rest on requests of an earlier run.
+    before: what was measured of the same counters before a rest. It is judged too, and shows more,
+    unless requests of an earlier run may have affected it.
     """
     limits = bench.profile.limits
     known = limits.algorithm if bench.knows("limits.algorithm") else None
@@ -189,7 +190,7 @@ def measured_row(
         if measured.fault is None and measured.families:
             break
     if measured.fault is not None and len(histories) > 1 and is_counted_each(bench):
-        # A second counter stands on an address that others ask from as well.
+        # A second counter uses an address that other checks use as well.
         used = histories[:1]
         measured = measure(used, rate, told=told, known=known, since_ns=since)
     if measured.fault is None and measured.families and measured.refused:
@@ -205,10 +206,10 @@ def row_findings(  # reason: what a row is, and what was played of it
     played: Sequence[Played],
     before: Sequence[Played] = (),
 ) -> Iterator[Finding]:
-    """Yield the verdict on a row, what could not be told, and its readings.
+    """Yield the verdict on a row, what could not be decided, and its readings.
 
-    before: what was played of the same counters before a rest. Raises `Inconclusive` when the
-    requests did not reach the limits, `Unsettled` where more than the row's rate explains them.
+    before: what was measured of the same counters before a rest. Raises `Inconclusive` if the
+    requests did not reach the limits, `Unsettled` if not only the row's rate explains them.
     """
     rate = played[0].rate
     shown = evidence(played)
@@ -248,9 +249,9 @@ def row_findings(  # reason: what a row is, and what was played of it
 
 
 def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | None:
-    """Return what is wrong where every key is refused after a rest that no block outlasts.
+    """Return what is wrong if every key is refused after a rest longer than any block.
 
-    Nobody else used them: when they were first asked for they were all let in.
+    No other client uses the keys, because their first requests were all admitted.
     """
     rate = played[0].rate
     if not before or not rate.block_ns:
@@ -275,7 +276,7 @@ def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | 
 def _row_measured(
     bench: Bench, row: Row, rule: Rule, played: Sequence[Played], before: Sequence[Played]
 ) -> tuple[Measured, list[list[list[Sighting]]], int]:
-    """Return what `measured_row` does; raises `Inconclusive` where that allows no verdict."""
+    """Return what `measured_row` returns; raises `Inconclusive` if that allows no verdict."""
     rate = played[0].rate
     if any(each.is_warm for each in played):
         raise Unsettled(
@@ -284,7 +285,7 @@ def _row_measured(
         )
     answers = [x for part in histories_of(played) for cluster in part for x in cluster]
     if answers and all(one.outcome == "lost" for one in answers):
-        raise Inconclusive(f"no answer to any request of {row.rule_id}'s probe")
+        raise Inconclusive(f"no request that tested {row.rule_id} was answered")
     measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
     if not measured.refused and measured.fault is None:
         raise Unsettled(
@@ -302,10 +303,10 @@ def _row_measured(
 def _counter_seen(
     bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played]
 ) -> tuple[Signature, str | None]:
-    """Return the signature that tells what a row counts by, and what is wrong with it.
+    """Return the signature that shows what a row counts by, and what is wrong with it.
 
-    A block has two: at its beginning and in its middle. What was played silently has none: then
-    the one before the rest tells, which was found to be right.
+    A block has two signatures: at its beginning and in its middle. A silent measurement has none;
+    then the one from before the rest is used, which was found to be right.
     """
     limits = bench.profile.limits
     and_counter = limits.and_counter if bench.knows("limits.and_counter") else None
@@ -322,19 +323,19 @@ def _counter_seen(
 
 
 def _way_out(row: Row, rate: Rate) -> str:
-    """Return what lets a row be seen more sharply."""
+    """Return what to do so that a row can be measured more precisely."""
     if rate.block_ns and row.role is not None:
         return f'add [[keys]] role = "{row.role}", run closer to the server, or rerun'
     return _NEARER
 
 
 def is_counted_each(bench: Bench) -> bool:
-    """Whether addresses and keys are known to have counters of their own (D-AND-COUNTER each)."""
+    """Whether addresses and keys are known to have separate counters (D-AND-COUNTER each)."""
     return bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "each"
 
 
 def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
-    """Raise `Inconclusive` where LIM-IP may have refused: where refused requests count, say."""
+    """Raise `Inconclusive` if LIM-IP may have refused, for example where refused requests count."""
     sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
     says = None if row.rule_id == "LIM-IP" else busy_address(bench, sources)
     if says is not None:
@@ -342,9 +343,9 @@ def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> Non
 
 
 def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
-    """Raise `Unsettled` where LIM-IP may have refused what was asked from another address.
+    """Raise `Unsettled` if LIM-IP may have refused the requests from another address.
 
-    Another check may ask from it too, and more than that address has room for.
+    Another check may use that address too, so that both together exceed its rate.
     """
     asked = [one for name in signature.bursts for one in signature.exchanges(name)]
     says = busy_address(bench, {x.ask.source for x in asked if signature.is_refused(x)})
@@ -353,7 +354,7 @@ def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
 
 
 def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
-    """Return why the answers to some addresses may be LIM-IP's, None where they are not."""
+    """Return why LIM-IP may have answered requests from some addresses, None if it did not."""
     rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
     if rule is None:
         return None
@@ -376,10 +377,10 @@ def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
 
 
 def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]) -> None:
-    """Raise `Inconclusive` where a row for all that a key asks for may have refused.
+    """Raise `Inconclusive` if a row for all requests of a key may have refused.
 
-    before: what was played first. Where that shows that refused requests count, those of a second
-    time may exceed such a row, as LIM-LEGACY's of a minute.
+    before: the first measurement. If it shows that refused requests count, those of a second one
+    may exceed such a row, for example LIM-LEGACY, whose window is a minute.
     """
     seen = [measured_row(bench, rule, each.rate, [each])[0].families for each in before[:1]]
     counts = [family.counts_refused for families in seen for family in families]
@@ -404,7 +405,7 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
 
 
 def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
-    """Whether a row counts whatever one key asks for."""
+    """Whether a row counts every request of one key."""
     key = bench.target.key_labels.get(label or "")
     match = rule.match
     if key is None or match.resource or match.proxy or "key" not in rule.counter:
@@ -420,10 +421,11 @@ def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
 def _check_not_spaced(
     bench: Bench, row: Row, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
 ) -> None:
-    """Raise `Inconclusive` where another row that spaces requests strictly may have refused.
+    """Raise `Inconclusive` if another row that spaces requests strictly may have refused.
 
-    Where rows do (D-ALGORITHM gcra of burst 1) whatever comes at once meets the one of the widest
-    space. And any two at once exceed LIM-IP if it does too: its block then refuses everything.
+    If rows do so (D-ALGORITHM gcra with burst 1), the row with the longest spacing refuses requests
+    sent together. If LIM-IP does so too, any two together exceed it, and its block refuses
+    everything.
     """
     block_ns = next((rule.block_ns or 0 for rule in bench.limits if rule.id == "LIM-IP"), 0)
     late = [
@@ -454,7 +456,7 @@ def _check_not_spaced(
 
 
 def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
-    """Return the algorithm that the operator has told: then nothing else will do."""
+    """Return the algorithm that the operator stated, if any; then no other is accepted."""
     if rule.algorithm is not None:
         return rule.algorithm
     told = bench.target.profile is not None and bench.knows("limits.algorithm")
@@ -462,10 +464,10 @@ def told_algorithm(bench: Bench, rule: Rule) -> Algorithm | None:
 
 
 def check_alike(bench: Bench, rule_id: str, measured: Measured) -> None:
-    """Raise `Inconclusive` for a row that only another algorithm than the other rows' explains.
+    """Raise `Inconclusive` if only another algorithm than that of the other rows explains a row.
 
-    A minute's window and a block show too little to tell a sliding counter in an unlucky place
-    from a log that is a little off; what the quicker rows have shown by then does.
+    A window of a minute with a block shows too little to tell a sliding counter at an unlucky phase
+    from a log with slightly wrong numbers; what the shorter rows have shown by then decides.
     """
     if not bench.knows("limits.algorithm") or not measured.families or measured.fault:
         return
@@ -522,11 +524,11 @@ def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Ite
 def readings_of(
     bench: Bench, clause_id: str, rule: Rule, measured: Measured, signature: Signature | None = None
 ) -> Iterator[Finding]:
-    """Yield the choices that are certain from what was seen: readings, never faults."""
+    """Yield the choices that the measurement shows for certain: readings, never faults."""
     if measured.fault is not None:
         return
     if bench.knows("limits.algorithm"):
-        # What other rows have shown may be taken for granted where this one leaves it open.
+        # Where this row leaves a choice open, what other rows have shown may be assumed.
         algorithm = bench.profile.limits.algorithm
         alike = tuple(one for one in measured.families if one.algorithm == algorithm)
         measured = dataclasses.replace(measured, families=alike or measured.families)
@@ -536,10 +538,10 @@ def readings_of(
 
 
 def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[tuple[str, object]]:
-    """Yield what all families that fit agree about, and what the signature tells."""
+    """Yield the choices on which all fitting families agree, and those the signature shows."""
     is_light = measured.rate.limit_requests < HEAVY_REQUESTS
     if is_light and measured.refused and measured.tells_more:
-        # A burst of thousands is too long to tell more than whether the row is sound.
+        # A burst of thousands takes too long to show more than whether the row is sound.
         yield from (
             _block_choices(measured) if measured.rate.block_ns else _throttle_choices(measured)
         )
@@ -558,7 +560,7 @@ def _choices(rule: Rule, measured: Measured, signature: Signature) -> Iterator[t
 
 
 def _bound_ns(measured: Measured) -> int | None:
-    """Return the roundest bound of delays that is as good as told."""
+    """Return the bound of delays, rounded, if it is known closely enough."""
     if measured.bound_ns is None:
         return None
     low_ns, high_ns = measured.bound_ns
@@ -580,7 +582,7 @@ def _throttle_choices(measured: Measured) -> Iterator[tuple[str, object]]:
         if bound_ns is not None:
             yield "delay_bound_ns", bound_ns
     elif measured.is_clear and measured.rate.window_ns <= _SHORT_NS:
-        # A longer wait is refused by both.
+        # Where waits would be too long, a throttle that slows refuses too.
         yield "throttle", "refuse"
     algorithms = {family.algorithm for family in families}
     if len(algorithms) == 1:

@@ -1,8 +1,8 @@
-"""The rows of the limit table as they are asked for from outside: resource, key, address.
+"""How each row of the limit table is tested from outside: resource, key and address.
 
-Each row is asked on a resource where no other row is lower, so that what is seen is its own: a
-limit of 2000 on one that section 8.3 leaves alone, and one of 100 or 200 on a production tenant.
-Requests create nothing where the specification lets them (`{}` has no token in it).
+Each row is tested on a resource where no other row has a lower rate, so that the refusals are its
+own: a limit of 2000 on a resource that section 8.3 does not limit, and one of 100 or 200 on a
+production tenant. Where possible, requests create nothing (the body `{}` has no token in it).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 
 _MANY_ADDRESSES: Final = 12
 MOST_ADDRESSES: Final = 3
-"""From so many other addresses another key asks, when a row is played again."""
+"""How many other addresses another key uses when a row is measured again."""
 _REST_SPREAD_NS: Final = 2_000_000_000
 _LOOK_NS: Final = 1_000_000_000
 _SHARP: Final = 20
-"""A border is told where it lies inside this part of a window."""
+"""A border is known if it lies inside this part of a window."""
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -60,18 +60,18 @@ _PROXY_METHODS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How one row is asked for.
+    """How one row is tested.
 
-    says: what its check shows. role: of its key; None for requests without one. keys, sources: how
-    many of its own it takes. operation: what is asked. other: an operation that no row of its own
-    limits lower during the probe. twins: further operations of the same row. apart: operations of
-    other rows, whose counters must be their own. single: one whose falling under the row is a
-    reading (D-GET-TOKENS). any_of: operations that a row for any resource must refuse as well,
-    where the deployment has them. other_role: of the other key, where it must be of the same class.
-    more_keys, more_sources: of its own, where the target has some left over.
+    says: what its check shows. role: the role of its key; None for requests without a key. keys,
+    sources: how many it needs for itself. operation: what is sent. other: an operation that no
+    other row limits to fewer requests during the probe. twins: further operations of the same row.
+    apart: operations of other rows, which must have separate counters. single: an operation that
+    may or may not belong to the row (D-GET-TOKENS). any_of: operations that a row for any resource
+    must also refuse, where the deployment has them. other_role: the role of the other key, which
+    must be of the same class. more_keys, more_sources: further ones, if the target has spare ones.
 
-    An operation's name may end in `/other`, for another path of it, in `/method`, for another
-    method, or in that method's name.
+    The name of an operation may end in `/other` (another path), in `/method` (another method), or
+    in the name of a method.
     """
 
     rule_id: str
@@ -92,7 +92,7 @@ class Row:
     def asker(
         self, bench: Bench, operation: str, *, key: KeyLabel | None, sources: tuple[Source, ...]
     ) -> Asker:
-        """Return what makes the requests of an operation with a key, from addresses in turn."""
+        """Return a maker of requests for an operation, with one key, from addresses in turn."""
         names = {} if key is None else {_field(key): key}
         salt = bench.random(f"{self.rule_id} {operation}").getrandbits(64)
 
@@ -132,10 +132,10 @@ class Row:
         addresses: int = 1,
         known: Sequence[str] = (),
     ) -> dict[str, Asker]:
-        """Return the signature probes; those that the target's keys and addresses allow.
+        """Return the signature probes that the target's keys and addresses allow.
 
-        addresses: how many others another key asks from; others may use one of them too. known:
-        identifiers of tokens that are there, one for each of `any_of`.
+        addresses: how many other addresses another key uses; other checks may use one of them too.
+        known: identifiers of existing tokens, one for each of `any_of`.
         """
         others = spare_sources(bench, addresses)
         if not others:
@@ -145,7 +145,7 @@ class Row:
             OTHER_RESOURCE: self.asker(bench, self.other, key=key, sources=sources),
         }
         for operation in self.twins:
-            # An unknown id is not found: that says nothing of whether the operation is there.
+            # An unknown id gives 404, which does not show whether the operation exists.
             kind = TWIN_BY_ID if operation.startswith("get_") else TWIN
             found[kind + operation] = self.asker(bench, operation, key=key, sources=sources)
         for operation in self.apart:
@@ -169,7 +169,7 @@ class Row:
         sources: tuple[Source, ...],
         others: tuple[Source, ...],
     ) -> dict[str, Asker]:
-        """Return the probes with another key, from other addresses, and with both."""
+        """Return the probes with another key, from another address, and with both."""
         found = {}
         other_key = self._other_key(bench, key)
         if other_key is not None:
@@ -184,7 +184,7 @@ class Row:
         return found
 
     def most_probes(self, rule: Rule) -> int:
-        """Return how many signature probes there are at most, the control among them."""
+        """Return the largest number of signature probes, including the control."""
         named = (CONTROL, OTHER_RESOURCE, "other key", "other address", *self.twins, *self.apart)
         named += self.any_of
         more = (self.single is not None) + (rule.counter == "proxy-key+ip")
@@ -205,7 +205,7 @@ class Row:
 
 
 def _of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:
-    """Return what asks for one token, instead of one that is not there."""
+    """Return a maker of requests for a given token, instead of one that does not exist."""
 
     def make(number: int) -> Ask:
         _, path, body = bench.shaped(operation, {"id": token, "value": "probe"})
@@ -215,7 +215,7 @@ def _of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:
 
 
 def _may(bench: Bench, ask: Asker) -> bool:
-    """Whether the target lets an operation be asked for, and sets it no limit of its own."""
+    """Whether the target permits an operation and sets no limit of its own for it."""
     one = ask(0)
     found = bench.target.spelling.operation(one.method, one.path)
     own = None if found is None else bench.target.shape(found[0]).limit
@@ -363,10 +363,9 @@ ROWS: Final[Mapping[str, Row]] = {
 
 
 def spare_sources(bench: Bench, number: int, *, after: int = 0) -> tuple[Source, ...]:
-    """Return addresses for a few requests more, as many as there are; none of a small target.
+    """Return addresses for a few more requests, as many as there are; none for a small target.
 
-    They may be another probe's too, but none of those that send thousands: LIM-IP counts every
-    request.
+    Other probes may use them too, but not those that send thousands: LIM-IP counts every request.
     """
     addresses = bench.target.addresses
     if len(addresses) < _MANY_ADDRESSES:
@@ -377,7 +376,7 @@ def spare_sources(bench: Bench, number: int, *, after: int = 0) -> tuple[Source,
 
 
 def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
-    """Return a row of the target's table; raises `Skip` where it has none, or a shadow."""
+    """Return a row of the target's table; raises `Skip` if it has none or only a shadow rule."""
     for rule in bench.limits:
         if rule.id == rule_id and not rule.shadow:
             return rule, Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
@@ -385,11 +384,11 @@ def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
 
 
 async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
-    """Wait until nothing that was asked before counts, and no block lasts.
+    """Wait until no earlier request counts any more and no block lasts.
 
-    is_warm: the keys were used just before, by nobody knows whom. A sliding counter weighs the
-    window before as well, so that it forgets only after two; where no other row has shown by
-    then that the deployment counts otherwise, that is waited for.
+    is_warm: the keys were used shortly before, by an unknown client. A sliding counter also weighs
+    the window before, so it forgets only after two windows. Unless another row has shown by then
+    that the deployment counts otherwise, this waits for two.
     """
     name = "rest again" if "rest" in bench.lane_names else "rest"
     lane = bench.lane(name)
@@ -403,7 +402,7 @@ async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
 
 
 def is_fixed(bench: Bench) -> bool:
-    """Whether windows are known to be fixed on a clock."""
+    """Whether the deployment is known to count in windows fixed on a clock."""
     limits = bench.profile.limits
     is_anchored = bench.knows("limits.fixed_anchor") and limits.fixed_anchor == "first"
     is_known = bench.knows("limits.algorithm") and limits.algorithm == "fixed-window"
@@ -411,9 +410,10 @@ def is_fixed(bench: Bench) -> bool:
 
 
 async def border_of(bench: Bench, rate: Rate) -> int | None:
-    """Return about when a window begins, where windows are fixed on a clock; None where not told.
+    """Return about when a window begins, if windows are fixed on a clock; None if not known.
 
-    A throttle row of the same window tells it, whose keys no block shuts out: that is waited for.
+    A throttle row with the same window shows it, because its keys are never blocked; this waits
+    for that row.
     """
     if not is_fixed(bench):
         return None
@@ -441,7 +441,7 @@ def counter_of(
     place: int = 1,
     sources: tuple[Source, ...] = (),
 ) -> Counter:
-    """Return a counter of its own: an operation as a row asks for it, with one key of a role.
+    """Return a new counter: an operation in the form a row uses, with one key of a role.
 
     sources: the addresses; the check's first unless given.
     """

@@ -1,8 +1,8 @@
-"""What one request shows of a limiter: when it was sent, when answered, and whether refused.
+"""What one request shows about a limiter: when it was sent and answered, and whether refused.
 
-The deployment decided at an unknown instant between `sent_ns` and `received_ns` on our clock. What
-is said of a limiter here and in `families` holds for every instant in between, so no latency and no
-jitter can make a correct limiter look wrong.
+The deployment decided at an unknown time between `sent_ns` and `received_ns` on our clock. The
+conclusions here and in `families` hold for every time in between, so no latency and no jitter can
+make a correct limiter look wrong.
 
 Two statements about "at most L in any W" hold whatever the algorithm and the latency:
 
@@ -47,21 +47,21 @@ __all__ = [
 
 
 Outcome: TypeAlias = Literal["admitted", "refused", "lost"]
-"""`lost`: no answer of the limiter's, so nobody knows whether it was counted."""
+"""`lost`: the limiter gave no answer, so it is not known whether the request was counted."""
 
 FRONT_STATUSES: Final = frozenset({408, 413, 414, 431})
-"""Answers that a front gives by itself, before or after a limiter has counted; so is any 5xx."""
+"""Answers that a front end may give itself, before or after a limiter counts; so may any 5xx."""
 
 _LATE_NS: Final = 1_000_000_000
 _LATE_FACTOR: Final = 4
 
 
 class Sighting(NamedTuple):
-    """One request as the client saw it; instants in nanoseconds on the client's clock.
+    """One request as the client saw it; times in nanoseconds on the client's clock.
 
-    A request that was held back (D-THROTTLE `delay`) is an admission at its receive time: it
-    `is_late`, `sent_ns` is then its receive time less a round trip, and `asked_ns` when it was
-    really sent.
+    A request that was held back (D-THROTTLE `delay`) is an admission at its receive time: then
+    `is_late` is true, `sent_ns` is its receive time less a round trip, and `asked_ns` is the time
+    when it was really sent.
     """
 
     sent_ns: int
@@ -72,37 +72,37 @@ class Sighting(NamedTuple):
 
     @property
     def arrived_ns(self) -> int:
-        """About when it reached the deployment."""
+        """About when the request reached the deployment."""
         if self.is_late:
             return self.asked_ns + (self.received_ns - self.sent_ns) // 2
         return self.middle_ns
 
     @property
     def middle_ns(self) -> int:
-        """Halfway between."""
+        """The middle between sending and receiving."""
         return (self.sent_ns + self.received_ns) // 2
 
 
 ABSENT_STATUSES: Final = frozenset({404, 405, 501})
-"""Answers of a deployment that has no such operation: it is then under no row of its own."""
+"""Answers of a deployment that does not have the operation; no row limits it then."""
 
 
 def is_absent(exchanges: Sequence[Exchange]) -> bool:
-    """Whether the operation that these ask for seems not to exist there."""
+    """Whether the operation of these exchanges seems not to exist there."""
     told = [one.status for one in exchanges if not is_of_a_front(one.status) and not one.refused]
     return bool(told) and all(status in ABSENT_STATUSES for status in told)
 
 
 def is_of_a_front(status: int | None) -> bool:
-    """Whether an answer may never have reached the limiter, or none came at all."""
+    """Whether a request may never have reached the limiter, or got no answer."""
     return status is None or status >= 500 or status in FRONT_STATUSES
 
 
 def odd_statuses(exchanges: Sequence[Exchange]) -> frozenset[int]:
-    """Return the statuses by which a deployment refuses that never says 429.
+    """Return the statuses, such as 403, with which a deployment refuses that never answers 429.
 
-    Such as 403: ERR-429's fault, and no other clause's. Where it does say 429, or answers
-    everything alike, there are none. A front's answers are never meant: 503 may be an overrun.
+    They break ERR-429 and no other clause. There are none if the deployment does answer 429, or
+    answers everything alike. A front end's answers are excluded: 503 may mean an overload.
     """
     if any(one.refused for one in exchanges):
         return frozenset()
@@ -113,10 +113,10 @@ def odd_statuses(exchanges: Sequence[Exchange]) -> frozenset[int]:
 
 
 def outcomes_of(exchanges: Sequence[Exchange]) -> list[Outcome]:
-    """Return whether each was admitted, refused or lost.
+    """Return whether each request was admitted, refused or lost.
 
-    429 is a refusal, and so are `odd_statuses`. What a front answers by itself is lost: it may
-    have counted or not. Any other answer was counted as it is (D-COUNTED: 400 as well as 200).
+    429 is a refusal, and so are `odd_statuses`. A request that a front end answers itself is lost:
+    it may have counted or not. Any other answer is an admission (D-COUNTED: 400 as well as 200).
     """
     odd = odd_statuses(exchanges)
     found: list[Outcome] = []
@@ -131,23 +131,23 @@ def outcomes_of(exchanges: Sequence[Exchange]) -> list[Outcome]:
 
 
 def uncertainty_ns(sightings: Iterable[Sighting]) -> int:
-    """Return the longest round trip among answers that came at once."""
+    """Return the longest round trip among requests that were not held back."""
     return max((one.received_ns - one.sent_ns for one in sightings if not one.is_late), default=0)
 
 
 def late_after_ns(calm_ns: int) -> int:
-    """Return the round trip from which on an admission was slowed, and is not just slow."""
+    """Return the round trip above which an admission was held back, and not just slow."""
     return _LATE_NS + _LATE_FACTOR * calm_ns
 
 
 def mark_late(
     sightings: Sequence[Sighting], calm_ns: int, bound_ns: int | None = None
 ) -> list[Sighting]:
-    """Return the sightings with those that were held back marked as late admissions.
+    """Return the sightings; those that were held back are marked as late admissions.
 
-    calm_ns: the longest round trip of a burst of the same size that met no limit. What was admitted
-    a second and four such round trips later, or after bound_ns, was slowed, not slow (LIM-THROTTLE,
-    D-THROTTLE delay).
+    calm_ns: the longest round trip of a burst of the same size that reached no limit. A request
+    admitted more than a second and four such round trips later, or after bound_ns, was held back
+    (LIM-THROTTLE, D-THROTTLE delay).
     """
     bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     return [
@@ -173,7 +173,7 @@ _Instants = npt.NDArray[np.int64]
 
 
 class Premature(NamedTuple):
-    """A refusal that came too early, and how many admissions could excuse it at most."""
+    """A refusal that came too early, and the largest number of admissions that could justify it."""
 
     sighting: Sighting
     possible_requests: int
@@ -193,10 +193,10 @@ def premature_refusals(
     *,
     counts_refused: bool = False,
 ) -> list[Premature]:
-    """Return the refusals that fewer than `limit_requests` admissions could excuse.
+    """Return the refusals that fewer than `limit_requests` admissions could justify.
 
-    Lost requests may have been admitted; where refused ones count too (D-COUNT all) they excuse
-    as well.
+    Lost requests may have been admitted, so they justify a refusal too, and so do refused requests
+    where those count (D-COUNT all).
     """
     counted = ("admitted", "lost", "refused") if counts_refused else ("admitted", "lost")
     sent, received = _bounds(sightings, *counted)
@@ -230,8 +230,8 @@ def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
 def broken_blocks(sightings: Sequence[Sighting], block_ns: int) -> list[Sighting]:
     """Return the admissions that lie provably inside the block of this counter's first refusal.
 
-    The first refusal begins a block (LIM-BLOCK), decided between its sending and its answer. A lost
-    request before it may have been the one that was beyond the rate: the block may be as old.
+    The first refusal begins a block (LIM-BLOCK) at a time between its sending and its answer. A
+    lost request before it may already have exceeded the rate; the block may have begun with it.
     """
     refused = [one for one in sightings if one.outcome == "refused"]
     if not refused:

@@ -1,9 +1,9 @@
-"""Which layer refuses: probes during a refusal that change one thing each.
+"""Which row refuses, and what it counts by: probes sent during a refusal, each with one change.
 
-The same counter once more (the control), the same key and address on other resources, another
-address, another key, both other. A row is told from its neighbours by which of them are refused
-too, and so is what it counts by (D-AND-COUNTER): the pair, each of both, the key only or the
-address only.
+They are: the same counter again (the control), the same key and address on other resources, another
+address, another key, and both other. Which of them are refused too tells a row from its neighbours,
+and shows what it counts by (D-AND-COUNTER): key and address together, each separately, the key only
+or the address only.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ OTHER_RESOURCE: Final = "other resource"
 BOTH_OTHER: Final = "both other"
 TWIN: Final = "twin "
 TWIN_BY_ID: Final = "twin by id "
-"""What the names of probes of the row's further operations begin with."""
+"""Beginning of the names of probes for the row's further operations."""
 ANY: Final = "any "
-"""What the names of probes of further operations of a row for any resource begin with."""
+"""Beginning of the names of probes for further operations of a row for any resource."""
 APART: Final = "apart "
-"""What the names of probes of other rows' operations begin with."""
+"""Beginning of the names of probes for operations of other rows."""
 READINGS: Final = ("one token", "with an API key")
-"""Probes that are counted in the row or not, as the deployment chooses."""
+"""Probes that a deployment may count in the row or not."""
 _AGAIN: Final = "control again"
 _FEW: Final = 3
 _MOST: Final = 40
 _OTHERS_ROOM: Final = 48
-"""Below what the counter of another resource holds: LIM-SEARCH has room for 50."""
+"""Fewer than the counter of any other resource admits: LIM-SEARCH admits 50."""
 _MOST_HEAVY: Final = 300
 _PAUSE_NS: Final = 40_000_000
 _APART_ROOM: Final = 8
-"""Below what the counter of any row holds: LIM-ACCOUNT-UPDATER has room for 10."""
+"""Fewer than the counter of any row admits: LIM-ACCOUNT-UPDATER admits 10."""
 _TURNS: Final = 3
-"""The control, the others and the control again go out one after another."""
+"""The control, the other probes and the control again are sent one after another."""
 
 
 @dataclass(slots=True)
 class Signature:
-    """What the probes of one refusal said, by name of the probe.
+    """The answers to the probes during one refusal, by name of the probe.
 
-    calm_status: of the row's own operation while there is room. is_held: the control was held back
-    instead of refused. is_spaced: even the first burst of the
-    row met a refusal. until_ns: the counter is sure to refuse only before. regained: the most
-    requests that a counter gives room to by its rate between the first refusal and the last.
+    calm_status: the status of the row's own operation while there is room. is_held: the control was
+    held back instead of refused. is_spaced: even the first burst of the row met a refusal.
+    until_ns: only before this time is the counter certain to refuse. regained: the largest number
+    of requests for which the counter may regain room between the first refusal and the last.
     """
 
     bursts: dict[str, Burst] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Signature:
     regained: int = 0
 
     def refused(self, name: str) -> bool | None:
-        """Whether a probe was refused; None when it was not sent, is lost or asks for nothing."""
+        """Whether a probe was refused; None if it was not sent, was lost or has no operation."""
         answers = self.exchanges(name)
         if any(self.is_refused(one) for one in answers):
             return True
@@ -86,17 +86,17 @@ class Signature:
         return False if told > self.regained else None
 
     def is_refused(self, one: Exchange) -> bool:
-        """Whether an answer says no, by 429 or what is said in place of it."""
+        """Whether an answer is a refusal: 429 or the status used in place of it."""
         return one.refused or one.status in self.odd
 
     @property
     def tells(self) -> bool:
-        """Whether the counter was full all the while, so that the others mean something.
+        """Whether the counter was full during all probes, so that their answers mean something.
 
-        The control was refused before and after them. In between a window may have ended or a
-        block, and the probes themselves have filled the counter again: from `until_ns` on. Or a
-        pause gave a bucket room for a whole probe. Where requests are spaced every counter refuses
-        what comes at once, full or not.
+        The control must be refused before and after them. From `until_ns` on, a window or a block
+        may have ended in between, and the probes may have filled the counter again. Or a pause may
+        have given a bucket room for a whole probe. Where requests are spaced, every counter
+        refuses requests sent together, full or not.
         """
         if self.is_held or self.is_spaced:
             return False
@@ -109,7 +109,7 @@ class Signature:
     def leaves_out(self, name: str) -> bool:
         """Whether an operation of a row for any resource is answered while the row refuses.
 
-        What fails otherwise than the row's own operation does may be decided on before it counts.
+        An operation that fails with another status than the row's may be answered before it counts.
         """
         if not name.startswith(ANY) or self.refused(name) is not False:
             return False
@@ -117,7 +117,7 @@ class Signature:
         return min(statuses) < 400 or statuses == {self.calm_status}
 
     def is_counted(self, name: str, own: frozenset[str]) -> bool:
-        """Whether the row has counted a probe in its own counter; own: those that it must."""
+        """Whether the row counted a probe in its own counter; own: those that it must count."""
         if name in READINGS:
             return bool(self.refused(name))
         if name not in own or self.leaves_out(name):
@@ -125,12 +125,12 @@ class Signature:
         return not _is_resource(name) or not is_absent(self.exchanges(name))
 
     def exchanges(self, name: str) -> list[Exchange]:
-        """Return what a probe asked."""
+        """Return the exchanges of a probe."""
         return self.bursts[name].exchanges if name in self.bursts else []
 
 
 def _is_resource(name: str) -> bool:
-    """Whether a probe asks for a resource that the deployment may not have."""
+    """Whether a probe uses a resource that the deployment may not have."""
     return name == OTHER_RESOURCE or (
         name.startswith((TWIN, ANY, APART)) and not name.startswith(TWIN_BY_ID)
     )
@@ -144,15 +144,15 @@ async def take_signature(
     *,
     until_ns: int,
 ) -> Signature:
-    """Send the probes at once, the control just before, and return what they said.
+    """Send the control and then the probes together, and return their answers.
 
-    own: the probes that the row counts in this very counter, which are part of its history. Each
-    is big enough that what a bucket regains meanwhile does not hide a refusal; where a pause made
-    it too small they are sent again. until_ns: when what the counter holds begins to leave its
+    own: the probes that the row counts in this counter, which become part of its history. Each
+    probe is large enough that the room a bucket regains meanwhile cannot hide a refusal; if a pause
+    made it too small, all are sent again. until_ns: when requests begin to leave the counter's
     window, or its block ends.
 
-    Where the control is held back instead of refused (D-THROTTLE delay) nothing else is sent: a
-    held request keeps its place in line in every counter that it meets, so others wait behind it
+    If the control is held back instead of refused (D-THROTTLE delay), nothing else is sent: a held
+    request keeps its place in the queue of every counter it passes, so others wait behind it
     whichever counter is full.
     """
     lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
@@ -175,20 +175,20 @@ async def take_signature(
 
 
 def _room(rate: Rate) -> int:
-    """Return the most that each probe sends: one of another counter must not fill it."""
+    """Return the largest size of a probe: a probe must not fill the counter of another row."""
     is_small = rate.limit_requests < HEAVY_REQUESTS or rate.block_ns
     return min(rate.limit_requests - 2, _OTHERS_ROOM if is_small else 2 * _MOST_HEAVY)
 
 
 def signature_requests(rate: Rate, probes: int) -> int:
-    """Return the most that `take_signature` sends with so many probes and the control again."""
+    """Return the most requests that `take_signature` sends for this number of probes."""
     return (probes + 1) * max(_room(rate), _FEW)
 
 
 def _size(rate: Rate, lasts_ns: int) -> int:
-    """Return how many requests a probe has, where all of them take so long.
+    """Return how many requests a probe has; lasts_ns: how long all of them take.
 
-    A few are enough in a block: it gives no room until it ends.
+    During a block a few are enough: it gives no room until it ends.
     """
     if rate.block_ns:
         return _FEW
@@ -197,9 +197,9 @@ def _size(rate: Rate, lasts_ns: int) -> int:
 
 
 def _regained(rate: Rate, signature: Signature) -> int:
-    """Return how many requests find room by and by while the probes go out.
+    """Return for how many requests there is room again while the probes are sent.
 
-    A block gives none until it ends.
+    A block gives no room until it ends.
     """
     if rate.block_ns:
         return 0

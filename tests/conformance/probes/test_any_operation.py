@@ -36,7 +36,7 @@ def test_a_block_that_reaches_other_keys_and_addresses_is_no_reading_of_the_pair
     faulty = fault_of("block-of-key-and-address-LIM-PUBLIC").engine
     found = play("LIM-SEARCH", "LIM-PUBLIC", engine=faulty)
     assert found.failed == {"LIM-PUBLIC"}
-    assert "the block reaches beyond what counts" in found.says("LIM-PUBLIC")
+    assert "the block covers more than what counts" in found.says("LIM-PUBLIC")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,4 +1,4 @@
-"""Faults of authentication, permissions and error answers (seed 5, 7)."""
+"""Faults of authentication, permissions and error answers (sections 5 and 7)."""
 
 from __future__ import annotations
 

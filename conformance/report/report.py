@@ -140,7 +140,7 @@ class Report:
     def verdict_line(self) -> str:
         """The result of the run in one line."""
         if self.aborted is not None:
-            return f"nothing can be said: {self.aborted}"
+            return f"nothing could be judged: {self.aborted}"
         line = last_line(self.results, total=len(CLAUSES), unrun=self.unrun)
         return f"{line}; the harness failed in {'; '.join(self.broken)}" if self.broken else line
 

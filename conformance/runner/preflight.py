@@ -40,12 +40,12 @@ def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a ju
 
 
 PREFLIGHT: Final = Check(
-    PREFLIGHT_ID, (), "asks once with every kind of key", "an accepted request", _no_judge
+    PREFLIGHT_ID, (), "sends one request with every kind of key", "an accepted request", _no_judge
 )
 
 
 class Unreachable(Exception):
-    """The target gives no answer at all; the message says how."""
+    """The target gives no answer at all; the message tells the error."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Preflight:
     jitter_ns: int = 0
     apart: bool | None = None
     doubt: str | None = None
-    apart_says: str = "not asked: it takes two addresses and two keys of role private_test"
+    apart_says: str = "not tested: this needs two addresses and two keys of role private_test"
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -164,7 +164,7 @@ class _Role:
             exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
             return _proxied(exchange, label)
         if role == "slow_destination":
-            return None  # it is asked once, by the check that waits for it
+            return None  # the check that waits for it sends the only request
         exchange = await self._tokenized(label)
         may_create = self.bench.target.may(label, "token:create")
         if may_create is False:
@@ -174,7 +174,7 @@ class _Role:
         if may_create is None:
             return await self._unsure(exchange)
         if exchange.status in {401, 403}:
-            what = "is no key of this deployment" if exchange.status == 401 else _LACKS
+            what = "is not a key of this deployment" if exchange.status == 401 else _LACKS
             return f"{label} {what} ({_answered(exchange)})"
         return f"{label} got {_answered(exchange)}"
 
@@ -197,13 +197,13 @@ class _Role:
         """
         label = self.label
         if self.role != "private_no_permission" and exchange.ok:
-            return None  # the check of AUTH-CREATE says what that means
+            return None  # the check of AUTH-CREATE judges that
         if exchange.status is None or not 400 <= exchange.status < 500:
             return f"{label} must have no permission; it got {exchange.status} instead of a 4xx"
         if exchange.status == 403 or (await self._tokenized(_UNKNOWN)).status != exchange.status:
             return None
-        stays = "whether it is known stays open"
-        return f"{label} got {exchange.status}, as an unknown key does: {stays}"
+        stays = "it may not be known there"
+        return f"{label} got {exchange.status}, like an unknown key: {stays}"
 
     async def _unsure(self, exchange: Exchange) -> str | None:
         """Judge a key that may or may not create tokens: is it known to the deployment?
@@ -222,9 +222,9 @@ class _Role:
         ]
         if statuses[0] == statuses[1]:
             if exchange.status == 401:
-                return f"{label} is no key of this deployment ({_answered(exchange)})"
-            says = f"{label} is answered as an unknown key is ({exchange.status})"
-            self.found.doubts[self.role] = f"{says}: whether it is known stays open"
+                return f"{label} is not a key of this deployment ({_answered(exchange)})"
+            says = f"{label} is answered like an unknown key ({exchange.status})"
+            self.found.doubts[self.role] = f"{says}: it may not be known there"
         return None
 
     def _judged(self, exchange: Exchange) -> str | None:
@@ -235,7 +235,7 @@ class _Role:
             answer = exchange.json
         except ValueError:
             kind = exchange.header("Content-Type") or "no type"
-            return self._strange(exchange, f"{label} got an answer that is no JSON ({kind})")
+            return self._strange(exchange, f"{label} got an answer that is not JSON ({kind})")
         if self.role == "private_one_container":
             return None
         given = answer.get("preflight") if isinstance(answer, dict) else None
@@ -244,9 +244,9 @@ class _Role:
             return None
         if not isinstance(answer, dict):
             return self._strange(
-                exchange, f"{label} got JSON that is no object to {_asked(exchange)}"
+                exchange, f"{label} got JSON that is not an object to {_asked(exchange)}"
             )
-        none = "an answer that is none of a tokenization service: no identifier in it"
+        none = "an answer without an identifier, so it is not from a tokenization service"
         return self._strange(exchange, f"{label} got {none}", names_it="preflight" in answer)
 
     def _strange(self, exchange: Exchange, says: str, *, names_it: bool = False) -> str | None:
@@ -322,7 +322,7 @@ async def _counted_apart(
 ) -> tuple[bool | None, str]:
     rule = next((rule for rule in bench.limits if rule.id == "LIM-TEST-TENANT"), None)
     if rule is None:
-        return None, "not asked: the limit table has no LIM-TEST-TENANT"
+        return None, "not tested: the limit table has no LIM-TEST-TENANT"
     lane = bench.lane("addresses", key=key)
     asked = _tokenize(bench, {})
     for _ in range(rule.limit_requests * 2 + 1):
@@ -338,5 +338,5 @@ async def _counted_apart(
     if beside.refused and not fresh.refused:
         return True, f"{here} and {there} are counted apart, whatever the key"
     if not beside.refused and not fresh.refused:
-        return None, f"{_DOUBT}: {here} and {there} are one to the deployment, or keys alone count"
-    return False, f"{here} and {there} are one address to the deployment"
+        return None, f"{_DOUBT}: {here} and {there} are seen as one address, or only keys count"
+    return False, f"the deployment sees {here} and {there} as one address"

@@ -1,9 +1,9 @@
-"""Scenarios: what a simulation is told, from TOML, and what ships with the simulator.
+"""Scenarios: the input of a simulation, in TOML, and the built-in ones.
 
-`load` reads a file or a built-in scenario, `dump` writes one back whole, `with_value` changes one
-value for sweeps. `limits_of`, `limit_tables_of` and `profile_of` put files and changes together.
-The data stand in `simulator.scenario.model`, `.clients` and `.draws`; how they are played is said
-there, and done in `simulator.play`.
+`load` reads a file or a built-in scenario, `dump` writes a whole scenario, `with_value` changes one
+value for sweeps. `limits_of`, `limit_tables_of` and `profile_of` combine files and changes. The
+dataclasses are in `simulator.scenario.model`, `.clients` and `.draws`; their docstrings define the
+behaviour, and `simulator.play` implements it.
 """
 
 from simulator.scenario.clients import (

@@ -1,25 +1,25 @@
-"""What a scenario says about clients: what they ask, how they retry, how they pace themselves.
+"""The clients of a scenario: which requests they send, how they retry, how they pace themselves.
 
-What a client does, step by step (both drivers play exactly this):
+What a client does, step by step (both drivers do exactly this):
 
 - *Closed loop*: the client has `concurrency` loops (default 1), all with the client's key, address
-  and pacing. A loop begins at `start`: think, ask, wait for the answer, and again, until `stop`.
-  The first request so comes one think time after the start.
-- *Open loop*: requests begin at the instants of `arrivals`, whatever became of earlier ones. With
+  and pacing. From `start` to `stop` a loop repeats: think, send a request, wait for its end. So the
+  first request comes one think time after the start.
+- *Open loop*: requests begin at the times of `arrivals`, independent of earlier ones. With
   `concurrency` c at most c are under way; later ones wait in order of arrival until one ends.
-- A *request* is one or more *attempts*. What is asked (entry of the mix, body, key, address) is
-  drawn once; all its attempts are equal. It ends well with the first 2xx answer; it ends badly with
-  an answer that is not retried or is the last attempt's, or at its deadline, where it would ask
-  again only then or later. An attempt that is under way at the deadline is still waited for.
+- A *request* is one or more *attempts*. Its content (entry of the mix, body, key, address) is drawn
+  once, so all its attempts are equal. It succeeds with the first 2xx answer. It fails with an
+  answer that is not retried or belongs to the last attempt; or at its deadline, if the next attempt
+  would begin only then or later. An attempt under way at the deadline is still waited for.
 - An attempt begins when the pacing allows. An admitted attempt is answered after `service` (plus
-  what a proxy's destination or a reactor takes; plus the delay that a limit imposes); one that is
-  refused is answered at once. The next attempt begins after the retry's delay, counted from the
+  the time of a proxy's destination or a reactor, plus the delay that a limit imposes); a refused
+  attempt is answered at once. The next attempt begins after the retry's delay, counted from the
   answer.
-- Nothing begins at or after the group's `stop` or the run's end. An attempt that is under way then
-  is still answered. A request that would ask again, or give up, only then or later stays as it is:
-  its loop or place is not free again, and it counts as pending, as does what is answered at the
-  run's end or later. So what a run plays before an instant is what every longer run plays then.
-- At one instant the service's own events come first, then clients in order of number; of one
+- Nothing begins at or after the group's `stop` or the run's end. An attempt under way then is still
+  answered. A request that would retry or give up only then or later stays as it is: it does not
+  free its loop or place, and it counts as pending. So does a request that is answered at the run's
+  end or later. So up to any point in time, a run does the same as every longer run.
+- At the same time, the service's own events come first, then clients in order of number; for one
   client, answers and deadlines first, then attempts by attempt number and request number; the
   further files of split jobs come after all requests, in the order in which they began.
 """
@@ -53,10 +53,10 @@ _ONE_A_MINUTE: Final = Rate(1, 60_000_000_000)
 _NO_TIME: Final = Constant()
 
 _Attempts: TypeAlias = Annotated[
-    int, Integer(minimum=1, maximum=10_000), "attempts in all, the first included"
+    int, Integer(minimum=1, maximum=10_000), "attempts in all, including the first"
 ]
 _Honour: TypeAlias = Annotated[
-    bool, "wait at least the whole seconds of the answer's Retry-After, where it has one"
+    bool, "wait at least the whole seconds of the answer's Retry-After, if it has one"
 ]
 _Statuses: TypeAlias = Annotated[
     tuple[int, ...],
@@ -68,7 +68,7 @@ _Statuses: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class NoRetry:
-    """One attempt; what it is answered is the request's end."""
+    """No retries: the answer to the first attempt ends the request."""
 
     kind: Literal["none"] = "none"
 
@@ -112,8 +112,8 @@ class FullJitter:
 class DecorrelatedJitter:
     """Decorrelated jitter: min(cap, uniform in [base, 3 · previous delay]); previous = base first.
 
-    So the first retry waits from base to 3 · base. `previous` is this formula's own last value
-    within the request, whatever Retry-After made of it.
+    So the first retry waits from base to 3 · base. `previous` is the last value of this formula
+    within the request, not the wait that Retry-After may have extended.
     """
 
     kind: Literal["decorrelated-jitter"] = "decorrelated-jitter"
@@ -125,10 +125,10 @@ class DecorrelatedJitter:
 
 
 Retry: TypeAlias = NoRetry | FixedRetry | ExponentialRetry | FullJitter | DecorrelatedJitter
-"""What a client does after an answer that asks for patience.
+"""What a client does after an answer that it retries.
 
 With `honour_retry_after` it waits max(own delay, Retry-After in whole seconds), which may exceed
-`cap`; the own delay is drawn in any case, so that the flag moves no other draw.
+`cap`; its own delay is drawn in any case, so that the flag changes no other draw.
 """
 
 
@@ -136,9 +136,9 @@ With `honour_retry_after` it waits max(own delay, Retry-After in whole seconds),
 class TokenBucketPacing:
     """A bucket of `burst` tokens, full at the client's start, refilled continuously at `rate`.
 
-    Every attempt, retries included, takes one token; it begins at the earliest instant at which
-    there is one. Waiting attempts take their tokens in the order in which they came; one that waits
-    until its request's deadline leaves the line and takes none.
+    Every attempt, including retries, takes one token and begins as soon as there is one. Waiting
+    attempts take tokens in order of arrival; one that still waits at its request's deadline leaves
+    the queue and takes none.
     """
 
     kind: Literal["token-bucket"] = "token-bucket"
@@ -148,41 +148,46 @@ class TokenBucketPacing:
 
 @dataclass(frozen=True, kw_only=True)
 class AimdPacing:
-    """Additive increase, multiplicative decrease of a pace r, in thousandths of a request a second.
+    """AIMD: the pace r falls by a percentage with each 429 and grows with each other answer.
 
-    An attempt begins no earlier than 1 / r after the one before began. An answer of status 429
+    An attempt begins no earlier than 1 / r after the one before began. An answer with status 429
     takes `decrease_percent` of r away, any other adds `increase`, within [minimum, maximum]. r is
-    a client's, shared by its loops, and holds for attempts that begin after the answer.
+    kept in thousandths of a request per second. It belongs to one client, is shared by its loops,
+    and applies to attempts that begin after the answer.
     """
 
     kind: Literal["aimd"] = "aimd"
     start: Annotated[Rate, "the pace at the start"]
-    minimum: Annotated[Rate, "the pace never falls below"] = _ONE_A_MINUTE
-    maximum: Annotated[Rate, "the pace never rises above"]
+    minimum: Annotated[Rate, "lowest pace"] = _ONE_A_MINUTE
+    maximum: Annotated[Rate, "highest pace"]
     increase: Annotated[
-        float, Number(minimum=0.001, maximum=1_000_000), "requests a second gained by an answer"
+        float, Number(minimum=0.001, maximum=1_000_000), "requests per second added by an answer"
     ] = 0.1
     decrease_percent: Annotated[
-        int, Integer(minimum=1, maximum=99), "percent of the pace lost by a 429"
+        int, Integer(minimum=1, maximum=99), "percentage of the pace that a 429 takes away"
     ] = 50
 
 
 Pacing: TypeAlias = TokenBucketPacing | AimdPacing
-"""How a client holds itself back."""
+"""How a client limits its own pace."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dealing:
-    """How the clients of a group get their keys or addresses out of an ordered pool of K.
+    """How an ordered pool of K keys or addresses is assigned to the clients of a group.
 
-    per = "client": once, at the start. Without `zipf` the client of number i (from 0 within its
-    group) gets member i mod K; with it each client draws member r = 1 … K with weight r^−zipf.
-    per = "request": for every request anew (not for its retries). Without `zipf` request j of
-    client i gets member (i + j) mod K; with it each request draws.
+    per = "client": once, at the start. Without `zipf`, the client with number i (from 0 within its
+    group) gets member i mod K; with it, each client draws member r = 1 … K with weight r^−zipf.
+    per = "request": for every new request (not for its retries). Without `zipf`, request j of
+    client i gets member (i + j) mod K; with it, each request draws.
     """
 
-    zipf: Annotated[float | None, Number(minimum=0, maximum=10), "exponent; left out = even"] = None
-    per: Annotated[Literal["client", "request"], "what a member is dealt to"] = "client"
+    zipf: Annotated[
+        float | None, Number(minimum=0, maximum=10), "Zipf exponent; by default even"
+    ] = None
+    per: Annotated[Literal["client", "request"], "assign once per client or for each request"] = (
+        "client"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,17 +200,17 @@ class TypeWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """An entry of a request mix: what is asked, and how often.
+    """An entry of a request mix: which request is sent, and how often.
 
-    The path's `{id}` stands for an object of that resource which the client's application has
-    created in this run, as `pick` says; where there is none yet, a UUID that names nothing.
+    The path's `{id}` stands for an object of that resource that the client's application has
+    created in this run, chosen by `pick`; if there is none yet, a UUID of no object.
 
-    What the body holds:
+    The body:
     - `POST /tokenize`: `tokens` elements (drawn evenly from [tokens, tokens_max]), each a card with
       probability card / (token + card), in the given shape. Without `shape`: "plain" when cards
       have no weight, else "array".
     - `POST /tokens`, `POST /token-intents`: one token request object of a type drawn likewise.
-    - `POST /detokenize`: `tokens` expressions over tokens picked as `{id}` is.
+    - `POST /detokenize`: `tokens` expressions over tokens that are picked like `{id}`.
     - `POST /tokens/search`: a query for one of those tokens.
     - `POST /reactors`: code of `size` characters; `POST /reactors/{id}/react`: arguments of `size`.
     - `/proxy…`: a body of `size` bytes to `proxy`.
@@ -224,9 +229,15 @@ class Ask:
         ),
         'method and path, such as "POST /tokenize"',
     ]
-    weight: Annotated[float, Number(minimum=0), "share among the mix's weights"] = 1.0
-    tokens: Annotated[int, Integer(minimum=0, maximum=100_000), "tokens or expressions"] = 1
-    tokens_max: Annotated[int | None, Integer(minimum=0, maximum=100_000), "most of them"] = None
+    weight: Annotated[float, Number(minimum=0), "relative weight in the mix"] = 1.0
+    tokens: Annotated[
+        int, Integer(minimum=0, maximum=100_000), "number of tokens or expressions"
+    ] = 1
+    tokens_max: Annotated[
+        int | None,
+        Integer(minimum=0, maximum=100_000),
+        "largest number; draws from `tokens` to this",
+    ] = None
     types: Annotated[TypeWeights, "shares of the token types"] = TypeWeights()
     shape: Annotated[
         Literal["object", "plain", "array", "composite"] | None, "shape of a tokenize body"
@@ -254,12 +265,13 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientGroup:
-    """A group of `count` equal clients; see the module's text for what each does.
+    """A group of `count` clients that behave alike, in a closed or an open loop.
 
-    applications: the keys of all of them, in order, each application's ordinary keys before its
-    legacy ones, are the pool that `keys` deals from. None = requests carry no API key.
-    addresses: the pool of addresses that its own `deal` deals from; left out, each client has an
-    address of its own.
+    The docstring of this module says what each client does, step by step.
+    applications: their keys, in order, each application's ordinary keys before its legacy keys,
+    form the pool that `keys` assigns from. Without applications, requests carry no API key.
+    addresses: the pool of addresses, assigned by the pool's `deal`; by default each client has its
+    own address.
     """
 
     name: NAME
@@ -267,24 +279,26 @@ class ClientGroup:
     applications: Annotated[
         tuple[str, ...], Key("application"), Names(), "name of an application, or a list of names"
     ] = ()
-    keys: Annotated[Dealing, "how keys are dealt to clients"] = Dealing()
+    keys: Annotated[Dealing, "how keys are assigned to clients"] = Dealing()
     addresses: Annotated[str | None, Text(), "name of an [[addresses]]"] = None
-    loop: Annotated[Literal["closed", "open"], "who waits for answers: closed does"] = "closed"
+    loop: Annotated[
+        Literal["closed", "open"], "closed: wait for the answer before the next request"
+    ] = "closed"
     think: Annotated[Draw | None, "closed loop: time before each request"] = None
     arrivals: Annotated[Arrivals | None, "open loop: when requests begin"] = None
-    mix: Annotated[tuple[Ask, ...], "what is asked"] = (Ask(request="POST /tokenize"),)
-    retry: Annotated[Retry, "what follows a refusal"] = NoRetry()
-    pacing: Annotated[Pacing | None, "how the client holds itself back"] = None
+    mix: Annotated[tuple[Ask, ...], "which requests are sent"] = (Ask(request="POST /tokenize"),)
+    retry: Annotated[Retry, "what the client does after a refusal"] = NoRetry()
+    pacing: Annotated[Pacing | None, "how the client limits its own pace"] = None
     concurrency: Annotated[
         int | None,
         Integer(minimum=1),
-        "closed: loops a client, left out 1; open: requests under way, left out no bound",
+        "closed: loops per client (default 1); open: requests under way (default: no bound)",
     ] = None
     deadline_ns: Annotated[
         int | None,
         Duration(1),
-        "a request that is not being answered this long after it began ends badly then; a later "
-        "answer is no success",
+        "a request fails this long after its start unless an attempt is under way; a later answer "
+        "is no success",
     ] = None
     service: Annotated[Draw, "time the service takes to answer an admitted request"] = _NO_TIME
     start_ns: Annotated[int, "when the clients begin, since the run's start"] = 0

@@ -1,7 +1,7 @@
 """Conditions on a run's metrics, such as `refused_share{client='browsers'} <= 0.01`.
 
 A condition is a metric, labels that narrow it, a comparison and a bound. The bound is a number, or
-a duration where the metric is one. This module says which metrics and labels there are;
+a duration if the metric is one. This module defines which metrics and labels there are;
 `simulator.rows` computes them.
 """
 
@@ -29,10 +29,10 @@ __all__ = [
 
 
 class Metric(NamedTuple):
-    """A metric of a run: the column of `simulator.rows.metrics` that has it, and what it is.
+    """A metric of a run: its column in `simulator.rows.metrics`, and its meaning.
 
-    least, most: its range. is_normal: whether it adds up so many independent parts that Student's t
-    covers its mean; the others may be skewed.
+    least, most: its range. is_normal: whether it is a sum of so many independent parts that
+    Student's t gives its interval; the others may be skewed.
     """
 
     column: str
@@ -47,19 +47,21 @@ _PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th p
 
 METRICS: Final[dict[str, Metric]] = {
     "offered": Metric("offered", "attempts", is_normal=True),
-    "admitted": Metric("admitted", "attempts let in, at once or after a delay"),
-    "delayed": Metric("delayed", "attempts let in after a delay, among the admitted"),
+    "admitted": Metric("admitted", "attempts admitted, at once or after a delay"),
+    "delayed": Metric("delayed", "attempts admitted after a delay"),
     "refused": Metric("refused", "attempts refused, by a rate or by a block"),
-    "blocked": Metric("blocked", "attempts refused by a block, among the refused"),
+    "blocked": Metric("blocked", "attempts refused by a block"),
     "refused_share": Metric("refused_share", "refused / offered", most=1.0),
-    "goodput_per_s": Metric("goodput_per_s", "attempts a second answered without an error"),
+    "goodput_per_s": Metric("goodput_per_s", "attempts per second answered without an error"),
     "attempts_per_success": Metric(
-        "attempts_per_success", "offered attempts a good answer", least=1.0
+        "attempts_per_success", "offered attempts per successful answer", least=1.0
     ),
     "fairness": Metric(
-        "fairness", "Jain's index of what each client had admitted; 1 = even", most=1.0
+        "fairness", "Jain's index of the attempts admitted per client; 1 = even", most=1.0
     ),
-    "blocked_time": Metric("blocked_ns", "time for which blocked counters let nobody in", True),
+    "blocked_time": Metric(
+        "blocked_ns", "time during which blocked counters admitted nothing", True
+    ),
     "first_refusal": Metric(
         "first_refusal_ns", "time of the first refusal, since the warm-up", True
     ),
@@ -126,7 +128,7 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """Return the condition that a text says; `InputError` when it says none.
+    """Return the condition that a text states; raises `InputError` if it states none.
 
     >>> parse_condition("latency_p99{client='web'} < 1.5s").bound
     1500000000.0

@@ -1,7 +1,7 @@
-"""What a scenario says about chance and time: distributions of durations, and arrivals.
+"""The random parts of a scenario: distributions of durations, and arrivals.
 
-A distribution is drawn by inverse function from one uniform number and rounded to whole
-nanoseconds by `simulator.traffic.draws`, which has the formulas; these classes hold parameters.
+A duration is drawn from one uniform number by the inverse distribution function and rounded to
+whole nanoseconds. `simulator.traffic.draws` has the formulas; these classes hold the parameters.
 Arrivals say when the requests of an open loop begin.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Always the same duration; `"2s"` is short for it."""
+    """Always the same duration; `"2s"` is the short form."""
 
     short_form: ClassVar[str] = "value_ns"
     kind: Literal["constant"] = "constant"
@@ -43,7 +43,7 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """Evenly spread over [low, high]."""
+    """Uniform over [low, high]."""
 
     kind: Literal["uniform"] = "uniform"
     low_ns: Annotated[int, "the least"] = 0
@@ -87,7 +87,7 @@ class Discrete:
     weights: Annotated[
         tuple[float, ...],
         Items(Number(minimum=0)),
-        "one weight a duration, their sum above 0; left out, all are equal",
+        "one weight per duration, with a sum above 0; by default all are equal",
     ] = ()
 
 
@@ -99,12 +99,12 @@ Draw: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Discre
 class ConstantArrivals:
     """Evenly spaced: request k = 0, 1, … begins at start + ⌊k · window / requests⌋.
 
-    `"60/1m"` is short for it.
+    `"60/1m"` is the short form.
     """
 
     short_form: ClassVar[str] = "rate"
     kind: Literal["constant"] = "constant"
-    rate: Annotated[Rate, RateText(is_mean=True), "requests a window, of each client"]
+    rate: Annotated[Rate, RateText(is_mean=True), "requests per window, of each client"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +112,16 @@ class PoissonArrivals:
     """A Poisson process: independent exponential gaps of mean window / requests."""
 
     kind: Literal["poisson"] = "poisson"
-    rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window, of each client"]
+    rate: Annotated[Rate, RateText(is_mean=True), "mean requests per window, of each client"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A rate from an instant on."""
+    """A rate that applies from a point in time on."""
 
     at_ns: Annotated[int, "since the client's start"] = 0
     rate: Annotated[
-        Rate, RateText(may_be_zero=True, is_mean=True), "mean requests a window; 0/1s is a pause"
+        Rate, RateText(may_be_zero=True, is_mean=True), "mean requests per window; 0/1s is a pause"
     ]
 
 
@@ -133,12 +133,12 @@ class StepArrivals:
     """
 
     kind: Literal["steps"] = "steps"
-    steps: Annotated[tuple[Step, ...], "rates, each from an instant on, in order of time"]
+    steps: Annotated[tuple[Step, ...], "rates and when each begins, in order of time"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RampArrivals:
-    """A Poisson process whose rate moves in a straight line, then stays at its end."""
+    """A Poisson process whose rate changes linearly, then stays at its last value."""
 
     kind: Literal["ramp"] = "ramp"
     from_rate: Annotated[
@@ -161,13 +161,12 @@ BUSINESS_DAY: tuple[float, ...] = (
 class DailyArrivals:
     """A Poisson process whose rate follows the hour of the day, UTC, from the run's `start_time`.
 
-    In hour h its rate is `rate` · hours[h] · 24 / Σ hours, so `rate` is the mean over a day. A
-    `day` other than 24 h stretches or squeezes all: then the day begins with the client's start,
-    and an hour is a 24th of it.
+    In hour h its rate is `rate` · hours[h] · 24 / Σ hours, so `rate` is the mean over a day. With a
+    `day` other than 24 h, the day begins with the client's start, and an hour is a 24th of it.
     """
 
     kind: Literal["daily"] = "daily"
-    rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window over a whole day"]
+    rate: Annotated[Rate, RateText(is_mean=True), "mean requests per window over a whole day"]
     hours: Annotated[
         tuple[float, ...],
         Items(Number(minimum=0), minimum=24),
@@ -185,11 +184,11 @@ class OnOffArrivals:
 
     Times in a state are exponential of mean `on` and `off`; within a state arrivals are Poisson of
     that state's rate. It begins on, or with `begin = "either"` in a state drawn by its share of
-    the time, as clients do that were there before the run.
+    the time, like a client that was active before the run.
     """
 
     kind: Literal["on-off"] = "on-off"
-    on_rate: Annotated[Rate, RateText(is_mean=True), "mean requests a window while on"]
+    on_rate: Annotated[Rate, RateText(is_mean=True), "mean requests per window while on"]
     off_rate: Annotated[Rate, RateText(may_be_zero=True, is_mean=True), "the same while off"] = (
         _NEVER
     )
@@ -202,11 +201,11 @@ class OnOffArrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayArrivals:
-    """The instants of a file, one a line: seconds as decimals, or ISO 8601 times (no zone = UTC).
+    """The times in a file, one per line: decimal seconds, or ISO 8601 times (no zone = UTC).
 
-    The file is sorted first; the earliest line t₀ falls on the client's start, line t on
+    The file is sorted first. The earliest line t₀ becomes the client's start, and line t becomes
     start + floor((t − t₀) / speed), in exact arithmetic. Empty lines and `#` lines are skipped.
-    With `column` it is a CSV file with a header. Each client of the group replays all of it.
+    With `column` it is a CSV file with a header. Each client of the group replays the whole file.
     """
 
     kind: Literal["replay"] = "replay"

@@ -1,12 +1,12 @@
-"""The scenario: everything that a simulation is told, as frozen data.
+"""The scenario: the whole input of a simulation, as frozen data.
 
-One declaration: a file's keys, their reading and writing and the JSON Schema come from these
-dataclasses (`engine.files`). Durations and instants are integers in nanoseconds, instants count
-from the run's start; in files both are texts with units. `simulator.play` plays it as the
-docstrings here, in `simulator.scenario.clients` and in `simulator.scenario.draws` say.
+These dataclasses are the only declaration: a file's keys, their reading and writing and the JSON
+Schema follow from them (`engine.files`). Durations and points in time are integers in nanoseconds,
+counted from the run's start; in files both are texts with units. The docstrings here, in
+`simulator.scenario.clients` and in `simulator.scenario.draws` define what `simulator.play` does.
 
-`limits_of`, `limit_tables_of` and `profile_of` put files and changes together. `draws_at_random`
-says whether runs under two seeds may differ; a scenario that draws nothing has exact metrics.
+`limits_of`, `limit_tables_of` and `profile_of` combine files and changes. `draws_at_random` says
+whether runs with two seeds may differ; a scenario that draws nothing has exact metrics.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _EVEN: Final = Dealing()
 
 @dataclass(frozen=True, kw_only=True)
 class Quotas:
-    """A tenant's quotas by name; what is left out keeps its default (QUO-TENANT)."""
+    """A tenant's quotas by name; quotas left out keep their defaults (QUO-TENANT)."""
 
     rate_limit: Annotated[
         str | None, Key("Rate Limit"), Text(), '"Default", or a name of `limit_tables` (QUO-RATE)'
@@ -111,7 +111,7 @@ class Quotas:
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """A tenant; its kind decides LIM-TEST-TENANT."""
+    """A tenant; LIM-TEST-TENANT applies to tenants of kind "test"."""
 
     name: NAME
     kind: Annotated[TenantKind, "test tenants have a limit of their own"] = "production"
@@ -133,7 +133,7 @@ class Grant:
 class Application:
     """An application with its keys. Its kind is a rate-limit class (AUTH-KINDS).
 
-    grants: left out, all that its kind may hold (D-PERMISSIONS), on `/`.
+    grants: by default all permissions that its kind may hold (D-PERMISSIONS), on `/`.
     """
 
     name: NAME
@@ -142,12 +142,14 @@ class Application:
     keys: Annotated[
         int | None,
         Integer(minimum=0, maximum=1_000_000),
-        "how many keys; left out 1, or 0 where it has legacy keys",
+        "how many keys; by default 1, or 0 if it has legacy keys",
     ] = None
     legacy_keys: Annotated[
         int, Integer(minimum=0, maximum=1_000_000), "how many legacy keys (AUTH-LEGACY)"
     ] = 0
-    grants: Annotated[tuple[Grant, ...] | None, "what its keys may do"] = None
+    grants: Annotated[
+        tuple[Grant, ...] | None, "permissions of its keys; by default all of its kind"
+    ] = None
 
     @property
     def ordinary_keys(self) -> int:
@@ -159,20 +161,21 @@ class Application:
 
 @dataclass(frozen=True, kw_only=True)
 class AddressPool:
-    """Addresses that clients share (NAT) or have each.
+    """A pool of client addresses; clients share an address (NAT) or have one each.
 
-    `count` addresses, in order; `deal` says who gets which. `clients_each` is NAT of a fixed size:
-    clients i · n … i · n + n − 1 of a group get address i mod count; it excludes `deal`.
-    network: a CIDR block; its addresses are used from the first host on. Left out, pools without
-    one share 10.0.0.0/8: from 10.0.0.1 on, pool after pool in file order, then one address each for
-    the clients of groups without a pool.
+    The pool has `count` addresses, in order; `deal` assigns them to clients. `clients_each` = n is
+    NAT of a fixed size: clients i · n … i · n + n − 1 of a group get address i mod count; it
+    excludes `deal`.
+    network: a CIDR block; its addresses are used from the first host on. Pools without a network
+    share 10.0.0.0/8: the addresses from 10.0.0.1 on go to one pool after another, in file order,
+    then one each to the clients of groups without a pool.
     """
 
     name: NAME
     count: Annotated[int, Integer(minimum=1, maximum=10_000_000), "how many addresses"] = 1
-    deal: Annotated[Dealing, "how addresses are dealt to clients"] = _EVEN
+    deal: Annotated[Dealing, "how addresses are assigned to clients"] = _EVEN
     clients_each: Annotated[
-        int | None, Integer(minimum=1), "clients that share one address, block by block"
+        int | None, Integer(minimum=1), "how many clients share one address, block by block"
     ] = None
     network: Annotated[str | None, Text(), 'a block such as "203.0.113.0/24"'] = None
 
@@ -181,8 +184,8 @@ class AddressPool:
 class Proxy:
     """A pre-configured proxy and the destination behind it (section 8.5).
 
-    destination: the time that one call takes, to its last byte; over the profile's destination
-    timeout it is answered 408 (PRX-TIMEOUT).
+    destination: the time that one call takes, to its last byte; if it exceeds the profile's
+    destination timeout, the answer is 408 (PRX-TIMEOUT).
     transforms: service times of request and response transform; each makes RCT-* apply.
     """
 
@@ -202,10 +205,10 @@ class Proxy:
 class Reactor:
     """A reactor (section 8.9).
 
-    How many instances stay hot and what a cold start takes are choices of the profile (D-HOT):
+    How many instances stay hot and how long a cold start takes are choices of the profile (D-HOT):
     `[choices.outside]` has `hot_concurrency`, `cold_start`, `keep_hot`, `instances_cap`. An
-    invocation that waited for an instance goes on after all else that the service does at that
-    instant; it is in time where it was given one by then.
+    invocation that waited for an instance continues after everything else that the service does at
+    the same time; it is in time if it has an instance by then.
     """
 
     name: NAME
@@ -215,11 +218,13 @@ class Reactor:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleChange:
-    """What a scenario changes in one rule of its limit table; what is left out stays."""
+    """Changes to one rule of the scenario's limit table; fields left out stay as they are."""
 
     rate: Annotated[Rate | None, "the limit"] = None
-    action: Annotated[Literal["throttle", "block"] | None, "what follows a rate exceeded"] = None
-    block_ns: Annotated[int | None, Duration(1), "how long a block is"] = None
+    action: Annotated[
+        Literal["throttle", "block"] | None, "what happens when the rate is exceeded"
+    ] = None
+    block_ns: Annotated[int | None, Duration(1), "how long a block lasts"] = None
     algorithm: Annotated[Algorithm | None, "how the rule counts"] = None
     burst: Annotated[int | None, Integer(minimum=1), "burst of gcra"] = None
     shadow: Annotated[bool | None, "count and report, never refuse"] = None
@@ -247,7 +252,7 @@ class Nodes:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A condition that a run must keep; where it does not, the run exits with 1."""
+    """A condition that a run must meet; if it does not, the run exits with 1."""
 
     that: Annotated[
         Condition, ConditionText(), "such as \"refused_share{client='browsers'} <= 0.01\""
@@ -258,11 +263,11 @@ class Threshold:
 class Scenario:
     """A whole scenario. Attempts happen in [0, duration); results leave out [0, warm_up).
 
-    limits, profile: files; left out, the engine's own. `rules` and `choices` then change single
+    limits, profile: files; by default the engine's own. `rules` and `choices` then change single
     rules and choices, so that a sweep can vary them: `rules.LIM-PUBLIC.rate`,
     `choices.limits.algorithm`.
-    question, answer: the comment that opens the file: what it asks, and after `Answer:` what a run
-    said.
+    question, answer: from the comment at the start of the file: the question, and after `Answer:`
+    the result of a run.
     """
 
     name: NAME = "scenario"
@@ -270,15 +275,15 @@ class Scenario:
     answer: Annotated[str, Unwritten] = ""
     duration_ns: Annotated[int, Duration(1), "how long traffic is simulated"]
     warm_up_ns: Annotated[int, "time at the start that results leave out"] = 0
-    seed: Annotated[int, Integer(minimum=0, maximum=2**63 - 1), "of every random stream"] = 7
+    seed: Annotated[int, Integer(minimum=0, maximum=2**63 - 1), "seed of every random stream"] = 7
     start_time_ns: Annotated[
-        int, Instant(), "the wall clock at the start, such as 2026-01-01T00:00:00Z"
+        int, Instant(), "wall-clock time at the start, such as 2026-01-01T00:00:00Z"
     ] = EPOCH_2026_NS
-    limits: Annotated[Include | None, "limit table; left out, the engine's own"] = None
+    limits: Annotated[Include | None, "file of the limit table; by default the engine's own"] = None
     limit_tables: Annotated[
         Mapping[str, Include], "further tables, for tenants' Rate Limit quota (QUO-RATE)"
     ] = field(default_factory=dict)
-    profile: Annotated[Include | None, "profile; left out, the engine's own"] = None
+    profile: Annotated[Include | None, "file of the profile; by default the engine's own"] = None
     rules: Annotated[
         Mapping[str, RuleChange], "changes to rules of the limit table, by rule id"
     ] = field(default_factory=dict)
@@ -293,15 +298,17 @@ class Scenario:
     addresses: Annotated[tuple[AddressPool, ...], "pools of client addresses"] = ()
     proxies: Annotated[tuple[Proxy, ...], "pre-configured proxies"] = ()
     reactors: Annotated[tuple[Reactor, ...], "reactors"] = ()
-    clients: Annotated[tuple[ClientGroup, ...], "who sends requests"]
-    thresholds: Annotated[tuple[Threshold, ...], "what must hold; else the run exits with 1"] = ()
+    clients: Annotated[tuple[ClientGroup, ...], "groups of clients that send requests"]
+    thresholds: Annotated[
+        tuple[Threshold, ...], "conditions to meet; if one is not met, the run exits with 1"
+    ] = ()
     folder: Annotated[Path | None, Unwritten] = field(default=None, compare=False)
 
 
 def limits_of(scenario: Scenario) -> LimitTable:
-    """Return the table that tenants play by default: the scenario's file, or the engine's, changed.
+    """Return the default limit table: the scenario's file, or the engine's, with its changes.
 
-    Raises `InputError` for a file that is no table, or a change that makes none.
+    Raises `InputError` for a file that is not a table, or a change that makes it invalid.
     """
     if scenario.limits is None:
         table = LimitTable.default()
@@ -366,7 +373,7 @@ _FIXED = (Constant, ConstantArrivals, ReplayArrivals)
 def draws_at_random(scenario: Scenario) -> bool:
     """Return whether runs under two seeds may differ.
 
-    What is drawn to no effect counts too, so that False means: all runs are the same.
+    Draws that have no effect count too, so False means that all runs are the same.
     """
     return any(
         _is_random(part) for part in (scenario.clients, scenario.proxies, scenario.reactors)

@@ -120,7 +120,7 @@ def test_a_management_key_that_is_refused_as_an_unknown_one_is_a_doubt_and_no_ga
 
     run = _run(_answering(deploy(), strict), "AUTH-CREATE")
     assert run.preflight.problems == {}
-    assert "as an unknown key is (403)" in run.preflight.doubts["management"]
+    assert "like an unknown key (403)" in run.preflight.doubts["management"]
     assert _verdicts(run)["AUTH-CREATE"] is Verdict.PASS
 
 

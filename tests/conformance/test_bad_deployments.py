@@ -58,10 +58,13 @@ def test_a_dead_target_is_unreachable_and_ends_with_3(
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        (_answer("200 OK", b"{}"), "none of a tokenization service: no identifier"),
-        (_answer("200 OK", b"[]"), "JSON that is no object"),
-        (_answer("200 OK", HTML, "text/html"), "an answer that is no JSON (text/html)"),
-        (_answer("401 Unauthorized"), "private_prod.1 is no key of this deployment"),
+        (
+            _answer("200 OK", b"{}"),
+            "without an identifier, so it is not from a tokenization service",
+        ),
+        (_answer("200 OK", b"[]"), "JSON that is not an object"),
+        (_answer("200 OK", HTML, "text/html"), "an answer that is not JSON (text/html)"),
+        (_answer("401 Unauthorized"), "private_prod.1 is not a key of this deployment"),
         (_answer("403 Forbidden"), "private_prod.1 lacks the permission"),
         (_answer("500 Oops"), "private_prod.1 got 500"),
     ],
@@ -72,7 +75,7 @@ def test_who_accepts_nothing_or_everything_gets_no_verdict(handler: Handler, say
         report = conformance.run(_target(port), select=["TOK-LEAF", "TOK-ATOMIC"], seed=1)
     assert report.exit_code == 3
     assert says in report.verdict_line
-    assert report.verdict_line.startswith("nothing can be said: ")
+    assert report.verdict_line.startswith("nothing could be judged: ")
     assert {result.verdict for result in report.results} <= {
         conformance.Verdict.INCONCLUSIVE,
         conformance.Verdict.SKIPPED,

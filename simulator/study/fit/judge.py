@@ -5,7 +5,7 @@ groups varied by their uncertainty: the error of the estimate and, for a window 
 the variation between windows beyond that of the process itself. So the intervals are prediction
 intervals: each contains the value of one further log like this with probability 95 %.
 
-A measure of the log outside its interval is reported as "sight lost".
+A measure of the log outside its interval is listed among the limits of the fit.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def as_text(fit: Fit) -> Group:
     if fit.lost:
         parts += [
             Text(),
-            Text("Sight lost:"),
+            Text("Limits of this fit:"),
             *(Text(f"- {words}") for words in fit.lost),
         ]
     return Group(*parts)
@@ -141,7 +141,7 @@ def as_html(fit: Fit) -> str:
         parts.append(pd.DataFrame(rows, columns=names).to_html(border=0, index=False))
     if fit.lost:
         items = "".join(f"<li>{html.escape(words)}</li>" for words in fit.lost)
-        parts.append(f"<p>Sight lost:</p><ul>{items}</ul>")
+        parts.append(f"<p>Limits of this fit:</p><ul>{items}</ul>")
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -60,9 +60,9 @@ def _check_nothing_passed(report: Report) -> None:
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        (_answer("200 OK", b"{}"), "no identifier in it"),
-        (_answer("200 OK", b"<html>Welcome</html>", "text/html"), "no JSON (text/html)"),
-        (_answer("401 Unauthorized", b"{}"), "is no key of this deployment"),
+        (_answer("200 OK", b"{}"), "without an identifier"),
+        (_answer("200 OK", b"<html>Welcome</html>", "text/html"), "not JSON (text/html)"),
+        (_answer("401 Unauthorized", b"{}"), "is not a key of this deployment"),
         (_answer("403 Forbidden", b"{}"), "lacks the permission"),
         (_answer("404 Not Found", b"{}"), "404"),
         (_answer("500 Internal Server Error", b"oops", "text/plain"), "500"),
@@ -107,7 +107,7 @@ def test_a_wrong_key_at_the_real_server_is_said_so() -> None:
     with _within(30), served() as target:
         report = _run(dataclasses.replace(target, keys=KEYS))
     _check_nothing_passed(report)
-    assert "is no key of this deployment" in str(report.aborted)
+    assert "is not a key of this deployment" in str(report.aborted)
 
 
 def test_a_key_without_permission_at_the_real_server_is_said_so() -> None:

@@ -40,7 +40,7 @@ def test_a_key_without_permission_may_get_any_4xx_that_an_unknown_one_does_not(
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (401, "got 401, as an unknown key does: whether it is known stays open"),
+        (401, "got 401, like an unknown key: it may not be known there"),
         (200, "must have no permission; it got 200 instead of a 4xx"),
         (500, "must have no permission; it got 500 instead of a 4xx"),
     ],

@@ -343,7 +343,7 @@ def test_a_probe_with_a_wrong_key_is_inconclusive(play: Any) -> None:
         deployment=deployment,
     )
     assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
-    assert "public.1 is no key of this deployment (401" in report.result("LIM-PUBLIC").says
+    assert "public.1 is not a key of this deployment (401" in report.result("LIM-PUBLIC").says
     assert report.result("TOK-LEAF").verdict is Verdict.PASS
 
 
@@ -367,7 +367,7 @@ def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
     report = play(check, deployment=deployment)
     assert report.preflight["apart"] is None
     assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
-    assert "are one to the deployment, or keys alone count" in report.result("LIM-PUBLIC").says
+    assert "are seen as one address, or only keys count" in report.result("LIM-PUBLIC").says
 
 
 def test_a_role_that_is_missing_is_said_before_the_run() -> None:

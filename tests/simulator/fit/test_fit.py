@@ -120,7 +120,7 @@ def test_the_file_reads_as_it_plays(two: simulator.Fit) -> None:
     assert "# 20 seen" in two.text
     assert "bursts," in two.text
     shown = two._repr_html_()
-    assert "Sight lost" in shown
+    assert "Limits of this fit" in shown
     assert two.plots.rate().to_dict()["layer"]
     assert two.plots.comparison().to_dict()["layer"]
 
@@ -179,7 +179,7 @@ def test_the_command_writes_a_file_that_runs(
     assert main(["fit", "access.csv", "--runs", "9"]) == 0
     printed = capsys.readouterr().out
     assert "Log and scenario side by side; 9 runs" in printed
-    assert "Sight lost:" in printed
+    assert "Limits of this fit:" in printed
     assert main(["check", "scenario.toml"]) == 0
     assert main(["fit", "access.csv"]) == 2
     assert "must not be there yet" in capsys.readouterr().err

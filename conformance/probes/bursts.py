@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -94,6 +95,12 @@ class Counter:
         self.bursts: list[Burst] = []
         self.spacing_ns = 0
         """The time that a limiter that spaces requests puts between two, if the row is known."""
+
+    def again(self) -> Counter:
+        """Return the same counter with a history of its own; its requests are numbered on."""
+        found = copy(self)
+        found.bursts = []
+        return found
 
     @property
     def now_ns(self) -> int:
@@ -187,6 +194,20 @@ class Counter:
         if self.is_paced:
             return self.calm_ns + self.spacing_ns // 2
         return late_after_ns(self.calm_ns)
+
+    @property
+    def is_refused_at_once(self) -> bool:
+        """Whether even its first burst met a refusal: others use it, or requests are spaced."""
+        return bool(self.bursts) and bool(refused_in(self.bursts[0].exchanges))
+
+    def by_source(self) -> list[list[Sighting]]:
+        """Return what was seen from each address, in order of time."""
+        exchanges = self.exchanges()
+        found: dict[str | None, list[Sighting]] = {}
+        for one, outcome in zip(exchanges, outcomes_of(exchanges), strict=True):
+            sighting = Sighting(one.sent_ns, one.received_ns, outcome)
+            found.setdefault(one.ask.source, []).append(sighting)
+        return [sorted(each) for each in found.values()]
 
     def exchanges(self) -> list[Exchange]:
         """Return all exchanges of the counter."""

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from conformance.probes.bursts import Counter, refused_in
 from conformance.probes.delays import (
     Arrivals,
     bound_between,
@@ -38,6 +39,7 @@ from conformance.probes.sightings import (
     plainly,
     premature_refusals,
     provable_admissions,
+    turns_beyond,
     uncertainty_ns,
 )
 from conformance.wire.exchange import Exchange
@@ -45,6 +47,7 @@ from engine.profile import Algorithm
 
 __all__ = [
     "Measured",
+    "counters_per_node",
     "evidence",
     "explain",
     "histories_of",
@@ -60,6 +63,8 @@ _BLUR = 20
 _PLAIN = (Family("sliding-log"), Family("token-bucket"))
 _BLOCKS = (5, 9, 11, 15, 20, 30)
 """Lengths of other blocks, in tenths of the row's own block."""
+_NODES = (2, 3, 4)
+"""How many nodes with counters of their own an explanation names."""
 _OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
 """Those that an explanation names."""
 _COARSE = 10
@@ -424,18 +429,60 @@ def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
     ]
 
 
+def counters_per_node(played: Sequence[Played]) -> str | None:
+    """Return what shows that several nodes count a row each for itself, None where nothing does.
+
+    A multiple of the rate is admitted, and requests from one address are admitted between refusals
+    more often than one counter of any rate does. Where nodes fill up alike, or an address always
+    meets the same node, that is not seen.
+    """
+    rate = played[0].rate
+    counters = [each for one in played for each in (*one.counters, one.nodes) if each is not None]
+    admitted = max(_admitted(each, rate) for each in counters)
+    nodes = _nodes_of(admitted, rate, 15, 10)
+    turns = max(_turns_beyond(each, rate) for each in counters)
+    if nodes is None or turns <= 0:
+        return None
+    return (
+        f"admits up to {nodes} × the rate: counters per node, since {turns} requests were admitted "
+        "between refusals that no single counter would admit"
+    )
+
+
+def _admitted(counter: Counter, rate: Rate) -> int:
+    seen = [plainly(cluster) for cluster in counter.clusters()]
+    return provable_admissions([one for cluster in seen for one in cluster], rate.window_ns)
+
+
+def _turns_beyond(counter: Counter, rate: Rate) -> int:
+    """Return `turns_beyond` of one address, 0 where requests are held back, spaced or warm."""
+    is_late = any(one.is_late for cluster in counter.clusters() for one in cluster)
+    if is_late or not counter.bursts or refused_in(counter.bursts[0].exchanges):
+        return 0
+    seen = counter.by_source()
+    return max(turns_beyond(each, rate.window_ns, rate.block_ns) for each in seen)
+
+
+def _nodes_of(admitted: int, rate: Rate, below: int, above: int) -> int | None:
+    """Return how many nodes admit so much together, give or take some per cent."""
+    for nodes in _NODES:
+        together = nodes * rate.limit_requests * 100
+        if together * (100 - below) <= admitted * 10_000 <= together * (100 + above):
+            return nodes
+    return None
+
+
 def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0) -> str | None:
     """Return what the plainest rate has that the histories fit, where the row's own does not.
 
-    Limits a little off, doubled or halved, windows up to a fifth off and other blocks are tried.
+    Limits a little off, multiples and halves, windows up to a fifth off and other blocks are tried.
     """
     limit, window_ns = rate.limit_requests, rate.window_ns
     limits = [limit + d for d in (-1, 1, -2, 2, -5, 5)] + [limit * 2, limit // 2]
-    limits += [limit * 9 // 10, limit * 11 // 10]
+    limits += [limit * 9 // 10, limit * 11 // 10, limit * 3, limit * 4]
     windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
     blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
     window = _seconds(window_ns)
-    nodes = f"{limit * 2} per {window}, as of two nodes that each count alone,"
 
     def looks_like(limit: int, window_ns: int, block_ns: int) -> bool:
         other = Rate(limit, window_ns, block_ns)
@@ -443,14 +490,27 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
 
     for x in limits:
         if x > 0 and looks_like(x, window_ns, rate.block_ns):
-            return nodes if x == limit * 2 else f"{x} per {window}"
+            nodes, more = divmod(x, limit)
+            if nodes in _NODES and not more:
+                return (
+                    f"admits up to {nodes} × the rate: counters per node would explain it, and so "
+                    f"would one counter of {x} per {window}"
+                )
+            return f"{x} per {window} would explain it"
     alike = [x for x in blocks if looks_like(limit, window_ns, x)]
     if alike:
-        return _block_of(alike, blocks)
+        return f"{_block_of(alike, blocks)} would explain it"
     for x in windows:
         if looks_like(limit, x, rate.block_ns):
-            return f"{limit} per {_seconds(x)}"
-    return None
+            return f"{limit} per {_seconds(x)} would explain it"
+    admitted = max(
+        provable_admissions([one for cluster in lane for one in cluster], window_ns)
+        for lane in histories
+    )
+    several = _nodes_of(admitted, rate, 3, 2)
+    if several is None:
+        return None
+    return f"admits up to {several} × the rate: counters per node would explain it"
 
 
 def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row
-from conformance.probes.sightings import Sighting
+from conformance.probes.sightings import Sighting, provable_admissions
 from conformance.probes.signature import Signature, signature_requests, take_signature
 from engine.limits import LimitTable, Rule
 
@@ -62,6 +62,9 @@ _POLLS_PAST: Final = 3
 _POLLS_BEFORE: Final = 5
 FAILING_TIMES: Final = 2
 """So many times LIM-SEARCH's rate shows whether failed requests count."""
+_MOST_NODES: Final = 4
+_TURNS: Final = 12
+"""So often each node is asked once one of them is full."""
 _PLAYS: Final = 2
 """A row is played once more after a rest where the first time does not settle it."""
 
@@ -85,6 +88,8 @@ class Played:
     """The answers to the same probes in the middle of a block."""
     before_end: Burst | None = None
     after_end: Burst | None = None
+    nodes: Counter | None = None
+    """Asked where more than the rate was admitted, to show whether several nodes count."""
     is_warm: bool = False
     """The first burst was refused because the keys were used before, so nothing was measured."""
 
@@ -172,6 +177,9 @@ async def play_throttle_row(
     ]
     fourth = counter.send("fourth", more, at_ns=left_ns)
     await counter.gather([beyond(), probe_then_last(), *early, fourth, between()])
+    if is_rested and await counter.aside(lambda: _is_overrun(counter, rate)):
+        await _show_nodes(played, probes)
+        return played
     await _show_anchor(counter, rate, start_ns)
     await _show_borders(counter, rate)
     return played
@@ -243,6 +251,50 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
     await counter.send("full again", limit + _EXTRA)
     around = range(_POLLS - _POLLS_BEFORE, _POLLS + _POLLS_PAST)
     await _poll_until_let_in(counter, rate, border.begun_ns, around)
+
+
+def _is_overrun(counter: Counter, rate: Rate) -> bool:
+    """Whether a light row of a short window admits so much that several nodes may count it."""
+    if rate.window_ns >= LONG_NS or rate.limit_requests >= HEAVY_REQUESTS:
+        return False
+    clusters = counter.clusters()
+    seen = [one for cluster in clusters for one in cluster]
+    admitted = provable_admissions(seen, rate.window_ns)
+    is_refused = any(one.outcome == "refused" for one in seen)
+    if not is_refused or admitted * 4 <= rate.limit_requests * 5:
+        return False
+    return not any(fits([clusters], rate, family) for family in BASIC)
+
+
+async def _show_nodes(played: Played, probes: Mapping[str, Asker]) -> None:
+    """Fill one of several nodes, where a balancer deals requests out in turn; then ask the others.
+
+    Between two requests of the counter go as many of another key as lead to the same node again, so
+    that it is full when the others have room: what follows is refused and admitted by turns.
+    One counter of a higher rate admits all of it.
+    """
+    counter, rate = played.counters[0], played.rate
+    seen = [one for cluster in counter.clusters() for one in cluster]
+    other = probes.get("other key")
+    if other is None or any(one.is_late for one in seen):
+        return
+    limit = rate.limit_requests
+    count = min(max(2, round(provable_admissions(seen, rate.window_ns) / limit)), _MOST_NODES)
+    last_ns = max(one.received_ns for one in seen)
+    await counter.wait_until_ns(last_ns + 2 * rate.window_ns + _MARGIN_NS, "its window is over")
+    nodes = played.nodes = counter.again()
+    room = _nodes_requests(rate) - _TURNS * count
+    asked = between = 0
+    while asked + between + count <= room:
+        one = await nodes.send("one node", 1)
+        asked += 1
+        if refused_in(one.exchanges):
+            for _ in range(_TURNS * count):
+                await nodes.send("by turns", 1)
+            return
+        for _ in range(count - 1 if asked <= limit + _EXTRA else 0):
+            await counter.fill(Burst("between", 1), ask=other)
+            between += 1
 
 
 async def _poll_until_let_in(
@@ -504,9 +556,14 @@ def _throttle_requests(rate: Rate, probes: int) -> int:
     early = 2 * (2 + limit // _EARLY_PART)
     later = _more_than(limit) + _fifth_of(limit) + _QUARTERS * _LITTLE
     if limit < HEAVY_REQUESTS:
-        later += 2 + limit * 3 // 8 + limit + _LITTLE
-        later += 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
+        borders = limit + _LITTLE + 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
+        later += 2 + limit * 3 // 8 + max(borders, _nodes_requests(rate))
     return limit + _EXTRA + more + early + later + signature_requests(rate, probes)
+
+
+def _nodes_requests(rate: Rate) -> int:
+    """Return the most that `_show_nodes` sends."""
+    return _MOST_NODES * (rate.limit_requests + _EXTRA + _TURNS)
 
 
 def block_requests(rate: Rate, probes: int = 0) -> int:

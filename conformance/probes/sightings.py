@@ -13,11 +13,17 @@ Two statements about "at most L in any W" hold whatever the algorithm and the la
 - *overrun*: more than k·L admissions lie provably inside one window of length W. k = 1 is the
   strict reading. No fixed window and no bucket of L per W admits more than 2·L.
 
+And one about any single counter, whatever its rate:
+
+- *turns*: a counter that has refused a request admits the next one only when it has regained room.
+  Where more is admitted between refusals, several counters have answered.
+
 `families` says which algorithm could have made a history.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -42,6 +48,7 @@ __all__ = [
     "plainly",
     "premature_refusals",
     "provable_admissions",
+    "turns_beyond",
     "uncertainty_ns",
 ]
 
@@ -225,6 +232,64 @@ def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
             best, int(np.count_nonzero((sent >= start_ns) & (received < start_ns + window_ns)))
         )
     return best
+
+
+def turns_beyond(sightings: Sequence[Sighting], window_ns: int, block_ns: int = 0) -> int:
+    """Return how many admissions between refusals are more than one counter of any rate grants.
+
+    Counted are admissions after one refusal's answer and before the next one is sent. A log admits
+    one for each request that leaves its window, a bucket and a sliding counter regain their limit
+    in a window, and once in a window or a block a fixed one begins anew. The limit is not known,
+    but no counter refuses below it: so it is at most what was asked in the two windows before a
+    refusal. 0 or less: one counter explains all that was seen.
+    """
+    refusals, runs = _turns(sightings)
+    times = _bounds(sightings, "admitted", "lost", "refused")
+    sent, received = (sorted(each.tolist()) for each in times)
+
+    def asked(from_ns: int, to_ns: int) -> int:
+        """Return how many requests may have arrived in between."""
+        return bisect_right(sent, to_ns) - bisect_left(received, from_ns)
+
+    limits = [asked(one.sent_ns - 2 * window_ns, one.received_ns) for one in refusals]
+    most = 0
+    for begin, first in enumerate(refusals):
+        limit = limits[begin]
+        anew = [0] * (2 if block_ns else 1)
+        admitted = 0
+        for place in range(begin + 1, len(refusals)):
+            last = refusals[place]
+            lasted_ns = last.received_ns - first.sent_ns
+            if lasted_ns >= min(window_ns, block_ns or window_ns):
+                break
+            limit = min(limit, limits[place])
+            admitted += runs[place - 1]
+            anew = sorted([*anew, runs[place - 1]])[1:]
+            left = asked(first.sent_ns - window_ns, last.received_ns - window_ns)
+            regained = 1 + limit * lasted_ns // window_ns
+            most = max(most, admitted - sum(anew) - max(left, regained) - 1)
+    return most
+
+
+def _turns(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[int]]:
+    """Return refusals with admissions between them, and how many in between each two.
+
+    Each was sent when the answer before it was there.
+    """
+    refusals: list[Sighting] = []
+    runs: list[int] = []
+    run = end_ns = last_ns = 0
+    for one in sorted(sightings, key=lambda each: each.received_ns):
+        if one.sent_ns < end_ns:
+            continue
+        if one.outcome == "admitted" and refusals:
+            run, last_ns = run + 1, one.received_ns
+        elif one.outcome == "refused" and (not refusals or (run and one.sent_ns >= last_ns)):
+            if refusals:
+                runs.append(run)
+            refusals.append(one)
+            run, end_ns = 0, one.received_ns
+    return refusals, runs
 
 
 def broken_blocks(sightings: Sequence[Sighting], block_ns: int) -> list[Sighting]:

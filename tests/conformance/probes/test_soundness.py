@@ -102,7 +102,7 @@ def test_a_log_that_is_a_little_off_is_told_and_explained(start_ms: int, rate: s
     seen = history(LimitsProfile(), start_ms, [1, 2], rate)
     assert measure([seen], RATE).fault is not None
     limit, _, window = rate.removesuffix("s").partition("/")
-    assert explain([seen], RATE) == f"{limit} per {window} s"
+    assert explain([seen], RATE) == f"{limit} per {window} s would explain it"
 
 
 def test_a_refusal_is_premature_only_when_nothing_could_excuse_it() -> None:

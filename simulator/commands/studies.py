@@ -178,19 +178,19 @@ def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
     if found.keeps is not None:
         print(f"{found.condition} is kept up to {found.path} = {found.keeps}")
     elif "keeps" in found.undecided or found.unfinished:
-        print(f"{found.condition} is not shown to be kept anywhere")
+        print(f"{found.condition} is not shown to be kept at any value")
     else:
-        print(f"{found.condition} is kept nowhere from {args.between[0]} up")
+        print(f"{found.condition} is kept at no value from {args.between[0]} up")
     if found.breaks is not None:
         print(f"it is broken from {found.path} = {found.breaks} on")
     elif "breaks" in found.undecided or found.unfinished:
-        print("it is not shown to be broken anywhere")
+        print("it is not shown to be broken at any value")
     else:
-        print(f"it is nowhere seen to break, up to {args.between[1]}")
+        print(f"it is broken at no value up to {args.between[1]}")
     if found.estimate is not None and of_pilots:
         both = found.keeps is not None and found.breaks is not None
-        head = "between them nothing is decided; the" if both else "the"
-        print(f"{head} pilots' means cross at about {found.estimate}")
+        head = "between these values nothing is decided; the" if both else "the"
+        print(f"{head} means of the pilots cross the bound at about {found.estimate}")
     for side in found.undecided:
         print(f"not decided: {_undecided(found, side)}")
     if found.unfinished:
@@ -203,11 +203,11 @@ def _undecided(found: Capacity, side: str) -> str:
     wanted = "kept" if side == "keeps" else "broken"
     asked = [(t.needed, t.value) for t in found.trials if t.needed is not None]
     if not asked:
-        return f"no number of runs is known that would show where it is {wanted}"
+        return f"it is not known how many runs would show where it is {wanted}"
     needed, value = min(asked)
     return (
-        f"where it is {wanted}; about {needed} runs would decide {found.path} = {value}, "
-        f"take --most-replications {2 * needed}"
+        f"where it is {wanted}; about {needed} runs would decide {found.path} = {value}: "
+        f"use --most-replications {2 * needed}"
     )
 
 

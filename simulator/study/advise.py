@@ -451,9 +451,9 @@ class _Work:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
         text = f"{_percent(share.before)} refused become {_percent(share.after)}"
-        text += "" if share.is_sure else f" (not told apart in {self.found.runs} runs)"
-        text += f", {goodput.before:.3g} successes a second become {goodput.after:.3g}"
-        return text + ("" if goodput.is_sure else " (not told apart)")
+        text += "" if share.is_sure else f" (no sure difference in {self.found.runs} runs)"
+        text += f", {goodput.before:.3g} successes per second become {goodput.after:.3g}"
+        return text + ("" if goodput.is_sure else " (no sure difference)")
 
     def _spread(self, name: str) -> None:
         """Say whether more keys or addresses would help, and whether the clause counts by them."""
@@ -465,7 +465,7 @@ class _Work:
             says = COUNTER_KINDS[rule.counter].says
             for part, about in (("key_id", "keys"), ("ip", "addresses")):
                 if part not in parts:
-                    text = f"{rule.id} counts each {says}: more {about} open no further counter"
+                    text = f"{rule.id} counts each {says}: more {about} add no counter"
                     self._suggest(name, about, text)  # type: ignore[arg-type] # reason: one of two texts
                     continue
                 edits = self._each_its_own(group, about)
@@ -477,7 +477,7 @@ class _Work:
                     self._suggest(name, about, text, *edits)  # type: ignore[arg-type] # reason: as above
 
     def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
-        """Return the change that deals more keys, or more addresses, evenly to the clients.
+        """Return the change that gives the clients more keys, or more addresses, evenly.
 
         One for each client, or as many as the pool's network has.
         """
@@ -502,7 +502,7 @@ class _Work:
         return ()
 
     def _batch(self, name: str) -> None:
-        """Suggest the batch that moves most tokens per request (QUO-TOKENIZE)."""
+        """Suggest the batch with the most tokens per request (QUO-TOKENIZE)."""
         place, group = self._place(name)
         tenants = {
             application.tenant
@@ -524,11 +524,11 @@ class _Work:
             if mean == most and ask.tokens_max is None:
                 continue
             text = (
-                f"put {most} tokens into a request, the most that the Tokenize Limit takes:"
-                f" {most / mean:.3g} times as many tokens at the same pace, as a request counts"
-                " once whatever it holds"
+                f"put {most} tokens into a request, the most that the Tokenize Limit allows:"
+                f" {most / mean:.3g} times as many tokens at the same pace, because limits count"
+                " requests, not tokens"
                 if mean < most
-                else f"{mean:g} tokens a request are above the Tokenize Limit of {most}: put {most}"
+                else f"{mean:g} tokens per request exceed the Tokenize Limit of {most}: put {most}"
             )
             full = dataclasses.replace(ask, tokens=most, tokens_max=None)
             self._suggest(name, "batch", text, (f"{place}.mix[{number}]", to_plain(full)))
@@ -762,10 +762,10 @@ def _stated_pace(group: ClientGroup) -> Fraction | None:
 def _at_pace(
     place: str, group: ClientGroup, pace: Fraction, now: Fraction
 ) -> tuple[tuple[str, Any], ...]:
-    """Return the change that makes each client ask at another pace; () where nothing can.
+    """Return the change that gives each client another pace; () if no change can.
 
-    Rates of arrivals and of pacing are multiplied, think times divided. A loop that mostly waits
-    for answers is held back by a bucket of one.
+    Rates of arrivals and of pacing are multiplied, think times are divided. A loop that mostly
+    waits for answers gets a token bucket of size one.
     """
     factor = pace / now
     if group.loop == "open":

@@ -38,7 +38,7 @@ _BETTER: Final[Mapping[str, int]] = {
 }
 """The metrics of each group, and whether a larger value is better."""
 _PEAK: Final = "peak_admitted_per_s"
-"""What the operator pays: the most attempts let in within a second, over all groups."""
+"""What the operator pays: the most attempts admitted within a second, over all groups."""
 _FILES: Final = Rule(
     "a list of files' paths",
     lambda value: (
@@ -60,10 +60,10 @@ _SCENARIOS: Final = Rule(
 class Policies:
     """What `policies` found.
 
-    frame: a line a scenario, policy, group and metric: its mean, its mean as the scenario stands,
-    and the interval of the difference, paired by seed. best: a line a scenario and policy: whether
-    no other policy is at least as good in everything and better in something (non-dominated), the
-    operator's price included. unfinished: why it ended early; empty where it did not.
+    frame: one row for each scenario, policy, group and metric: its mean, its mean as the scenario
+    stands, and the interval of the difference, paired by seed. best: one row for each scenario and
+    policy: whether no other policy is at least as good in everything and better in something
+    (non-dominated), including the operator's price. unfinished: why it ended early, or empty.
     """
 
     frame: pd.DataFrame
@@ -75,13 +75,13 @@ class Policies:
     def says(self) -> str:
         """How the table was made, in a line."""
         return (
-            f"{self.runs} runs of each policy, paired by seed (one where nothing is drawn at"
-            " random); * is not dominated"
+            f"{self.runs} runs of each policy, paired by seed (one run if nothing is random);"
+            " * marks policies that no other one dominates"
         )
 
     @property
     def table(self) -> pd.DataFrame:
-        """A line a scenario, policy and group, a column a metric; `*` marks non-dominated ones."""
+        """One row per scenario, policy and group, one column per metric; `*`: not dominated."""
         wide = self.frame.pivot_table(
             index=["scenario", "policy", "group"], columns="metric", values="mean", sort=False
         )
@@ -133,7 +133,7 @@ def policies(
     seed: int | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Policies:
-    """Play each scenario under each policy; return what they differ in.
+    """Play each scenario under each policy; return the differences.
 
     limits, profiles: files as `engine limits --toml` and `engine profile` print them. Each limit
         table makes a policy, each profile another; where both are given, each pair does. The

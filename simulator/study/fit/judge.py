@@ -399,7 +399,7 @@ def _words(line: Line) -> str:
         how = "burstier" if less else "steadier"
         return f"bursts within {line.of}: the log is {how} than the scenario"
     if line.measure == "gap distance":
-        return f"the times between requests of {line.of}: they follow another law"
+        return f"the times between requests of {line.of}: they have another distribution"
     if line.measure == "peak":
         how = "fuller" if less else "less full"
         return f"how full {line.of} gets: {how} in the log"

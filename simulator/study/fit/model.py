@@ -57,7 +57,7 @@ _SEED: Final = 7
 
 @dataclass(slots=True)
 class Pool:
-    """Addresses that clients share. zipf: exponent, None where they are dealt evenly."""
+    """Addresses that clients share. zipf: exponent, None if they are assigned evenly."""
 
     name: str
     count: int
@@ -68,7 +68,7 @@ class Pool:
 
     @property
     def dealt(self) -> tuple[object, ...]:
-        """How its addresses are dealt."""
+        """How its addresses are assigned."""
         return self.per, self.zipf, self.clients_each
 
 
@@ -369,7 +369,7 @@ class _Shared:
         words = f"{_many(seen, 'client')} at {_many(number, 'address', 'es')}"
         words += f", {counts[0]:,} at the busiest"
         if zipf is not None and count > number:
-            words += f"; {count - number:,} more that nobody of them drew"
+            words += f"; {count - number:,} more that none of them used"
         return Pool(name, count, zipf, evidence=words)
 
     def _per_request(self, found: FittedGroup, rows: Numbers, name: str, number: int) -> Pool:
@@ -386,7 +386,7 @@ class _Shared:
 
 
 def _zipf(counts: Numbers) -> tuple[Estimate | None, int]:
-    """Return the exponent of an uneven dealing, None for an even one, and how many members.
+    """Return the exponent of an uneven assignment (None if even), and the number of members.
 
     counts: requests of each member that had any, the largest first. The exponent and the number of
     members are chosen so that the expected share of the top tenth and the expected number of
@@ -437,25 +437,25 @@ def _members(exponent: float, total: int, seen: int) -> int:
 
 def _lost(observed: Observed, model: Model) -> list[str]:
     """Return, in words, what the log cannot show about its traffic."""
-    lost = ["how long answers take: think times hold it, and `service` is 0"]
+    lost = ["how long answers take: think times include it, and `service` is 0"]
     if "client" not in observed.says:
-        lost.append("who stands behind one key at one address: it counts as one client")
+        lost.append("how many clients share one key at one address: they count as one client")
     if "key" not in observed.says:
         lost.append("keys: the log has none, so all requests share one key")
     if "status" not in observed.says and "outcome" not in observed.says:
-        lost.append("refusals: the log has no status, so nobody is known to ask again")
+        lost.append("refusals: the log has no status, so retries cannot be recognized")
     if observed.tick_ns >= 1_000_000:
         lost.append(
-            f"the order within {format_duration(observed.tick_ns)}: stamps are no finer, requests "
-            "are spread evenly over it"
+            f"the order within {format_duration(observed.tick_ns)}: times are no finer, so "
+            "requests are spread evenly over it"
         )
     if observed.merged:
         lost.append(
-            f"{observed.merged:,} rare kinds of requests: each stands as the commonest one that "
+            f"{observed.merged:,} rare kinds of requests: each counts as the most common kind that "
             "the limits treat alike"
         )
     if any(_PROXIED in text for group in model.groups for text in group.mix):
-        lost.append(f"proxies: which one a request names; {_PROXIED} stands for their paths")
+        lost.append(f"proxies: which one a request names; {_PROXIED} replaces their paths")
     for group in model.groups:
         lost += [f"{group.name}: {words}" for words in group.lost]
     return lost
@@ -486,8 +486,8 @@ class _Writing:
         clients = _many(sum(group.seen for group in self.model.groups), "client")
         question = (
             f"What {observed.name} shows: {rows:,} requests of {clients} in "
-            f"{format_duration(_round_ns(window.span_ns))}. The comments say what each number "
-            "was read from, with its interval of 95 %."
+            f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
+            "each number, with its 95 % interval."
         )
         lines = textwrap.wrap(question, _WIDTH - 2)
         start = _instant(observed.start_ns + window.from_ns)
@@ -557,7 +557,7 @@ class _Writing:
         seen = f"{group.seen:,} seen"
         if group.count.high > group.count.low:
             low, high = group.count.low, group.count.high
-            seen += f", {low:,.0f} to {high:,.0f} with those that did not ask"
+            seen += f", {low:,.0f} to {high:,.0f} with those that sent nothing"
         if group.sure < 0.95:
             seen += f"; each belongs here with probability {group.sure:.2f}"
         lines.append(_commented(f"count = {group.count.value:.0f}", seen))
@@ -620,8 +620,8 @@ class _Writing:
         lines = []
         if group.rest:
             lines += _wrapped(
-                f"{group.rest} rarer kinds of requests count as the commonest one that the limits "
-                "treat alike"
+                f"{group.rest} rarer kinds of requests count as the most common kind that the "
+                "limits treat alike"
             )
         entries = []
         for text, share in group.mix.items():

@@ -127,7 +127,7 @@ class _Bins:
         )
 
     def add(self, t_ns: Numbers, group: Numbers) -> None:
-        """Count some rows, none of them before the last bin that was begun."""
+        """Count some rows, none of them earlier than the last bin begun so far."""
         keys, counts = np.unique(
             (t_ns // self._width_ns) * self._groups + group, return_counts=True
         )
@@ -261,7 +261,7 @@ class Series:
         self._gap(rows, order, t_ns, further, place, before)
 
     def dispersion(self) -> Floats:
-        """Return the index of dispersion, a line a group and one of all rows, a column a width."""
+        """Return the index of dispersion: a line per group and one for all, a column per width."""
         return np.column_stack([bins.dispersion(self.span_ns) for bins in self._bins])
 
     # --- one block -------------------------------------------------------------------------------

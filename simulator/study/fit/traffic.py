@@ -76,7 +76,7 @@ _WINDOWS_S: Final = (1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and the interval of 95 % in which the true one lies."""
+    """A number and its 95 % interval."""
 
     value: float
     low: float
@@ -93,11 +93,11 @@ class Estimate:
 
 @dataclass(slots=True)
 class Pace:
-    """When the clients of a group ask.
+    """When the clients of a group send requests.
 
-    rate: first attempts a second of one client. sd: standard error of its
-    logarithm, for predictions. kind: of the arrivals, or `think-…` for a closed loop.
-    evidence: why, in words. lost: what the log does not show.
+    rate: first attempts per second of one client. sd: standard error of its logarithm, for
+    predictions. kind: of the arrivals, or `think-…` for a closed loop. evidence: why, in words.
+    lost: what the log does not show.
     """
 
     loop: str
@@ -172,7 +172,9 @@ def pace_of(series: Series, group: int, clients: float, *, steady: bool = False)
     trend = _day(series, group, rate, sd)
     if bursts is not None and _explains(series, group, bursts):
         if trend is not None:
-            bursts.lost.append(f"the hour of the day, as on-off bursts have none: {trend.evidence}")
+            bursts.lost.append(
+                f"the pattern of the day, which on-off bursts lack: {trend.evidence}"
+            )
         return bursts
     if trend is None and not steady:
         trend = _steps(series, group, rate, sd, clients)
@@ -214,7 +216,7 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
         *("closed", "think-constant", rate, min(sd, 0.02)),
         think=Constant(value_ns=nice_ns(middle)),
         parameters={"think": think},
-        evidence=f"{words}: one after the other, evenly; the time of an answer is part of it",
+        evidence=f"{words}: evenly, one after another; the time of an answer is included",
     )
 
 
@@ -265,8 +267,8 @@ def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float
     return Pace(
         *("open", "steps", rate, sd, StepArrivals(steps=steps)),
         parameters={"rate": rate},
-        evidence=f"the pace steps {len(rates) - 1} times in {len(counts)} slots, from "
-        f"{min(rates):.3g} to {max(rates):.3g} a second",
+        evidence=f"the pace changes {len(rates) - 1} times in {len(counts)} slots, between "
+        f"{min(rates):.3g} and {max(rates):.3g} per second",
     )
 
 
@@ -525,7 +527,7 @@ def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | No
         concurrency=lanes,
         evidence=f"after {refused:,} refusals the next request came {_ms(halts.mean_ns(group))} "
         f"later on average, else {_ms(mean_ns)}: refusals halt a client that has about {lanes} "
-        "requests under way; the time of an answer is part of the pause",
+        "requests under way; the pause includes the time of an answer",
     )
 
 
@@ -540,9 +542,9 @@ def _loop(series: Series, group: int, rate: Estimate, sd: float) -> Pace:
     pace = _poisson(rate, sd)
     pace.evidence = words
     if crossed:
-        pace.evidence += f"; {interleaved} retries came after a newer request: nobody waits"
+        pace.evidence += f"; {interleaved} retries came after a newer request: clients do not wait"
     elif further >= 10 or series.refusals[group]:
-        pace.lost.append("whether clients wait for an answer before they ask again")
+        pace.lost.append("whether clients wait for an answer before the next request")
     return pace
 
 
@@ -555,7 +557,7 @@ def _closed(series: Series, group: int, rate: Estimate, sd: float, expected: flo
     spread = _spread(mean_s, max(2.1 * max(variation, 0.05) / math.sqrt(firsts), 0.01))
     why = f"mean of {number:,} pauses after an answer, which vary {variation:.2f} times as much"
     if expected is not None:
-        why += f"; chance would have put {expected:.0f} requests among retries, and none is there"
+        why += f"; independent arrivals would put {expected:.0f} requests among retries, not none"
     if variation >= _REGULAR:
         think: Draw = Exponential(mean_ns=nice_ns(mean_s * 1e9))
         kind = "think-exponential"
@@ -581,7 +583,7 @@ def _ms(duration_ns: float) -> str:
 
 @dataclass(slots=True)
 class RetryFit:
-    """What clients do after a refusal. evidence: why, in words. lost: what is not told."""
+    """What clients do after a refusal. evidence: why, in words. lost: what is not known."""
 
     retry: Retry
     parameters: dict[str, Estimate] = field(default_factory=dict)
@@ -595,7 +597,7 @@ def retry_of(series: Series, group: int) -> RetryFit:
     further = int(series.attempts[group, 2:].sum())
     if not refused:
         found = RetryFit(NoRetry())
-        found.lost.append("what clients do when they are refused: nobody was")
+        found.lost.append("what clients do after a refusal: none was refused")
         return found
     if further < 5 or further < 0.02 * refused:
         return RetryFit(NoRetry(), evidence=f"{refused:,} refusals, {further} further attempts")
@@ -609,7 +611,7 @@ def retry_of(series: Series, group: int) -> RetryFit:
         f"{delays.first_s():.3g} s on average"
     )
     if honours:
-        words += ", hardly one before Retry-After was over"
+        words += ", hardly any before Retry-After had passed"
     found = RetryFit(NoRetry(), {"attempts": attempts}, words)
     common: dict[str, Any] = {
         "attempts": max(2, round(attempts.value)),
@@ -617,7 +619,7 @@ def retry_of(series: Series, group: int) -> RetryFit:
     }
     if hidden:
         found.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
-        found.lost.append("delays of clients' own, which are shorter than Retry-After asks for")
+        found.lost.append("the clients' own delays, which are shorter than Retry-After")
         return found
     found.retry, parameters = _delay(delays, common)
     found.parameters |= parameters

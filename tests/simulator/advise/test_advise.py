@@ -148,7 +148,7 @@ def test_spreading_follows_the_counter() -> None:
     """LIM-MANAGEMENT counts the key alone: more keys help, more addresses cannot (section 8.4)."""
     text = one_group("GET /applications", kind="management", count=4, rate="2/1s")
     found = {each.about: each for each in advise(text).suggestions}
-    assert "open no further counter" in found["addresses"].says
+    assert "add no counter" in found["addresses"].says
     assert found["addresses"].edits == ()
     share, goodput = found["keys"].effects
     assert (share.after, share.is_sure) == (0, True)

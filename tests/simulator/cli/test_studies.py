@@ -195,7 +195,7 @@ def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFi
     assert main(argv) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[1] == "clients.c.count = 0: pilot, no value"
-    assert "refused_share < 0.3 is not shown to be kept anywhere" in printed
+    assert "refused_share < 0.3 is not shown to be kept at any value" in printed
     (line,) = [line for line in printed if line.startswith("not decided: where it is kept; about")]
     most = line.rpartition(" ")[2]
     assert int(most) > 6

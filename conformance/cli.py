@@ -36,13 +36,13 @@ _EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000
 _COMMANDS: Final = {
     "run": "judge a live deployment clause by clause; sends bursts that exceed limits",
-    "init": "write a target file: what the suite must know of a deployment",
-    "check": "say what a target allows to be judged, what not and why; sends nothing",
+    "init": "write a target file, which describes a deployment to the suite",
+    "check": "list what can be judged with a target, what cannot and why; sends nothing",
     "list": "list the clauses, and the checks that judge each one",
-    "explain": "say what a clause asks, how it is judged, and what it takes to see it",
-    "replay": "ask a deployment again what a run asked for a clause, with the same seed",
+    "explain": "say what a clause requires, how it is judged, and what a check needs",
+    "replay": "repeat the failed checks of a run for a clause, with the same seed",
     "judge": "judge the recorded exchanges of a run again; sends nothing",
-    "selftest": "put known-bad deployments before the suite; each must be caught",
+    "selftest": "run the suite against known-bad deployments; it must catch each one",
 }
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -94,7 +94,8 @@ def _add(commands: Any, name: str) -> argparse.ArgumentParser:  # noqa: ANN401 #
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m conformance", description="Is a live deployment what the clauses say?"
+        prog="python -m conformance",
+        description="Test whether a deployment conforms to the clauses.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -105,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     init = _add(commands, "init")
     init.add_argument("file", type=Path, metavar="FILE", help="the file to write; must not exist")
     init.add_argument(
-        "--url", metavar="URL", help="a deployment to ask first; the rest is left as questions"
+        "--url", metavar="URL", help="a deployment to query first; the rest is left as questions"
     )
     init.set_defaults(run=_init)
 
@@ -155,7 +156,11 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--select", metavar="IDS", action="append", default=[], help="clauses, as TOK-,LIM-PUBLIC"
+        "--select",
+        metavar="IDS",
+        action="append",
+        default=[],
+        help="clauses, such as TOK-,LIM-PUBLIC",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--schema-only", action="store_true", help="only the schema layer")
@@ -166,7 +171,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target.toml; `init` writes one")
     _add_selection(parser)
     parser.add_argument("--strict", action="store_true", help="a partial run is a finding too")
-    parser.add_argument("--seed", type=_seed, metavar="N", help="of every value that the run draws")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="seed of every generated value")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (runs/<name>-<seed>)"
     )
@@ -184,9 +189,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", type=Path, metavar="RUN", help="an earlier run to compare with"
     )
     parser.add_argument(
-        "--only-new", action="store_true", help="only findings that the baseline lacks fail the run"
+        "--only-new",
+        action="store_true",
+        help="only findings that are not in the baseline fail the run",
     )
-    parser.add_argument("--quiet", action="store_true", help="print the summary alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the summary")
     parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")
 
 
@@ -448,7 +455,7 @@ def _explain(args: argparse.Namespace) -> int:
             hint = hint if hint.startswith("; did") else "; `list` prints them"
             raise InputError(f"ID = {one!r} must be a clause or a check{hint}") from None
         for clause in clauses:
-            print(f"{clause.id}  (seed {clause.seed_section}, {clause.status})")
+            print(f"{clause.id}  (section {clause.seed_section}, {clause.status})")
             print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
             if clause.decisions:
                 print(f"  left open: {', '.join(clause.decisions)}; the run reports")
@@ -474,6 +481,6 @@ def _print_check(check: Check) -> None:
     print(f"    about {check.requests} requests{takes}; judges {', '.join(check.clauses)}")
     wants = [*dict.fromkeys(check.roles), *check.needs]
     if check.sources:
-        wants.append(f"{check.sources} addresses")
+        wants.append(f"addresses: {check.sources}")
     if wants:
         print(f"    needs {', '.join(wants)}")

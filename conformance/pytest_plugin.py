@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--target-strict", action="store_true", help="skipped and inconclusive clauses fail too"
     )
-    group.addoption("--target-seed", type=int, metavar="N", help="for everything made up")
+    group.addoption("--target-seed", type=int, metavar="N", help="seed of every generated value")
     group.addoption("--target-out", metavar="DIR", help="folder for the reports and the history")
     group.addoption(
         "--target-format",

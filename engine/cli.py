@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     openapi = commands.add_parser("openapi", help="write an OpenAPI document")
     add_openapi_arguments(openapi)
     openapi.set_defaults(run=_openapi)
-    backup = commands.add_parser("backup", help="copy a store, while it is being served too")
+    backup = commands.add_parser("backup", help="copy a store, even while it is being served")
     add_backup_arguments(backup)
     backup.set_defaults(run=_backup)
     rotate_key = commands.add_parser("rotate-key", help="put a store under a new master key")

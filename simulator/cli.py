@@ -32,16 +32,16 @@ class _Command(NamedTuple):
 _STUDIES: Final = "simulator.commands.studies"
 
 _COMMANDS: Final[dict[str, _Command]] = {
-    "run": _Command("play a scenario", "simulator.commands.run"),
+    "run": _Command("run a scenario", "simulator.commands.run"),
     "replay": _Command("put a real access log through the limits", "simulator.commands.replay"),
     "fit": _Command("fit a scenario to a real access log", "simulator.commands.fit"),
     "coverage": _Command(
-        "fire every limit, quota and bound once",
+        "trigger every limit, quota and bound once",
         _STUDIES,
         "add_coverage",
         "run_coverage",
     ),
-    "sweep": _Command("play a scenario under many values", _STUDIES, "add_sweep", "run_sweep"),
+    "sweep": _Command("run a scenario with many values", _STUDIES, "add_sweep", "run_sweep"),
     "capacity": _Command(
         "find the largest value that meets a condition",
         _STUDIES,
@@ -49,13 +49,13 @@ _COMMANDS: Final[dict[str, _Command]] = {
         "run_capacity",
     ),
     "compare": _Command(
-        "say what differs between two runs",
+        "say what differs between runs or policies",
         _STUDIES,
         "add_compare",
         "run_compare",
     ),
     "advise": _Command(
-        "say what binds each client group, and what would help", "simulator.commands.advise"
+        "say which limits bind each client group, and what helps", "simulator.commands.advise"
     ),
     "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
     "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
@@ -105,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; only the command that is asked for loads its flags."""
-    parser = _Parser(prog="python -m simulator", description="Model limit behaviour.")
+    parser = _Parser(prog="python -m simulator", description="Simulate traffic under the limits.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():
         flags = commands.add_parser(name, help=command.says)
@@ -131,7 +131,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write a small scenario to start from, and the JSON Schema of scenarios beside it."
     )
-    parser.add_argument("file", metavar="FILE", help="the file to write; must not be there yet")
+    parser.add_argument("file", metavar="FILE", help="the file to write; it must not exist")
 
 
 def _scenarios(args: argparse.Namespace) -> int:
@@ -187,11 +187,11 @@ def _init(args: argparse.Namespace) -> int:
         text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
         beside.write_text(text, "utf-8")
     except FileExistsError:
-        raise InputError(f"FILE = {path} must not be there yet; choose another name") from None
+        raise InputError(f"FILE = {path} must not exist yet; choose another name") from None
     except OSError as fault:
         raise InputError(
             f"FILE = {path} must be a file that can be written; {fault.strerror}"
         ) from None
-    print(f"wrote {path} and {beside.name}, which editors check it by")
+    print(f"wrote {path} and {beside.name}, the schema for your editor")
     print(f"run it: python -m simulator run {path}")
     return 0

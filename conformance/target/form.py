@@ -132,7 +132,7 @@ class TargetTenant:
     )
 
     def quota(self, name: str) -> QuotaValue:
-        """Return a quota by its name in the seed; durations in nanoseconds.
+        """Return a quota by its name in the specification; durations in nanoseconds.
 
         >>> TargetTenant(name="acme").quota("Tokenize Limit")
         5

@@ -84,7 +84,10 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--config", metavar="FILE", help="a serve.toml: tenants, applications, keys")
     what.add_argument("--demo", action="store_true", help="tenants and keys of every role")
     parser.add_argument(
-        "--demo-keys", type=_count, metavar="N", help=f"keys of each numerous role ({_DEMO_KEYS})"
+        "--demo-keys",
+        type=_count,
+        metavar="N",
+        help=f"keys of each role that needs several ({_DEMO_KEYS})",
     )
     parser.add_argument(
         "--write-target", metavar="FILE", type=Path, help="write the demo's conformance target"
@@ -94,19 +97,23 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         type=_address,
         metavar="HOST:PORT",
-        help="answer /metrics here and nowhere else, such as 127.0.0.1:9464",
+        help="answer /metrics only here, such as 127.0.0.1:9464",
     )
     parser.add_argument("--limits", metavar="FILE", help="a limit table instead of the default one")
     parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
     parser.add_argument(
-        "--workers", type=_count, default=1, metavar="N", help="1: counters live in the process"
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="must be 1; counters live in the process",
     )
     parser.add_argument(
         "--trust-forwarded",
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="a proxy, or network of proxies, whose X-Forwarded-For is believed; may be repeated",
+        help="a proxy, or network of proxies, whose X-Forwarded-For is trusted; may be repeated",
     )
 
 
@@ -454,7 +461,7 @@ _NEW_KEY_VARIABLE: Final = "TOLLGATE_NEW_MASTER_KEY"
 def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `backup`."""
     parser.description = (
-        "Write a copy of a store, whole as of one instant, while it is being served or not. "
+        "Write a consistent copy of a store, even while it is being served. "
         "It opens with the same master key."
     )
     parser.add_argument("path", metavar="PATH", help="the file to make; it must not exist")

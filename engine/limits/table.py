@@ -253,7 +253,7 @@ class Rule:
 
     @property
     def seed_section(self) -> str | None:
-        """The seed section of the row with this id; None for a row of one's own."""
+        """The section of the specification for this row; None for a row of one's own."""
         return SEED_SECTIONS.get(self.id)
 
     @property

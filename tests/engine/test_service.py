@@ -1,4 +1,4 @@
-"""The path of a request: order of checks, authentication, errors (seed 5, 7; D-ORDER)."""
+"""The path of a request: order of checks, authentication, errors (sections 5 and 7; D-ORDER)."""
 
 import difflib
 import json

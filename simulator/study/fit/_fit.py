@@ -347,10 +347,10 @@ def check_free(path: Path, *, force: bool) -> None:
         raise InputError(f"out = {path} must be a file; it is a folder")
     if path.exists() and not force:
         raise InputError(
-            f"out = {path} must not be there yet; name another file, or replace it with --force"
+            f"out = {path} must not exist yet; name another file, or replace it with --force"
         )
     if not path.parent.is_dir():
-        raise InputError(f"out = {path} must be in a folder that is there; make {path.parent}")
+        raise InputError(f"out = {path} must be in a folder that exists; make {path.parent}")
 
 
 class Fit:

@@ -1,4 +1,4 @@
-"""Keys, grants and permissions (seed 5)."""
+"""Keys, grants and permissions (section 5)."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""POST /tokenize (seed 1, 2, 4): mirror, records, atomicity, quota, deduplication, redaction."""
+"""POST /tokenize (sections 1, 2 and 4): mirror, records, atomicity, quota, deduplication."""
 
 import re
 from collections.abc import Callable

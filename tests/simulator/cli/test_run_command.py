@@ -213,7 +213,7 @@ def test_init_writes_a_scenario_that_runs(here: Path, capsys: pytest.CaptureFixt
     assert main(["check", "mine.toml"]) == 0
     assert main(["run", "mine.toml", "--fidelity", "limits", "--quiet"]) in {0, 1}
     assert main(["init", "mine.toml"]) == 2
-    assert "must not be there yet" in capsys.readouterr().err
+    assert "must not exist yet" in capsys.readouterr().err
 
 
 def test_scenarios_lists_every_built_in_one(capsys: pytest.CaptureFixture[str]) -> None:

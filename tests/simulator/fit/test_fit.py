@@ -182,7 +182,7 @@ def test_the_command_writes_a_file_that_runs(
     assert "Limits of this fit:" in printed
     assert main(["check", "scenario.toml"]) == 0
     assert main(["fit", "access.csv"]) == 2
-    assert "must not be there yet" in capsys.readouterr().err
+    assert "must not exist yet" in capsys.readouterr().err
     (tmp_path / "one.log").write_text("", "utf-8")
     assert main(["fit", "one.log", "--out", "other.toml"]) == 2
     assert not (tmp_path / "other.toml").exists()

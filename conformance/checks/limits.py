@@ -12,8 +12,9 @@ import dataclasses
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
-from conformance.probes.bursts import SECOND_NS, Counter, refused_in
+from conformance.probes.bursts import SECOND_NS, Counter, refused_in, slowed_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.procedures import (
     FAILING_TIMES,
@@ -37,7 +38,12 @@ from conformance.probes.rows import (
     rest,
     spare_sources,
 )
-from conformance.probes.sightings import ABSENT_STATUSES, is_absent, provable_admissions
+from conformance.probes.sightings import (
+    ABSENT_STATUSES,
+    is_absent,
+    is_of_a_front,
+    provable_admissions,
+)
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -199,7 +205,7 @@ async def _check_failures_count(
     If only successful requests count (D-COUNTED), a row whose requests get 4xx here never reaches
     its limit. Invalid searches show this: more of them are sent than any row allows.
     """
-    calm = counter.exchanges()[0].status or 0
+    calm = next((x.status or 0 for x in counter.exchanges() if not is_of_a_front(x.status)), 0)
     seen = [one for cluster in counter.clusters() for one in cluster]
     if any(one.outcome == "refused" or one.is_late for one in seen) or not 400 <= calm < 500:
         return
@@ -214,7 +220,7 @@ async def _check_failures_count(
     invalid = Ask(method=method, path=path, body=[], key=labels[0], source=bench.sources[0])
     failing = Counter(bench, f"{counter.name} failing", lambda _: invalid)
     burst = await failing.send("failing", FAILING_TIMES * rate.limit_requests)
-    if not any(one.refused for one in burst.exchanges):
+    if not refused_in(burst.exchanges) and not slowed_in(bench, burst.exchanges):
         raise Inconclusive(
             f"not decided: the requests for {row.rule_id} are answered {calm}, and failed requests "
             "seem not to count; give the key the permissions for them"
@@ -240,7 +246,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
     seen = _Seen() if is_warm else await _seen(bench, rule_id, first)
     if seen.is_enough:
         return seen.found
-    if rule.match.resource:
+    if rule.match.resource and not _is_free(first):
         # Another row, such as that of the key's class, may refuse an operation that does not exist.
         await _check_there(bench, row, first)
     try:
@@ -348,13 +354,14 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
         known = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
         if not isinstance(known, str):
             return
-        method, path, body = bench.shaped(row.operation, {"id": known, "value": "probe"})
+        method, of_token, body = bench.shaped(row.operation, {"id": known, "value": "probe"})
         headers = asked[0].ask.headers
-        if not is_absent([await lane.insist(method, path, body, headers=headers)]):
+        if not is_absent([await lane.insist(method, of_token, body, headers=headers)]):
             return
     status = next(one.status for one in asked if one.status in ABSENT_STATUSES)
+    named = unquote(path.partition("?")[0])
     raise Skip(
-        f"{method} {path.partition('?')[0]} is answered {status}: the deployment does not have "
+        f"{method} {named} is answered {status}: the deployment does not have "
         f"it; if it offers this under another path, describe it in [requests.{row.operation}]"
     )
 

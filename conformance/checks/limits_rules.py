@@ -401,8 +401,8 @@ async def block(bench: Bench) -> list[Finding]:
     if alike or not measured.families:
         seen = f"{' or '.join(alike)} would have looked the same" if alike else measured.summary
         raise Inconclusive(
-            f"not decided: {seen} (resolution {measured.resolution}); run closer to the server, or "
-            "rerun"
+            f"not decided: {seen} (resolution {measured.resolution}); run closer to the server or "
+            "with less load, or rerun"
         )
     refused_to_ns = max(
         (one.received_ns for one in played[0].before_end.exchanges if one.refused)

@@ -53,7 +53,10 @@ _ELSEWHERE: Final = {
     "other address": "the same key at another address",
 }
 _CHANGES: Final = tuple(_ELSEWHERE)
-_NEARER: Final = "run closer to the server, or rerun"
+_NEARER: Final = "run closer to the server or with less load, or rerun"
+_AGAIN: Final = "rerun: requests at other instants may tell them apart"
+_SHARP: Final = 50
+"""A resolution of this part of the window is sharp: nearer or calmer tells no more."""
 _SPELLING: Final = Spelling()
 _ADDRESSES: Final = 3
 """Of this many addresses, no other check uses at least one."""
@@ -244,7 +247,7 @@ def row_findings(  # reason: what a row is, and what was played of it
         if measured.unseen:
             says = (
                 f"not decided: {' or '.join(measured.unseen)} would have looked the same "
-                f"(resolution {measured.resolution}); {_way_out(row, rate)}"
+                f"(resolution {measured.resolution}); {_way_out(row, measured)}"
             )
             yield bench.finding(clause_id, Verdict.INCONCLUSIVE, says, *shown)
         else:
@@ -327,11 +330,14 @@ def _counter_seen(
     return next((one for one in taken if one.tells), taken[0] if taken else Signature()), None
 
 
-def _way_out(row: Row, rate: Rate) -> str:
+def _way_out(row: Row, measured: Measured) -> str:
     """Return what to do so that a row can be measured more precisely."""
+    rate = measured.rate
+    is_sharp = measured.resolution_ns <= rate.window_ns // _SHARP
+    way = _AGAIN if is_sharp else _NEARER
     if rate.block_ns and row.role is not None:
-        return f'add [[keys]] role = "{row.role}", run closer to the server, or rerun'
-    return _NEARER
+        return f'add [[keys]] role = "{row.role}", or {way}'
+    return way
 
 
 def is_counted_each(bench: Bench) -> bool:
@@ -447,7 +453,7 @@ def _check_not_spaced(
             f"{row.rule_id}, or by one of LIM-IP that other requests have begun; leave the target "
             "alone for a few minutes and rerun"
         )
-    if row.rule_id != "LIM-IP" and max(early, inside) <= len(bench.sources):
+    if row.rule_id != "LIM-IP" and refused_ns and max(early, inside) <= len(bench.sources):
         raise Inconclusive(
             "not decided: refused from the second request on, for as long as LIM-IP blocks; the "
             "deployment seems to space requests, so two at once block the whole address"

@@ -26,6 +26,7 @@ from engine.files import format_duration
 __all__ = ["page", "picture"]
 
 _MILLISECOND_NS: Final = 1_000_000
+_TENTH_NS: Final = 100 * _MILLISECOND_NS
 _WORST: Final = frozenset({"fail", "error"})
 _TITLES: Final = {
     "TOK": "Tokenize",
@@ -58,7 +59,7 @@ def page(report: Report) -> str:
         style=Markup(style),  # noqa: S704 # reason: the package's own file
         report=plain,
         answer_css="fail" if bad else "skipped" if report.partial else "pass",
-        took=_span(report.took_ns),
+        took=_span(report.took_ns // _TENTH_NS * _TENTH_NS),
         floor=_span(report.floor_ns),
         notices=[*report.notes, *report.broken, *_notices(plain["preflight"])],
         baseline=None if report.comparison is None else report.comparison.line,

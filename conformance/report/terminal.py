@@ -41,6 +41,7 @@ _COLOURS: Final = {
     Verdict.ERROR: "bold magenta",
 }
 _MILLISECOND_NS: Final = 1_000_000
+_TENTH_NS: Final = 100 * _MILLISECOND_NS
 _SECOND_NS: Final = 1_000_000_000
 _BEAT_S: Final = 10.0
 """Seconds between two progress lines in a log."""
@@ -254,7 +255,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 def _show_last(console: Console, report: Report) -> None:
     floor_ns = report.floor_ns
     floor = f"; no run takes less than {format_duration(floor_ns)}" if floor_ns else ""
-    took = format_duration(report.took_ns // _MILLISECOND_NS * _MILLISECOND_NS)
+    took = format_duration(report.took_ns // _TENTH_NS * _TENTH_NS)
     console.print(f"{report.requests} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:
         only = "; only new findings fail this run" if report.only_new else ""

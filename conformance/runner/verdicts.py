@@ -112,6 +112,7 @@ def worst(findings: Iterable[Finding]) -> Verdict:
 
 
 _UNSAID: Final = (Verdict.SKIPPED, Verdict.INCONCLUSIVE)
+_UNJUDGED: Final = (*_UNSAID, Verdict.NOT_OBSERVABLE, Verdict.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ class ClauseResult:
     def is_as_asked(self) -> bool:
         """Whether it passed, or failed as the target expects."""
         return self.verdict is Verdict.PASS or (self.is_expected and self.is_failed)
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether nothing was said of it; the result line counts these, and so does JUnit."""
+        return self.verdict in _UNJUDGED
 
     @property
     def follows(self) -> str | None:
@@ -220,8 +226,8 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     crashed = [one.clause.id for one in results if one.is_crashed]
     of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
     partial = is_partial(results) or bool(unrun)
-    missing = sum(one.verdict in _UNSAID for one in results)
-    said = f"{missing} skipped or inconclusive" if missing or not unrun else ""
+    unjudged = [one for one in results if one.is_unjudged]
+    said = ", ".join(f"{number} {word}" for word, number in sums(unjudged).items())
     lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
     tail = f"; partial: {lacks}" if partial else ""
     if crashed:

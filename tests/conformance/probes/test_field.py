@@ -322,6 +322,42 @@ def test_an_operation_that_is_there_and_not_limited_is_failed() -> None:
     assert play("LIM-PATCH", table=table).failed == {"LIM-PATCH"}
 
 
+@pytest.mark.slow
+def test_what_is_there_is_looked_up_once_where_nothing_is_settled() -> None:
+    """Slow answers that met no limit: the second look-up was a fault of the harness."""
+    table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-DELETE"))
+    found = play("LIM-DELETE", table=table, told_table=SEED, latency=jittery(3, 5_000, 100))
+    assert Verdict.ERROR not in {one.verdict for one in found.run.findings}
+    assert "LIM-DELETE" in found.open
+
+
+def test_what_is_never_refused_is_not_told_as_requests_that_are_spaced() -> None:
+    """Later in a run than a block of LIM-IP lasts, no limit at all was told as spaced requests."""
+    table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-DELETE"))
+    found = play("LIM-DELETE", table=table, told_table=SEED, latency=jittery(3, 1_500, 50))
+    assert found.failed == {"LIM-DELETE"}
+
+
+class Fronted(Engine):
+    """A front answers the first search by itself; the throttle slows, and searches fail."""
+
+    is_first = True
+
+    async def submit(self, request: Request) -> Response:
+        if request.path.startswith("/tokens/search") and self.is_first:
+            self.is_first = False
+            return Response(413)
+        return await super().submit(request)
+
+
+def test_the_answer_of_a_front_is_not_taken_for_what_the_rows_requests_are_answered() -> None:
+    """413 once, and a limit that nothing meets: told as failed requests that do not count."""
+    table = LimitTable(tuple(rule for rule in SEED if rule.id != "LIM-SEARCH"))
+    found = play("LIM-SEARCH", table=table, told_table=SEED, engine=Fronted)
+    assert "are answered 413" not in found.says("LIM-SEARCH")
+    assert found.failed == {"LIM-SEARCH"}
+
+
 class WithoutAccountUpdater(Engine):
     """Has no account updater, and counts what asks for it in the rows for any request."""
 

@@ -109,6 +109,19 @@ def test_failures_come_first_by_cause_and_the_rest_by_reason() -> None:
     )
 
 
+def test_the_result_line_and_junit_count_the_same_clauses() -> None:
+    """JUnit counted one more than the line, which left out what nobody can observe."""
+    unjudged = (Verdict.INCONCLUSIVE, Verdict.NOT_OBSERVABLE, Verdict.NOT_APPLICABLE)
+    verdicts = [Verdict.PASS, Verdict.SKIPPED, Verdict.SKIPPED, *unjudged, Verdict.INFORMATIONAL]
+    clauses = select(["TOK-"])[: len(verdicts)]
+    said = [Finding(one.id, "a", is_so, "") for one, is_so in zip(clauses, verdicts, strict=True)]
+    report = _report(results=assemble(clauses, said))
+    line = "1 inconclusive, 2 skipped, 1 not-observable, 1 not-applicable; no failure"
+    assert report.verdict_line.endswith(line)
+    suite = ET.fromstring(junit_xml(report))[0]
+    assert suite.get("skipped") == "5"
+
+
 def test_a_chain_of_causes_and_a_circle_lose_no_clause() -> None:
     fail = Verdict.FAIL
     chain = [

@@ -47,8 +47,8 @@ binding.round(3)
 
 # %% [markdown]
 # ## What would help
-# Each line is one change, played under the seeds of the runs without it. A change is *sure* where
-# the interval of the difference leaves 0 out.
+# Each line is one change, run with the same seeds as the runs without it. A change is *sure* if the
+# interval of the difference does not contain 0.
 
 # %%
 changes = found.changes
@@ -82,12 +82,12 @@ assert lowest["refused_share"] > 0.01 > highest["refused_share"]
 found.chart()
 
 # %% [markdown]
-# The limit that it takes is more than twice today's, for every party and not for these clients
-# alone.
+# The limit needed is more than twice today's, and it applies to every party, not only to these
+# clients.
 #
-# ## Carry it out
+# ## Apply it
 # Each suggestion holds its change: as edits, as a scenario, and as a diff of the scenario's file.
-# Played again under other seeds, the change does what was said.
+# Run again with other seeds, the change has the effect that was stated.
 
 # %%
 change = next(each for each in found.suggestions if each.says.startswith("honour Retry-After"))
@@ -103,8 +103,8 @@ print(change.diff(storm))
 
 # %% [markdown]
 # ## Several tables at once
-# `policies` plays limit tables under scenarios and says what each does to each group. A `*` marks
-# those that no other policy beats in everything, the highest load on the service included.
+# `policies` runs scenarios under several limit tables and shows what each does to each group. A `*`
+# marks tables that no other one beats in everything, including the highest load on the service.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -122,8 +122,8 @@ impatient.loc[order].round(3)
 
 # %% [markdown]
 # ## What was learnt
-# Clients that honour `Retry-After` are refused less at no price for anybody. A limit that spares
-# them without it has to be more than twice as high.
+# Clients that honour `Retry-After` are refused less, at no cost to anyone. Without that, the limit
+# would have to be more than twice as high.
 #
 # ## Exercise
 # What is the largest pace of the two scripts of `management-loop`, so that at most one request in a

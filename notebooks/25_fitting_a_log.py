@@ -1,13 +1,13 @@
 # %% [markdown]
 # # What is our traffic like?
-# `fit` reads an access log and writes the scenario that would have made it: who asks, how many, how
-# fast, and what they do with a refusal.
+# `fit` reads an access log and writes a scenario that makes such traffic: which clients, how many,
+# how fast, and what they do after a refusal.
 #
 # Clauses: LIM-PUBLIC.
 #
 # The question that an analyst was asked: here is a log; what would other limits do to
-# *traffic like this*? A replay plays the log alone. A scenario can be played again under other
-# limits, with other clients, and many times.
+# *traffic like this*? A replay repeats only the log. A scenario can be run under other limits, with
+# other clients, and many times.
 
 # %% [markdown]
 # **Predict before you read on.** A log names keys and addresses, and not which client sent a
@@ -30,8 +30,8 @@ SEED = 7
 RUNS = 20
 
 # %% [markdown]
-# ## A log whose truth is known
-# To see how good a fit is, take a log that a scenario made: two hundred people who think five
+# ## A log from a known scenario
+# To see how good a fit is, take the log of a known scenario: two hundred people who think five
 # minutes on average, and a script of five requests a second, all behind one address.
 
 # %%
@@ -44,9 +44,9 @@ log.head(3)
 
 # %% [markdown]
 # ## The fit
-# Clients are told apart by how they ask: one at random instants whatever is answered (an open
-# loop), the others after a pause (a closed loop). Some of the people never asked within the ten
-# minutes; their number is estimated from those who did.
+# Clients are told apart by when they send requests: one at random times, independent of the answers
+# (an open loop), the others after a pause (a closed loop). Some of the people sent nothing within
+# the ten minutes; their number is estimated from the others.
 
 # %%
 found = simulator.fit(log, as_kind="public", runs=RUNS)
@@ -57,8 +57,7 @@ assert groups["seen"].iloc[1] < people.count
 groups.T
 
 # %% [markdown]
-# Each number has an interval of 95 %. The true values lie inside: 200 people, five requests a
-# second.
+# Each number has a 95 % interval. The true values lie inside: 200 people, five requests a second.
 
 # %%
 one, many = groups.index
@@ -78,8 +77,8 @@ print(found.text)
 
 # %% [markdown]
 # ## Is it good enough?
-# The judge plays log and scenario under the same limits (LIM-PUBLIC binds) and puts them side by
-# side. `low` and `high` hold what another log of the same traffic would show.
+# The judge runs log and scenario under the same limits (LIM-PUBLIC binds) and compares them. With
+# 95 % probability, another log of the same traffic lies between `low` and `high`.
 
 # %%
 agrees = dict(found.comparison["agrees"])
@@ -95,7 +94,7 @@ found.comparison.round(3)
 found.plots.comparison()
 
 # %% [markdown]
-# What the log does not tell, and where the fit is poor, is said.
+# A fit also lists what the log does not show, and where the fit is poor.
 
 # %%
 assert any("how long answers take" in line for line in found.lost)
@@ -103,7 +102,7 @@ pd.Series(found.lost, name="lost").to_frame()
 
 # %% [markdown]
 # ## Predict what was not seen
-# The strictest question: fit the first half alone, and predict the second.
+# The strictest question: fit only the first half, and predict the second.
 
 # %%
 half = simulator.fit(log, as_kind="public", holdout="50%", runs=RUNS).comparison
@@ -114,9 +113,9 @@ half.loc[[("offered", ""), ("refused share", "")]].round(3)
 
 # %% [markdown]
 # ## What was learnt
-# How clients ask tells groups apart that share an address. A fit comes with intervals, with its own
-# judge, and with a list of what it does not show; a prediction holds while the traffic keeps its
-# law.
+# Groups that share an address can be told apart by when they send requests. A fit comes with
+# intervals, a judgement and a list of its limits; a prediction holds as long as the traffic does
+# not change.
 #
 # ## Exercise
 # Would a limit of 100 a minute have helped the people of this log? Play the fitted scenario under

@@ -1,1 +1,1 @@
-"""The commands of the simulator: a module a command, its flags and what it prints."""
+"""The commands of the simulator; each module has the flags of a command and prints its results."""

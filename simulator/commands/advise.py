@@ -121,7 +121,7 @@ def _scenario(args: argparse.Namespace) -> Scenario | str:
     from simulator.study.fit import fit
 
     if not args.quiet:
-        _tell("the log, to fit a scenario to it; `fit` says how well that stands for the log")
+        _tell("the log, to fit a scenario to it; `fit` shows how well the two match")
     found: Scenario = fit(args.scenario, as_kind=args.as_kind, map=args.map, judged=False).scenario
     return found
 

@@ -321,7 +321,7 @@ def _told_how_to_go_on(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"what is done stays in {out}; the same command goes on from there", file=sys.stderr)
+        print(f"finished runs stay in {out}; the same command resumes there", file=sys.stderr)
         raise
 
 

@@ -18,14 +18,14 @@ _PIPE_COLUMNS: Final = 140
 
 
 def console() -> Console:
-    """Return the console for standard output; wide where it is no terminal."""
+    """Return the console for standard output; wide if that is not a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def metric_text(metric: str, value: float | None) -> str:
-    """Return a metric's value as a person reads it; durations in seconds."""
+    """Return a metric's value as readable text; durations in seconds."""
     from simulator.scenario import METRICS
 
     if value is None or not math.isfinite(value):
@@ -48,12 +48,12 @@ def interval_text(interval: Interval) -> str:
 
 
 def needed_text(needed: int | None) -> str:
-    """Return how many runs would decide, as the end of a sentence."""
-    return "; no number of runs is known to do" if needed is None else f"; about {needed} would do"
+    """Return how many runs would be enough, as the end of a sentence."""
+    return "; no sufficient number is known" if needed is None else f"; about {needed} would do"
 
 
 def print_precision(found: Mapping[str, Any] | None, count: int) -> None:
-    """Print whether the precision was reached, and else how many runs would do."""
+    """Print whether the precision was reached, and if not, how many runs would be enough."""
     if found is None:
         return
     if found["reached"]:

@@ -257,7 +257,7 @@ def _of_runs(line: Mapping[str, Any]) -> dict[str, str]:
     detail = f"from {low} to {high} ({line['method']}, {counted_text(line['runs'], 'run')})"
     if verdict == "not decided":
         needed = line["needed"]
-        would = "no number of runs is known to do" if needed is None else f"about {needed} would do"
+        would = "no sufficient number is known" if needed is None else f"about {needed} would do"
         detail = f"{detail}; {would}"
     css = {"kept": "good", "broken": "bad"}.get(verdict, "open")
     return {

@@ -39,6 +39,7 @@ __all__ = [
     "may_be_a_path",
     "one_of",
     "optional",
+    "reads",
     "shown",
     "takes",
     "whole",
@@ -86,24 +87,29 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that reads the arguments of a function by a rule for each parameter."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        known = [name for name in signature.parameters if name not in _OWN]
-        assert list(rules) == known, f"{function.__name__} must have a rule a parameter, in order"
-
-        @functools.wraps(function)
-        def reading(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                given = signature.bind(*args, **kwargs)
-            except TypeError as fault:
-                raise InputError(_misfit(function.__name__, known, kwargs, fault)) from None
-            for name, value in given.arguments.items():
-                if name in rules:
-                    given.arguments[name] = rules[name].read(name, value)
-            return function(*given.args, **given.kwargs)
-
-        return reading
+        return reads(function, rules, function.__name__)
 
     return decorate
+
+
+def reads(function: Callable[P, R], rules: Mapping[str, Rule], name: str) -> Callable[P, R]:
+    """Return a function that reads its arguments by a rule for each; name: of it in messages."""
+    signature = inspect.signature(function)
+    known = [each for each in signature.parameters if each not in _OWN]
+    assert list(rules) == known, f"{name} must have a rule a parameter, in order"
+
+    @functools.wraps(function)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as fault:
+            raise InputError(_misfit(name, known, kwargs, fault)) from None
+        for each, value in given.arguments.items():
+            if each in rules:
+                given.arguments[each] = rules[each].read(each, value)
+        return function(*given.args, **given.kwargs)
+
+    return reading
 
 
 def _misfit(

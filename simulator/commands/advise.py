@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import InputError
-from simulator.commands.flags import count_of, seed_of
 from simulator.logs import KINDS
 
 if TYPE_CHECKING:
@@ -24,45 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Say what binds each group of clients, what would help it, and what a higher limit would"
         " cost. Each suggestion has the runs that support it."
     )
-    parser.add_argument(
-        "scenario",
-        metavar="SCENARIO|LOG",
-        help="a scenario's file (.toml), a built-in scenario's name, or an access log, to which a"
-        " scenario is fitted first",
+    from simulator.options import add_flags
+    from simulator.study.advise import AdviseOptions
+
+    add_flags(
+        parser,
+        AdviseOptions,
+        scenario="a scenario's file (.toml), a built-in scenario's name, or an access log, to which"
+        " a scenario is fitted first",
     )
     who = parser.add_mutually_exclusive_group()
     who.add_argument(
         "--as", dest="as_kind", choices=KINDS, help="of a log: the kind of every key (public)"
     )
     who.add_argument("--map", metavar="FILE", help="of a log: which field says what")
-    parser.add_argument(
-        "--refused",
-        type=_share,
-        default=0.01,
-        metavar="SHARE",
-        help="the share of a group's attempts that may be refused, as 1%% or 0.01 (1%%)",
-    )
-    parser.add_argument(
-        "--for",
-        dest="groups",
-        action="append",
-        metavar="GROUP",
-        help="advise this client group alone; may be repeated",
-    )
-    parser.add_argument(
-        "--replications", type=count_of, default=20, metavar="N", help="runs of each change (20)"
-    )
-    parser.add_argument(
-        "--most-replications",
-        type=count_of,
-        default=60,
-        metavar="N",
-        help="runs that deciding one pace or one limit may take (60)",
-    )
-    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
-    parser.add_argument(
-        "--verify", action="store_true", help="play each suggestion again, under fresh seeds"
-    )
     parser.add_argument(
         "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
     )
@@ -72,34 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the suggestions alone")
 
 
-def _share(text: str) -> float:
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a share above 0 and below 1, such as 1% or 0.01"
-        )
-    return share
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns 0."""
+    from simulator.options import given
     from simulator.rows import check_out
-    from simulator.study.advise import AdviceInterrupted, advise
+    from simulator.study.advise import AdviceInterrupted, AdviseOptions, advise
 
     if args.out is not None:
         check_out(Path(args.out), force=args.force)
     try:
         found = advise(
-            _scenario(args),
-            refused=args.refused,
-            groups=args.groups,
-            replications=args.replications,
-            most_replications=args.most_replications,
-            seed=args.seed,
-            verify=args.verify,
+            **given(args, AdviseOptions) | {"scenario": _scenario(args)},
             told=None if args.quiet else _tell,
         )
     except AdviceInterrupted as interrupted:

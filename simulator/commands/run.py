@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.commands.flags import add_budget, add_columns, count_of, precision_of, seed_of
 from simulator.commands.words import (
     console,
     interval_text,
@@ -22,6 +21,7 @@ from simulator.commands.words import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from simulator.options import RunOptions
     from simulator.rows import Result
     from simulator.scenario import Scenario
     from simulator.study.replications import Precision, Replication
@@ -42,88 +42,46 @@ _SHOWN: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `run`."""
     parser.description = "Play a scenario, and say which limits bound, when, and whom."
-    parser.add_argument(
-        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=("engine", "limits", "compiled"),
-        default="engine",
-        help="engine: every request runs whole (default); limits: limit decisions alone; "
-        "compiled: the decisions of limits, many times as fast (capacity and sweep take it)",
-    )
-    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
-    parser.add_argument(
-        "--replications", type=count_of, metavar="N", help="runs, with seeds N, N + 1 … (1)"
-    )
-    parser.add_argument(
-        "--precision",
-        type=precision_of,
-        metavar="X",
-        help="replicate until every share is known to ± X, such as 0.005; looks after "
-        "--replications runs (5) and then again and again",
-    )
-    add_budget(parser, "runs that --precision may take (1000)")
+    from simulator.options import RunOptions, add_flags
+
+    add_flags(parser, RunOptions, out="folder of the results (runs/<name>-<seed>)")
     parser.add_argument(
         "--strict",
         action="store_true",
         help="of replications: exit with 1 too for a threshold that is not decided",
     )
-    parser.add_argument("--warm-up", metavar="D", help="leave out the first D (1m30s) of results")
-    parser.add_argument(
-        "--check",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="run the invariant checkers (on)",
-    )
-    parser.add_argument("--out", metavar="DIR", help="folder of the results (runs/<name>-<seed>)")
-    add_columns(parser)
-    parser.add_argument("--force", action="store_true", help="replace the results in that folder")
     parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from engine.files import parse_duration_ns
+    from simulator.options import RunOptions, given, read_options, repeated, resolve
     from simulator.progress import progress_bar
     from simulator.rows import check_out
-    from simulator.rows.parquet import choose_columns
-    from simulator.study.runs import budget_of, resolve, run_once
+    from simulator.study.runs import run_replicated
     from simulator.views import REPORT_FILE
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
-    warm_up_ns = scenario.warm_up_ns if args.warm_up is None else parse_duration_ns(args.warm_up)
     out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
-    columns = choose_columns(args.columns)
-    check_out(out, force=args.force)
-    if args.precision is None:
-        most_time_ns = None if args.most_time is None else parse_duration_ns(args.most_time)
-        budget_of(None, args.replications, args.most_replications, most_time_ns)
-    if args.precision is not None or (args.replications or 1) > 1:
-        return _run_replications(args, scenario, seed, warm_up_ns, out)
-    command = _repeated_command(args)
+    told = given(args, RunOptions) | {"scenario": scenario, "seed": seed, "out": out}
+    asked = read_options(RunOptions)(**told)
+    asked.budget(asked.replications)  # before anything is printed
+    check_out(out, force=asked.force)
+    command = ["python", "-m", "simulator", "run", *repeated(args, RunOptions, force=True)]
+    command += ["--strict"] if args.strict else []
     if not args.quiet:
-        _print_head(scenario, seed, args.fidelity, warm_up_ns)
+        _print_head(asked)
+    if asked.are_several:
+        return _run_replications(args, asked, out, command)
     with progress_bar(scenario.duration_ns, quiet=args.quiet) as progress:
-        result = run_once(
-            scenario,
-            fidelity=args.fidelity,
-            seed=seed,
-            warm_up_ns=warm_up_ns,
-            check=args.check,
-            out=out,
-            columns=columns,
-            force=args.force,
-            progress=progress,
-            extra=lambda _: {"command": command},
-        )
+        result = run_replicated(asked, progress=progress, command=command)
     if args.quiet:
         print(out / REPORT_FILE)
     else:
         screen = console()
         screen.print(result)
-        _print_tail(result, screen, checked=args.check)
+        _print_tail(result, screen, checked=asked.check)
         _print_warm_up(result, screen)
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
@@ -134,43 +92,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_replications(
-    args: argparse.Namespace, scenario: Scenario, seed: int, warm_up_ns: int, out: Path
+    args: argparse.Namespace, asked: RunOptions, out: Path, command: list[str]
 ) -> int:
     """Play replications; keep rows and report of the first, and only the metrics of the others."""
-    from simulator.rows.parquet import choose_columns
-    from simulator.study.runs import PRECISION, budget_of, run_replicated
+    from simulator.study.runs import run_replicated
     from simulator.views import REPORT_FILE
 
-    precision = PRECISION.read("--precision", args.precision)
-    most_time_ns = _most_time_ns(args)
-    budget = budget_of(precision, args.replications, args.most_replications, most_time_ns)
-    command = _repeated_command(args)
-    if not args.quiet:
-        _print_head(scenario, seed, args.fidelity, warm_up_ns)
-        if precision is None:
-            print(
-                f"replications {args.replications}, seeds {seed} to {seed + args.replications - 1}"
-            )
-        else:
-            most_time = "" if args.most_time is None else f" and {args.most_time}"
-            print(
-                f"replications until every share is known to ± {precision:g}, "
-                f"at most {budget.most_replications}{most_time}, seeds from {seed}"
-            )
-    with _told_what_is_known(scenario, quiet=args.quiet):
+    assert asked.seed is not None, "it is the scenario's unless given"
+    seed, count = asked.seed, asked.replications or 1
+    if not args.quiet and asked.precision is None:
+        print(f"replications {count}, seeds {seed} to {seed + count - 1}")
+    elif not args.quiet:
+        most_time = "" if args.most_time is None else f" and {args.most_time}"
+        most = asked.budget(asked.replications).most_replications
+        print(
+            f"replications until every share is known to ± {asked.precision:g}, "
+            f"at most {most}{most_time}, seeds from {seed}"
+        )
+    with _told_what_is_known(asked.played, quiet=args.quiet):
         result = run_replicated(
-            scenario,
-            args.replications,
-            precision=precision,
-            budget=budget,
-            fidelity=args.fidelity,
-            seed=seed,
-            warm_up_ns=warm_up_ns,
-            check=args.check,
-            out=out,
-            columns=choose_columns(args.columns),
-            force=args.force,
-            told=None if args.quiet or precision is not None else _teller(args.replications),
+            asked,
+            told=None if args.quiet or asked.precision is not None else _teller(count),
             told_of_precision=None if args.quiet else _tell_precision,
             command=command,
         )
@@ -214,12 +156,6 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
             f"interrupted: {len(runs)} runs are done{seeds}; no folder is written", file=sys.stderr
         )
         raise
-
-
-def _most_time_ns(args: argparse.Namespace) -> int | None:
-    from engine.files import parse_duration_ns
-
-    return None if args.most_time is None else parse_duration_ns(args.most_time)
 
 
 def _code_of(found: Mapping[str, Any], *, is_strict: bool) -> int:
@@ -285,40 +221,21 @@ def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> Non
     console().print(table, markup=False)
 
 
-def _repeated_command(args: argparse.Namespace) -> list[str]:
-    """Return the command that repeats this run."""
-    words = ["python", "-m", "simulator", "run", args.scenario]
-    if args.fidelity != "engine":
-        words += ["--fidelity", args.fidelity]
-    for flag, value in (
-        ("--seed", args.seed),
-        ("--warm-up", args.warm_up),
-        ("--out", args.out),
-        ("--columns", args.columns),
-        ("--replications", args.replications),
-        ("--precision", args.precision),
-        ("--most-replications", args.most_replications),
-        ("--most-time", args.most_time),
-    ):
-        if value is not None:
-            words += [flag, str(value)]
-    words += ["--strict"] if args.strict else []
-    words += [] if args.check else ["--no-check"]
-    return [*words, "--force"]
-
-
-def _print_head(scenario: Scenario, seed: int, fidelity: str, warm_up_ns: int) -> None:
+def _print_head(asked: RunOptions) -> None:
     """Print the scenario, seed, fidelity and warm-up of the run before it begins."""
     from engine.files import format_duration
     from simulator.study.run_size import expected_requests, size_warning
 
+    scenario, given_ns = asked.played, asked.warm_up_ns
+    warm_up_ns = scenario.warm_up_ns if given_ns is None else given_ns
     if (warning := size_warning(scenario)) is not None:
         print(f"simulator: warning: {warning}", file=sys.stderr)
     clients = ", ".join(f"{group.count} {group.name}" for group in scenario.clients)
     if scenario.question:
         print(scenario.question)
     print(
-        f"seed {seed}, fidelity {fidelity}, duration {format_duration(scenario.duration_ns)}, "
+        f"seed {asked.seed}, fidelity {asked.fidelity}, "
+        f"duration {format_duration(scenario.duration_ns)}, "
         f"warm-up {format_duration(warm_up_ns)}, about {expected_requests(scenario):,} requests, "
         f"clients: {clients}"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import shlex
 import sys
 import time
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError
-from simulator.commands.flags import add_budget, count_of, precision_of, seed_of
 from simulator.commands.words import (
     console,
     interval_text,
@@ -47,61 +45,21 @@ _TWO: Final = 2
 def add_capacity(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `capacity`."""
     parser.description = "Find the largest value of one parameter that keeps a condition."
-    parser.add_argument(
-        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario's name"
-    )
-    parser.add_argument(
-        "--vary", required=True, metavar="PATH", help="such as clients.browsers.count"
-    )
-    parser.add_argument(
-        "--between",
-        required=True,
-        nargs=2,
-        metavar=("A", "B"),
-        help="such as 10 500, or 1/1s 90/1s",
-    )
-    parser.add_argument(
-        "--keep", required=True, metavar="CONDITION", help="such as 'refused_share <= 0.01'"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=("engine", "limits", "compiled"),
-        default="compiled",
-        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
-        "decisions under SimPy; engine: every request runs whole",
-    )
-    parser.add_argument(
-        "--replications", type=count_of, default=5, metavar="N", help="runs of a pilot (5)"
-    )
-    add_budget(parser, "runs that deciding one value may take (1000)")
-    parser.add_argument(
-        "--tolerance",
-        type=_tolerance,
-        default=0.01,
-        metavar="SHARE",
-        help="how near to the border to go, as a share of the value (0.01)",
-    )
-    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
+    from simulator.options import add_flags
+    from simulator.study.capacity import CapacityOptions
+
+    says = "runs that deciding one value may take (1000)"
+    add_flags(parser, CapacityOptions, most_replications=says)
     parser.add_argument(
         "--strict", action="store_true", help="exit with 1 too where a side is not decided"
     )
     parser.add_argument("--quiet", action="store_true", help="print the answer alone")
 
 
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a share from 0 to 1, such as 0.01")
-    return value
-
-
 def run_capacity(args: argparse.Namespace) -> int:
     """Run the command: 0 when some value is shown to meet the condition, else 1."""
-    from simulator.study.capacity import CapacityInterrupted, capacity
-    from simulator.study.runs import resolve
+    from simulator.options import given, resolve
+    from simulator.study.capacity import CapacityInterrupted, CapacityOptions, capacity
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
@@ -111,16 +69,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     shown = _SearchShown(args.vary)
     try:
         found = capacity(
-            scenario,
-            vary=args.vary,
-            between=(args.between[0], args.between[1]),
-            keep=args.keep,
-            fidelity=args.fidelity,
-            replications=args.replications,
-            most_replications=args.most_replications,
-            most_time=args.most_time,
-            seed=seed,
-            tolerance=args.tolerance,
+            **given(args, CapacityOptions) | {"scenario": scenario},
             told=None if args.quiet else shown.tell,
             progress=None if args.quiet else shown.progress,
         )
@@ -213,10 +162,10 @@ def _undecided(found: Capacity, side: str) -> str:
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `sweep`."""
-    from simulator.commands.flags import seed_of
+    from simulator.options import add_flags
+    from simulator.study.sweep import SweepOptions
 
     parser.description = "Play a scenario under many values; a stopped sweep goes on where it was."
-    parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in name")
     parser.add_argument(
         "--set",
         dest="axes",
@@ -225,42 +174,15 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=V1,V2|PATH=A..B",
         help="values of one place of the scenario, or a range to sample; again for more",
     )
-    parser.add_argument("--sample", metavar="lhs:N", help="points of the ranges together")
-    parser.add_argument(
-        "--replications", type=_count_of_runs, default=1, metavar="N", help="runs a point"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=("compiled", "limits", "engine"),
-        default="compiled",
-        help="compiled: limit decisions alone, many times as fast (default); limits: the same "
-        "decisions under SimPy; engine: every request runs whole",
-    )
-    parser.add_argument("--seed", type=seed_of, metavar="N", help="the scenario's unless given")
-    parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="local, or the address of a Dask scheduler"
-    )
-    parser.add_argument(
-        "--workers",
-        type=_count_of_runs,
-        metavar="N",
-        help="how many: threads where compiled, else processes (all cores)",
-    )
+    add_flags(parser, SweepOptions)
     parser.add_argument("--out", metavar="DIR", help="folder of the dataset (runs/sweep-<name>)")
     parser.add_argument("--quiet", action="store_true", help="print the folder alone")
 
 
-def _count_of_runs(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
-    return int(text)
-
-
 def run_sweep(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from engine.errors import InputError
-    from simulator.study.runs import resolve
-    from simulator.study.sweep import read_axis, sweep
+    from simulator.options import given, resolve
+    from simulator.study.sweep import SweepOptions, read_axis, sweep
 
     scenario = resolve(args.scenario)
     out = Path(args.out) if args.out else Path("runs") / f"sweep-{scenario.name}"
@@ -275,18 +197,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         runs = "1 run" if args.replications == 1 else f"{args.replications} runs"
         print(f"seed {seed}, fidelity {args.fidelity}, {runs} a point")
     with _progress(quiet=args.quiet) as progress, _told_how_to_go_on(out):
-        frame = sweep(
-            scenario,
-            axes,
-            out=out,
-            sample=args.sample,
-            replications=args.replications,
-            fidelity=args.fidelity,
-            seed=args.seed,
-            scheduler=args.scheduler,
-            workers=args.workers,
-            progress=progress,
-        )
+        asked = given(args, SweepOptions) | {"scenario": scenario, "axes": axes, "out": out}
+        frame = sweep(**asked, progress=progress)
     failed = frame[frame["status"] == "failed"]
     if args.quiet:
         print(out)
@@ -355,6 +267,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "Say what differs between two runs, or what several limit tables and profiles do to"
         " scenarios, and how surely."
     )
+    from simulator.options import PrecisionOptions, add_flags, count_of
+
     parser.add_argument(
         "what",
         nargs="+",
@@ -380,13 +294,13 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="write the table of policies there, as a page and as CSV"
     )
-    parser.add_argument(
-        "--precision",
-        type=precision_of,
-        metavar="X",
-        help="replicate both, each in its fidelity, until every share's difference is known to ± X",
+    add_flags(
+        parser,
+        PrecisionOptions,
+        precision="replicate both, each in its fidelity, until every share's difference is known"
+        " to ± this",
+        most_replications="pairs of runs that precision may take (1000)",
     )
-    add_budget(parser, "pairs of runs that --precision may take (1000)")
     parser.add_argument(
         "--strict", action="store_true", help="exit with 1 too where the precision is not reached"
     )
@@ -448,19 +362,14 @@ def _compare_policies(args: argparse.Namespace) -> int:
 def _compare_runs(args: argparse.Namespace) -> int:
     from rich.table import Table
 
+    from simulator.options import PrecisionOptions, given
     from simulator.study.comparison import compare
 
     def tell(pairs: int, reached: Precision) -> None:
         if not reached.reached:
             print(f"{pairs} pairs{needed_text(reached.needed)}", file=sys.stderr, flush=True)
 
-    found = compare(
-        *args.what,
-        precision=args.precision,
-        most_replications=args.most_replications,
-        most_time=args.most_time,
-        told=tell,
-    )
+    found = compare(*args.what, **given(args, PrecisionOptions), told=tell)
     missed = args.strict and found.precision is not None and not found.precision.reached
     shown = [d for d in found.differences if d.a != d.b or d.is_sure]
     if args.json:

@@ -52,7 +52,6 @@ __all__ = [
     "MemorySink",
     "TextColumns",
     "choose_columns",
-    "columns_to_keep",
     "digest_of_table",
     "missing",
     "open_file",
@@ -106,21 +105,6 @@ def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if not kept:
         raise InputError(f"columns = {asked!r} must name a column; leave it out to keep all")
     return None if len(kept) == len(SCHEMA) else _in_order(kept)
-
-
-def columns_to_keep(
-    asked: str | Sequence[str] | None, out: object | None
-) -> tuple[str, ...] | None:
-    """Return what `choose_columns` does, for a run whose rows go to `out`.
-
-    Raises `InputError` as it does, and where the rows go to no folder.
-    """
-    if asked is not None and out is None:
-        raise InputError(
-            f"columns = {asked!r} must go with out, a folder; in memory are all of them, and"
-            " Result.save takes columns too"
-        )
-    return choose_columns(asked)
 
 
 def schema_of(columns: Collection[str] | None) -> pa.Schema:

@@ -7,13 +7,14 @@ and the smallest limit that meets a target, are searches as `capacity` makes the
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import html
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -26,8 +27,18 @@ from engine.limits import Rule as LimitRule
 from engine.limits.algorithms import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
-from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, takes, whole
+from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, whole
 from simulator.intervals import Interval, Verdict, interval_of, judged
+from simulator.options import (
+    COUNT,
+    SCENARIO,
+    Budget,
+    ScenarioLike,
+    option,
+    resolve,
+    seed_of,
+    takes_options,
+)
 from simulator.play import SEED, seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
@@ -46,8 +57,7 @@ from simulator.scenario import (
 from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, Trial, Values, search
 from simulator.study.observations import Effect, Observed, mean_of, observe, paired
-from simulator.study.replications import Budget, Replicator, replicator
-from simulator.study.runs import SCENARIO, ScenarioLike, resolve
+from simulator.study.replications import Replicator, replicator
 
 if TYPE_CHECKING:
     import altair as alt
@@ -76,6 +86,20 @@ _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
 """What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
 _SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
+
+
+def share_of(text: str) -> float:
+    """Return a share of a command line, `1%` or `0.01`."""
+    is_percent = text.endswith("%")
+    try:
+        share = float(text.removesuffix("%")) / (100 if is_percent else 1)
+    except ValueError:
+        share = 0.0
+    if not _SHARE.holds(share):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a share above 0 and below 1, such as 1% or 0.01"
+        )
+    return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,45 +248,65 @@ class AdviceInterrupted(KeyboardInterrupt):
         self.found = found
 
 
-@takes(
-    scenario=SCENARIO,
-    refused=_SHARE,
-    groups=optional(TEXTS, "every group"),
-    replications=whole(1),
-    most_replications=whole(1),
-    seed=SEED,
-    verify=FLAG,
-    told=optional(FUNCTION),
-)
-def advise(
-    scenario: ScenarioLike,
-    *,
-    refused: float = 0.01,
-    groups: Sequence[str] | None = None,
-    replications: int = REPLICATIONS,
-    most_replications: int = MOST_REPLICATIONS,
-    seed: int | None = None,
-    verify: bool = False,
-    told: Callable[[str], None] | None = None,
-) -> Advice:
+@dataclass(frozen=True)
+class AdviseOptions:
+    """What advice can be told."""
+
+    scenario: ScenarioLike = option(
+        SCENARIO,
+        "a scenario's file (.toml), or a built-in scenario's name",
+        python=", a `Scenario`, or TOML text",
+        metavar="SCENARIO|LOG",
+    )
+    _: KW_ONLY
+    refused: float = option(
+        _SHARE,
+        "the share of a group's attempts that may be refused, as 1% or 0.01 (1%)",
+        0.01,
+        type=share_of,
+        metavar="SHARE",
+    )
+    groups: Sequence[str] | None = option(
+        optional(TEXTS, "every group"),
+        "advise this client group alone; may be repeated",
+        None,
+        name="for",
+        action="append",
+        metavar="GROUP",
+    )
+    replications: int = option(whole(1), "runs of each change (20)", REPLICATIONS, **COUNT)
+    most_replications: int = option(
+        whole(1),
+        "runs that deciding one pace or one limit may take (60)",
+        MOST_REPLICATIONS,
+        **COUNT,
+    )
+    seed: int | None = option(SEED, "the scenario's unless given", None, type=seed_of, metavar="N")
+    verify: bool = option(FLAG, "play each suggestion again, under fresh seeds", default=False)
+    told: Callable[[str], None] | None = option(
+        optional(FUNCTION), "hears what is being played", None, flag=False
+    )
+
+
+@takes_options(AdviseOptions)
+def advise(options: AdviseOptions) -> Advice:
     """Say what binds each group of clients, and what its clients or the operator should change.
 
-    refused: the share of a group's attempts that may be refused. groups: whom the advice is for,
-        every group unless given. replications: runs under each change. most_replications: runs that
-        deciding one pace or limit may take. verify: play each suggestion again, under fresh seeds.
-    told: hears what is being played.
+    {options}
 
     Raises `InputError` for a scenario that cannot be or that compiled code cannot play, and for a
     group that it does not have. Ctrl-C raises `AdviceInterrupted`, which has what is known so far.
     """
-    base = resolve(scenario)
+    refused, groups = options.refused, options.groups
+    base = resolve(options.scenario)
     if reason := cannot_play(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
     known = [group.name for group in base.clients]
     for name in groups or ():
         if name not in known:
             raise InputError(f"groups: {name!r} must be a client group{did_you_mean(name, known)}")
-    runs = replications if draws_at_random(base) else 1
+    seed = seed_in_force(base, options.seed)
+    runs = options.replications if draws_at_random(base) else 1
     found = Advice(base, refused, runs)
     warm_up(tell_line)
     with replicator() as runner:
@@ -270,15 +314,15 @@ def advise(
             base,
             list(groups or known),
             refused,
-            range(seed_in_force(base, seed), seed_in_force(base, seed) + runs),
-            Budget(most_replications),
+            range(seed, seed + runs),
+            Budget(options.most_replications),
             runner,
             found,
-            told or (lambda _: None),
+            options.told or (lambda _: None),
         )
         try:
             work.find()
-            if verify:
+            if options.verify:
                 work.verify()
         except KeyboardInterrupt:
             found.unfinished = "it was interrupted"

@@ -18,13 +18,12 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Final, Literal, Protocol, TypeAlias
 
 from engine.errors import InputError
 from simulator.arguments import (
-    DURATION,
     FUNCTION,
     TEXT,
     Rule,
@@ -32,7 +31,6 @@ from simulator.arguments import (
     is_number,
     one_of,
     optional,
-    takes,
     whole,
 )
 from simulator.intervals import (
@@ -45,12 +43,20 @@ from simulator.intervals import (
     runs_for_verdict,
     spent,
 )
-from simulator.play import FIDELITIES, SEED, Fidelity, seed_in_force
+from simulator.options import (
+    COUNT,
+    Budget,
+    BudgetOptions,
+    ScenarioOptions,
+    number_of,
+    option,
+    takes_options,
+)
+from simulator.play import FIDELITIES, Fidelity, seed_in_force
 from simulator.rows.result import subject_of
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
-from simulator.study.replications import Budget, Replicator, replicator
-from simulator.study.runs import SCENARIO, ScenarioLike, resolve
+from simulator.study.replications import Replicator, replicator
 
 __all__ = [
     "Capacity",
@@ -64,8 +70,6 @@ __all__ = [
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
-MOST_REPLICATIONS: Final = 1_000
-"""Runs that deciding one value may take unless told: 1 % kept wholly takes about 460."""
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)
 _PARTS: Final = (0.8, 0.15, 0.05)
 """Parts of a side's error that its first, second and third trial may spend."""
@@ -147,79 +151,87 @@ class Player(Protocol):
         ...
 
 
-@takes(
-    scenario=SCENARIO,
-    vary=TEXT,
-    between=_BETWEEN,
-    keep=instance("a condition such as 'refused_share <= 0.01'", str, Condition),
-    fidelity=one_of(FIDELITIES),
-    replications=whole(1),
-    most_replications=optional(whole(1)),
-    most_time=optional(DURATION, "no bound"),
-    seed=SEED,
-    tolerance=_TOLERANCE,
-    told=optional(FUNCTION),
-    progress=optional(FUNCTION),
-)
-def capacity(  # noqa: PLR0913 # reason: what a command has as flags
-    scenario: ScenarioLike,
-    *,
-    vary: str,
-    between: tuple[str | float, str | float],
-    keep: str | Condition,
-    fidelity: Fidelity = "compiled",
-    replications: int = 5,
-    most_replications: int | None = None,
-    most_time: str | int | None = None,
-    seed: int | None = None,
-    tolerance: float = 0.01,
-    told: Callable[[Trial], None] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Capacity:
+@dataclass(frozen=True)
+class CapacityOptions(BudgetOptions, ScenarioOptions):
+    """What a search for a capacity can be told."""
+
+    _: KW_ONLY
+    vary: str = option(
+        TEXT,
+        "the place to vary, a path such as clients.browsers.count or clients[0].arrivals.rate",
+        metavar="PATH",
+    )
+    between: tuple[str | float, str | float] = option(
+        _BETWEEN,
+        "the lowest and the highest value, such as 10 500, or 1/1s 90/1s",
+        nargs=2,
+        metavar=("A", "B"),
+    )
+    keep: str | Condition = option(
+        instance("a condition such as 'refused_share <= 0.01'", str, Condition),
+        "the condition to keep, such as 'refused_share <= 0.01'",
+        metavar="CONDITION",
+    )
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
+        "compiled",
+        choices=FIDELITIES,
+    )
+    replications: int = option(whole(1), "runs of a pilot (5)", 5, **COUNT)
+    tolerance: float = option(
+        _TOLERANCE,
+        "how near to the border to go, as a share of the value (0.01)",
+        0.01,
+        type=number_of(_TOLERANCE),
+        metavar="SHARE",
+    )
+    told: Callable[[Trial], None] | None = option(
+        optional(FUNCTION), "hears each trial, and trials under way as they go on", None, flag=False
+    )
+    progress: Callable[[str, int, int], None] | None = option(
+        optional(FUNCTION),
+        "hears, run by run, the value under way, how many of its next runs are done, of how many",
+        None,
+        flag=False,
+    )
+
+
+@takes_options(CapacityOptions)
+def capacity(options: CapacityOptions) -> Capacity:
     """Find the largest value of `vary` that keeps a condition.
 
-    vary: a path as in `with_value` (`clients.browsers.count`, `clients[0].arrivals.rate`).
-    between: the lowest and the highest value: numbers, or texts that differ in their first number
-        only (`"10/1s"`, `"90/1s"`). keep: such as `"refused_share <= 0.01"`.
-    replications: runs of a pilot. most_replications: runs that deciding one value may take, 1000
-        unless given. most_time: ns, or a text such as `"1m"`, after which the search ends.
-    tolerance: the border is looked for to this share of the value where the parameter takes
-        decimals, and to neighbours, or to this share, where it takes whole numbers.
-    told: hears each trial, and trials under way as they go on. progress: hears, run by run, the
-        value under way, how many of its next runs are done, and of how many.
+    {options}
+
+    Where the parameter takes whole numbers, the border is looked for to neighbours.
 
     Raises `InputError` for a path, values or a condition that cannot be. Ctrl-C raises
     `CapacityInterrupted`, a `KeyboardInterrupt` that has what is known so far.
     """
-    assert not isinstance(most_time, str), "a text was read already"
+    vary, between, keep = options.vary, options.between, options.keep
     if vary.strip() == _SEED:
         raise InputError(
             "vary = 'seed' must be something else; every value is tried under the same seeds"
         )
-    most = max(MOST_REPLICATIONS, replications) if most_replications is None else most_replications
-    if most < replications:
-        raise InputError(
-            f"most_replications = {most} must be at least replications, {replications}; take more"
-        )
-    if most_time is not None and most_time <= 0:
-        raise InputError(f"most_time = {most_time} ns must be above 0; take more")
-    base = resolve(scenario)
+    budget = options.budget(options.replications)
+    base = options.played
     condition = parse_condition(keep) if isinstance(keep, str) else keep
     scale = Values(str(between[0]), str(between[1]), lambda text: _takes(base, vary, text))
     for end in (scale.low, scale.high):
         with_value(base, vary, value_of(scale.text(end)))
     with replicator() as runner:
         return search(
-            _ScenarioPlayer(base, vary, condition, runner, fidelity, progress),
+            _ScenarioPlayer(base, vary, condition, runner, options.fidelity, options.progress),
             scale,
             condition,
             path=vary,
-            first=replications,
-            budget=Budget(most, None if most_time is None else most_time / 1e9),
-            seed=seed_in_force(base, seed),
-            tolerance=tolerance,
+            first=options.replications,
+            budget=budget,
+            seed=seed_in_force(base, options.seed),
+            tolerance=options.tolerance,
             exact=lambda value: not draws_at_random(with_value(base, vary, value_of(value))),
-            told=told,
+            told=options.told,
         )
 
 
@@ -238,7 +250,7 @@ def search(  # noqa: PLR0913 # reason: what a search is told
 ) -> Capacity:
     """Search among the values of a scale with any player; other arguments as in `capacity`."""
     found = Capacity(path, str(condition))
-    budget = budget or Budget(MOST_REPLICATIONS)
+    budget = budget or Budget()
     work = _Search(player, scale, condition, first, budget, seed, exact, found, told)
     try:
         work.find(tolerance)

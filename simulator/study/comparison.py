@@ -13,14 +13,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import DURATION, FUNCTION, instance, optional, takes, whole
+from simulator.arguments import FUNCTION, instance, optional
 from simulator.intervals import (
     CONFIDENCE,
     Interval,
@@ -28,6 +28,7 @@ from simulator.intervals import (
     is_share,
     spent,
 )
+from simulator.options import Budget, PrecisionOptions, option, takes_options
 from simulator.play import Fidelity
 from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing
@@ -35,14 +36,12 @@ from simulator.scenario import METRICS, Scenario, loads
 from simulator.scenario.model import draws_at_random
 from simulator.study.replications import (
     NONE_IS_0,
-    Budget,
     Precision,
     line_of,
     next_count,
     reached_by,
     replicator,
 )
-from simulator.study.runs import PRECISION, budget_of
 
 __all__ = ["Comparison", "Difference", "compare"]
 
@@ -107,33 +106,31 @@ class Comparison:
         return "not paired: the runs differ in length or warm-up, so there are no intervals"
 
 
-@takes(
-    a=_RUN,
-    b=_RUN,
-    precision=PRECISION,
-    most_replications=optional(whole(1)),
-    most_time=optional(DURATION, "no bound"),
-    told=optional(FUNCTION),
-)
-def compare(
-    a: Result | str | Path,
-    b: Result | str | Path,
-    *,
-    precision: float | None = None,
-    most_replications: int | None = None,
-    most_time: str | int | None = None,
-    told: Callable[[int, Precision], None] | None = None,
-) -> Comparison:
+@dataclass(frozen=True)
+class CompareOptions(PrecisionOptions):
+    """What a comparison of two runs can be told."""
+
+    a: Result | str | Path = option(_RUN, "a result, or a run's folder")
+    b: Result | str | Path = option(_RUN, "another")
+    _: KW_ONLY
+    told: Callable[[int, Precision], None] | None = option(
+        optional(FUNCTION), "hears the pairs so far and what they make of the precision", None
+    )
+
+
+@takes_options(CompareOptions)
+def compare(options: CompareOptions) -> Comparison:
     """Compare two results, or two runs' folders; metrics that only one log tells are left out.
 
-    precision: replicate both scenarios under common seeds until the difference of every share is
-    known to ± this; at most `most_replications` (1000) pairs and `most_time`, in ns or a text such
-    as `"5m"`. told: hears the pairs so far and what they make of the precision.
+    {options}
+
+    With a precision, both scenarios are replicated under common seeds until the difference of every
+    share is known so well.
 
     Raises `InputError` where a folder holds none, and where a log lacks time or outcome.
     """
-    assert not isinstance(most_time, str), "a text was read already"
-    budget = budget_of(precision, None, most_replications, most_time)
+    a, b, precision = options.a, options.b, options.precision
+    budget = options.budget()
     results = tuple(each if isinstance(each, Result) else Result.load(each) for each in (a, b))
     one, other = results
     names = (_name(a, one), _name(b, other))
@@ -142,7 +139,7 @@ def compare(
     seeds = sorted(lines[0].keys() & lines[1].keys())
     pairs = [(lines[0][seed], lines[1][seed]) for seed in seeds]
     if precision is not None:
-        return _to_precision(precision, names, (one, other), pairs, seeds, budget, told)
+        return _to_precision(precision, names, (one, other), pairs, seeds, budget, options.told)
     if len(seeds) > 1:
         exact = all(_is_exact(each) for each in results)
         return Comparison(names, same, "seeds", len(pairs), _differences(pairs, exact=exact))

@@ -18,6 +18,7 @@ from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
+from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play import simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
@@ -25,7 +26,6 @@ from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.scenario import Scenario, limits_of, profile_of, with_value
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
-from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 from simulator.views import ADMITTED, REFUSED
 
 __all__ = ["Explorer", "Knob", "explore", "picture"]

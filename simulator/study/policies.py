@@ -17,13 +17,13 @@ import pandas as pd
 
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, Rule, optional, takes, whole
+from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play import SEED, seed_in_force
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
 from simulator.scenario import Scenario, with_value
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
-from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 
 __all__ = ["AS_IT_STANDS", "Policies", "PoliciesInterrupted", "policies"]
 

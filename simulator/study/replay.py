@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,31 +25,21 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.messages import Outcome
-from engine.model import TenantKind
 from engine.profile import Profile
-from simulator.arguments import (
-    FLAG,
-    FOLDER,
-    FUNCTION,
-    TEXT,
-    TEXTS,
-    Rule,
-    instance,
-    is_number,
-    may_be_a_path,
-    one_of,
-    optional,
-    takes,
-)
-from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap, LogStream, stream_log
+from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.play import FIDELITIES, Fidelity
+from simulator.options import (
+    DEFAULT,
+    DEFAULT_KIND,
+    DEFAULT_TENANT,
+    ReplayOptions,
+    table_of,
+    takes_options,
+)
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
-from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader, out_folder
 from simulator.rows.counters import CounterIndex, LimitsView
-from simulator.rows.parquet import COLUMNS, columns_to_keep
 from simulator.rows.record import (
     NO_STATUS,
     Chunk,
@@ -63,8 +53,6 @@ from simulator.rows.reducer import Cells
 from simulator.rows.tally import Tally
 
 __all__ = [
-    "DEFAULT_KIND",
-    "DEFAULT_TENANT",
     "SEED",
     "SHOWN",
     "Comparison",
@@ -193,163 +181,81 @@ def _counted(cells: Cells) -> Numbers:
     return np.array([neither + gained, neither + lost, gained, lost], dtype=np.int64)
 
 
-DEFAULT_KIND: Final[Kind] = "public"
-"""From this many addresses on, a key looks like a public key in a web page."""
-
-DEFAULT_TENANT: Final[TenantKind] = "production"
-
-DEFAULT: Final = "default"
-"""The built-in limit table, wherever a replay names or takes one."""
-
 SEED: Final = 0
 """A replay has no random draws, except the engine's identifiers, which use this seed."""
 
 _PSEUDONYM_KEY_BYTES: Final = 32
 
-_TABLE: Final = instance(f"a LimitTable, a file's path or {DEFAULT!r}", LimitTable, str, Path)
-_PROFILE: Final = instance("a Profile or a file's path", Profile, str, Path)
-_MAP: Final = instance("a LogMap or a file's path", LogMap, str, Path)
-_LOG: Final = Rule(
-    "a log's path, or a frame that Arrow can read",
-    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
-)
-_TOO_FAST: Final = 10**12
-_SPEED: Final = Rule(
-    "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
-    lambda speed: isinstance(speed, str) or (is_number(speed) and 0 < speed < _TOO_FAST),
-)
 
-
-@takes(
-    source=_LOG,
-    limits=optional(_TABLE),
-    against=optional(_TABLE),
-    profile=optional(_PROFILE),
-    as_kind=optional(one_of(KINDS)),
-    map=optional(_MAP),
-    format=optional(one_of(FORMATS)),
-    tenant=optional(one_of(get_args(TenantKind))),
-    time_column=optional(TEXT),
-    speed=_SPEED,
-    pseudonymise=FLAG,
-    fidelity=one_of(FIDELITIES),
-    check=FLAG,
-    out=optional(FOLDER),
-    columns=COLUMNS,
-    force=FLAG,
-    progress=optional(FUNCTION),
-    command=TEXTS,
-)
-def replay(  # noqa: PLR0913 # reason: the command's own options
-    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
-    *,
-    limits: LimitTable | str | Path | None = None,
-    against: LimitTable | str | Path | None = None,
-    profile: Profile | str | Path | None = None,
-    as_kind: Kind | None = None,
-    map: LogMap | str | Path | None = None,  # noqa: A002 # reason: the command's own word for it
-    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
-    tenant: TenantKind | None = None,
-    time_column: str | None = None,
-    speed: str | int | Fraction = 1,
-    pseudonymise: bool = False,
-    fidelity: Fidelity = "limits",
-    check: bool = True,
-    out: str | Path | None = None,
-    columns: str | Sequence[str] | None = None,
-    force: bool = False,
-    progress: Callable[[str, int], None] | None = None,
-    command: Sequence[str] = (),
-) -> Result:
+@takes_options(ReplayOptions)
+def replay(options: ReplayOptions) -> Result:
     """Put the requests of a log through the limits: who would have been refused?
 
-    source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
-    limits, profile: what is in force; the specification's own unless given, and for limits
-        `"default"` too.
-    against: an older table, or `"default"`; `summary["against"]` then says who gains and who
-        loses under `limits`.
-    as_kind: the kind of every key of which the log says nothing; `public` unless given.
-    map: which field of the log says what (`simulator.logs.LogMap`).
-    tenant: kind of the tenant of which the log says nothing; `production` unless given.
-    speed: instants are floor((t − t0) / speed), exactly.
-    pseudonymise: addresses and keys become keyed hashes, under a key that nobody keeps.
-    fidelity: `limits` decides alone, `compiled` alike in one pass, `engine` runs each whole.
-    check: run the invariant checkers. out: a folder for the files; else the rows stay in memory.
-    columns: those of the rows that the folder's file keeps, as `simulator.run` says.
-    progress: told now and then what is done (`reading`, `deciding`) and how many requests so far.
+    {options}
+
+    `summary["against"]` says who gains and who loses under `limits`, compared with an older table.
+    Instants are floor((t − t0) / speed), exactly. Without a folder the rows stay in memory.
 
     Raises `InputError` for a log, a map, limits or columns that cannot be used.
     """
-    if force and out is None:
-        raise InputError("force = True must go with out, a folder; without one nothing is replaced")
     setting = _Setting(
-        limits=_table(limits),
-        old_limits=None if against is None else _table(against),
-        profile=_profile(profile),
-        log_map=_log_map(map),
-        as_kind=as_kind,
-        tenant=tenant,
-        speed=read_speed(speed),
-        pseudonymise=pseudonymise,
-        fidelity=fidelity,
-        columns=columns_to_keep(columns, out),
+        options,
+        limits=options.table,
+        old_limits=None if options.against is None else table_of(options.against),
+        profile=options.read_profile,
+        log_map=options.read_map(),
+        speed=read_speed(options.speed),
     )
     setting.check()
-    reading, deciding = _stages(progress)
     log = stream_log(
-        source, format=format, map=setting.log_map, time_column=time_column, progress=reading
+        options.source,
+        format=options.format,
+        map=setting.log_map,
+        time_column=options.time_column,
+        progress=options.stage("reading"),
     )
-    extra: dict[str, Any] = {"command": list(command), "limits": _name(limits)}
-    place = nullcontext() if out is None else out_folder(Path(out), force=force)
+    extra: dict[str, Any] = {"command": list(options.command), "limits": _name(options.limits)}
+    out = None if options.out is None else Path(options.out)
+    place = nullcontext() if out is None else out_folder(out, force=options.force)
     with place as folder, setting.arrivals(log, folder) as arrivals:
         extra["replay"] = {**log_summary(log, arrivals), **setting.summary()}
-        book, compared = setting.play(run_name(log.name), arrivals, folder, deciding, check=check)
+        book, compared = setting.play(run_name(log.name), arrivals, folder)
         if compared is not None:
-            extra["against"] = {"limits": _name(against), **compared.summary()}
+            extra["against"] = {"limits": _name(options.against), **compared.summary()}
         result = _finish(book, extra, folder)
-    result.folder = None if out is None else Path(out)
+    result.folder = out
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """The options of a replay."""
+    """The options of a replay, and what was read of the files that they name."""
 
+    options: ReplayOptions
     limits: LimitTable
     old_limits: LimitTable | None
     profile: Profile
     log_map: LogMap | None
-    as_kind: Kind | None
-    tenant: TenantKind | None
     speed: Fraction
-    pseudonymise: bool
-    fidelity: Fidelity
-    columns: tuple[str, ...] | None
 
     def _mapped(self, target: str) -> bool:
         return self.log_map is not None and target in self.log_map.sources
 
     def check(self) -> None:
         """Raise `InputError` where the options do not fit together."""
-        if self.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
+        if self.options.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
             raise InputError(
                 'counted_statuses = "success" must go with fidelity engine; the limits alone know'
                 " no status"
             )
-        for name, given, target in (
-            ("as_kind", self.as_kind, "application_kind"),
-            ("tenant", self.tenant, "tenant_kind"),
-        ):
-            if given is not None and self._mapped(target):
-                raise InputError(f"{name} = {given!r} must be left out; the map says {target}")
 
     def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
         """Read the log; return its requests as this replay takes them."""
-        key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.pseudonymise else None
+        key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.options.pseudonymise else None
         return make_arrivals(
             log,
-            kind=self.as_kind or DEFAULT_KIND,
-            tenant_kind=self.tenant or DEFAULT_TENANT,
+            kind=self.options.as_kind or DEFAULT_KIND,
+            tenant_kind=self.options.tenant or DEFAULT_TENANT,
             speed=self.speed,
             pseudonym_key=key,
             prefix_bits=self.profile.http.ipv6_prefix_bits,
@@ -359,11 +265,15 @@ class _Setting:
     def summary(self) -> dict[str, Any]:
         """Return the replay's part of the run's summary."""
         return {
-            "as": None if self._mapped("application_kind") else self.as_kind or DEFAULT_KIND,
+            "as": None
+            if self._mapped("application_kind")
+            else self.options.as_kind or DEFAULT_KIND,
             "map": None if self.log_map is None else self.log_map.name,
-            "tenant": None if self._mapped("tenant_kind") else self.tenant or DEFAULT_TENANT,
+            "tenant": None
+            if self._mapped("tenant_kind")
+            else self.options.tenant or DEFAULT_TENANT,
             "speed": speed_text(self.speed),
-            "pseudonymised": self.pseudonymise,
+            "pseudonymised": self.options.pseudonymise,
         }
 
     def play(
@@ -371,9 +281,6 @@ class _Setting:
         name: str,
         arrivals: Arrivals,
         folder: Path | None,
-        progress: Progress | None,
-        *,
-        check: bool,
     ) -> tuple[RunBook, Comparison | None]:
         """Decide and write every row; compare with the older limits, where there are any."""
         tables = {"Default": self.limits}
@@ -382,12 +289,12 @@ class _Setting:
         requests = _Requests()
         compared = None if self.old_limits is None else Comparison(subjects)
         book = RunBook(
-            RunHeader(name, SEED, self.fidelity, arrivals.start_ns, _OPEN_END_NS),
+            RunHeader(name, SEED, self.options.fidelity, arrivals.start_ns, _OPEN_END_NS),
             tables,
             self.profile.limits,
             folder=folder,
-            columns=self.columns,
-            check=check,
+            columns=self.options.kept,
+            check=self.options.check,
             by_client=False,
             known=(view, subjects),
             watchers=[requests] if compared is None else [requests, compared],
@@ -397,11 +304,11 @@ class _Setting:
             arrivals,
             profile=self.profile,
             subjects=numbers,
-            fidelity=self.fidelity,
+            fidelity=self.options.fidelity,
             seed=SEED,
         )
         rows = Rows(book.recorder, book.tally)
-        passes = [decide(self.limits, rows=rows, progress=progress)]
+        passes = [decide(self.limits, rows=rows, progress=self.options.stage("deciding"))]
         if compared is not None:
             assert self.old_limits is not None
             passes.insert(0, decide(self.old_limits, rows=compared.old))
@@ -424,37 +331,6 @@ def _finish(book: RunBook, extra: Mapping[str, Any], folder: Path | None) -> Res
         result.write_to(folder)
         write_report(folder)
     return result
-
-
-def _table(limits: LimitTable | str | Path | None) -> LimitTable:
-    """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
-    if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
-        return LimitTable.default()
-    if isinstance(limits, LimitTable):
-        return limits
-    return LimitTable.from_toml(limits)
-
-
-def _profile(profile: Profile | str | Path | None) -> Profile:
-    if profile is None:
-        return Profile()
-    if isinstance(profile, Profile):
-        return profile
-    return Profile.from_toml(profile)
-
-
-def _log_map(log_map: LogMap | str | Path | None) -> LogMap | None:
-    if isinstance(log_map, LogMap | None):
-        return log_map
-    return LogMap.read(log_map)
-
-
-def _stages(
-    progress: Callable[[str, int], None] | None,
-) -> tuple[Progress | None, Progress | None]:
-    if progress is None:
-        return None, None
-    return partial(progress, "reading"), partial(progress, "deciding")
 
 
 def _name(limits: LimitTable | str | Path | None) -> str:

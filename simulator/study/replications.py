@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
-from simulator.play import Fidelity, simulate, template_for
+from simulator.options import Budget, RunOptions
+from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Stop, tell_line
 from simulator.rows import Result
 from simulator.rows.result import is_of_totals, measure_condition, subject_of, value_in
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
 __all__ = [
-    "MOST_REPLICATIONS",
     "NONE_IS_0",
-    "Budget",
     "Precision",
     "Replication",
     "Replicator",
@@ -117,8 +116,6 @@ def _end_with_parent() -> None:
     os._exit(1)  # the parent is gone; work in progress is lost with the pool
 
 
-MOST_REPLICATIONS: Final = 1_000
-"""The default limit of runs to reach a precision."""
 NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
 """Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
 _WORTH_S: Final = 6.0
@@ -135,14 +132,6 @@ class Replication:
     sha256: str
     faults: int
     line: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What replications may take: runs, and seconds where they are bounded."""
-
-    most_replications: int = MOST_REPLICATIONS
-    most_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,35 +342,34 @@ def replicator() -> Iterator[Replicator]:
                 end_pool(pool)  # type: ignore[arg-type] # reason: the other kind of pool
 
 
-def replicate_to(  # noqa: PLR0913 # reason: what a run is told
-    precision: float,
+def replicate_to(
+    options: RunOptions,
     player: Replicator,
-    scenario: Scenario,
-    seed: int,
+    budget: Budget,
     *,
-    fidelity: Fidelity,
-    warm_up_ns: int | None = None,
-    check: bool = True,
-    first: int | None = None,
-    budget: Budget | None = None,
     exact: bool = False,
     told: Callable[[Sequence[Replication], Precision], None] | None = None,
 ) -> tuple[list[Replication], Precision]:
-    """Replicate until no share's interval is wider than ± `precision`, or the budget is spent.
+    """Replicate until no share's interval is wider than the precision, or the budget is spent.
 
     told: hears the runs so far and what they make of the precision, look by look.
     """
-    budget = budget or Budget()
+    assert options.precision is not None, "it is asked for"
+    scenario, seed = options.played, seed_in_force(options.played, options.seed)
     ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
     runs: list[Replication] = []
     looks = 0
-    count = min(first or _FIRST, budget.most_replications)
+    count = min(options.replications or _FIRST, budget.most_replications)
     while True:
         seeds = range(seed + len(runs), seed + count)
         looks += 1
         try:
             runs += player.play(
-                scenario, seeds, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check
+                scenario,
+                seeds,
+                fidelity=options.fidelity,
+                warm_up_ns=options.warm_up_ns,
+                check=options.check,
             )
         except ReplicationsInterrupted as stop:
             raise ReplicationsInterrupted([*runs, *stop.runs], looks) from None
@@ -390,7 +378,7 @@ def replicate_to(  # noqa: PLR0913 # reason: what a run is told
             for name in runs[0].line
             if is_share(name)
         }
-        found = reached_by(shares, precision, looks, exact=exact)
+        found = reached_by(shares, options.precision, looks, exact=exact)
         if told is not None:
             told(runs, found)
         if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:

@@ -40,7 +40,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
@@ -56,11 +56,11 @@ import pyarrow.parquet as pq
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, one_of, optional, takes, whole
-from simulator.play import FIDELITIES, SEED, Fidelity, seed_in_force, simulate, template_for
+from simulator.options import COUNT, ScenarioOptions, option, takes_options
+from simulator.play import FIDELITIES, Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Progress, Stop, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_value
 from simulator.study.replications import NONE_IS_0, cores, end_pool, line_of, process_pool
-from simulator.study.runs import SCENARIO, ScenarioLike, resolve
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
@@ -641,82 +641,90 @@ _WRITTEN: Final = "written"
 _SEED: Final = "seed"
 
 
-@takes(
-    scenario=SCENARIO,
-    axes=AXES,
-    out=FOLDER,
-    sample=optional(TEXT),
-    replications=whole(1),
-    fidelity=one_of(FIDELITIES),
-    seed=SEED,
-    scheduler=optional(TEXT),
-    workers=optional(whole(1), "all cores"),
-    progress=optional(FUNCTION),
-)
-def sweep(  # noqa: PLR0913 # reason: what the command has as flags
-    scenario: ScenarioLike,
-    axes: Mapping[str, Sequence[Any] | str],
-    *,
-    out: str | Path,
-    sample: str | None = None,
-    replications: int = 1,
-    fidelity: Fidelity = "compiled",
-    seed: int | None = None,
-    scheduler: str | None = None,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> pd.DataFrame:
+@dataclass(frozen=True)
+class SweepOptions(ScenarioOptions):
+    """What a sweep can be told."""
+
+    axes: Mapping[str, Sequence[Any] | str] = option(
+        AXES,
+        'path in the scenario → a list of values, or a text as on the command line ("1,2",'
+        ' "10/10s..100/10s"); an axis seed says each point\'s first',
+        flag=False,
+    )
+    _: KW_ONLY
+    sample: str | None = option(
+        optional(TEXT), "points of the ranges together", None, metavar="lhs:N"
+    )
+    replications: int = option(whole(1), "runs a point, under seeds that count up (1)", 1, **COUNT)
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "compiled: limit decisions alone, many times as fast (default); limits: the same "
+        "decisions under SimPy; engine: every request runs whole",
+        "compiled",
+        choices=FIDELITIES,
+    )
+    scheduler: str | None = option(
+        optional(TEXT),
+        "local, or the address of a Dask scheduler; left out, the cores of this machine",
+        None,
+        metavar="ADDRESS",
+    )
+    workers: int | None = option(
+        optional(whole(1), "all cores"),
+        "how many: threads where compiled, else processes (all cores)",
+        None,
+        **COUNT,
+    )
+    out: str | Path = option(
+        FOLDER, "folder of the dataset; one that holds this sweep goes on where it was", flag=False
+    )
+    progress: Callable[[int, int], None] | None = option(
+        optional(FUNCTION), "hears how many runs are done, of how many", None, flag=False
+    )
+
+
+@takes_options(SweepOptions)
+def sweep(options: SweepOptions) -> pd.DataFrame:
     """Play a scenario at every point of a space, and return the runs as a frame (`load_sweep`).
 
-    axes: path in the scenario → a list of values, or a text as on the command line (`"1,2"`,
-    `"10/10s..100/10s"`). sample: `"lhs:N"`, how many points of the ranges. replications: runs a
-    point, under seed, seed + 1 and on; an axis `seed` says each point's first. scheduler: `local`
-    or the address of a Dask scheduler; without it the cores of this machine. workers: how many;
-    all unless given. out: the folder of the dataset; one that holds this sweep goes on where it
-    was.
+    {options}
 
     Raises `InputError` for a space or a folder that cannot be, before anything is played.
     """
-    if seed is not None and _SEED in axes and sample is None:
-        raise InputError(f"seed = {seed} must be left out; the axis seed says each point's")
-    base = resolve(scenario)
-    seed = seed_in_force(base, seed)
+    axes, sample, progress = options.axes, options.sample, options.progress
+    if options.seed is not None and _SEED in axes and sample is None:
+        raise InputError(f"seed = {options.seed} must be left out; the axis seed says each point's")
+    base = options.played
+    seed = seed_in_force(base, options.seed)
     spaces: dict[str, Span | Sequence[Any]] = {}
     for path, values in axes.items():
         spaces[path] = read_axis(f"{path}={values}")[1] if isinstance(values, str) else values
     points = points_of(spaces, None if sample is None else read_sample(sample), seed)
-    tasks = tasks_of(base, points, replications, seed, fidelity)
-    folder = Path(out)
-    check_scheduler(scheduler)  # before anything is written
-    open_folder(folder, _spec(base, axes, sample, replications, seed, fidelity))
+    tasks = tasks_of(base, points, options.replications, seed, options.fidelity)
+    folder = Path(options.out)
+    check_scheduler(options.scheduler)  # before anything is written
+    open_folder(folder, _spec(options, base, seed))
     done = done_runs(folder)
     left = [task for task in tasks if (task.point, task.replication) not in done]
     if progress is not None:
         progress(len(tasks) - len(left), len(tasks))
     if left:
-        _play(left, folder, scheduler, workers, len(tasks), progress)
+        _play(left, folder, options, len(tasks))
     return load_sweep(folder)
 
 
-def _play(  # reason: the parts of a sweep under way
-    left: Sequence[Task],
-    folder: Path,
-    scheduler: str | None,
-    workers: int | None,
-    count: int,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    if left[0].fidelity == "compiled":
+def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int) -> None:
+    if options.fidelity == "compiled":
         from simulator.play.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         warm_up(tell_line)  # here, so that workers find it compiled
-    with closing(workers_of(scheduler, workers, left[0].fidelity)) as hands:
+    with closing(workers_of(options.scheduler, options.workers, options.fidelity)) as hands:
         play = partial(_play_into, folder.absolute(), hands.play) if hands.here else hands.play
         for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
             if not row.pop(_WRITTEN, False):
                 write_row(folder, row)
-            if progress is not None:
-                progress(number, count)
+            if options.progress is not None:
+                options.progress(number, count)
 
 
 def _play_into(folder: Path, play: Callable[[Task], dict[str, Any]], task: Task) -> dict[str, Any]:
@@ -752,14 +760,8 @@ def tasks_of(
     return tasks
 
 
-def _spec(  # reason: all that makes a sweep this one
-    base: Scenario,
-    axes: Mapping[str, Sequence[Any] | str],
-    sample: str | None,
-    replications: int,
-    seed: int,
-    fidelity: Fidelity,
-) -> dict[str, Any]:
+def _spec(options: SweepOptions, base: Scenario, seed: int) -> dict[str, Any]:
+    """Return all that makes a sweep this one."""
     text = dump(base, absolute=True)
     return {
         "format": 1,
@@ -767,10 +769,10 @@ def _spec(  # reason: all that makes a sweep this one
         "scenario_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "axes": {
             path: values if isinstance(values, str) else list(values)
-            for path, values in axes.items()
+            for path, values in options.axes.items()
         },
-        "sample": sample,
-        "replications": replications,
+        "sample": options.sample,
+        "replications": options.replications,
         "seed": seed,
-        "fidelity": fidelity,
+        "fidelity": options.fidelity,
     }

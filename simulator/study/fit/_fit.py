@@ -9,29 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.limits import LimitTable
-from engine.model import TenantKind
 from engine.profile import Profile
-from simulator.arguments import (
-    FLAG,
-    FUNCTION,
-    TEXT,
-    Rule,
-    instance,
-    is_number,
-    may_be_a_path,
-    one_of,
-    optional,
-    takes,
-    whole,
-)
-from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
+from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, FitOptions, takes_options
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
 from simulator.study.fit.judge import Judgement, LogView, judge, lead_of, replayed
@@ -50,72 +36,14 @@ __all__ = ["Fit", "check_free", "fit"]
 
 Numbers = npt.NDArray[np.int64]
 
-_LOG: Final = Rule(
-    "a log's path, or a frame that Arrow can read",
-    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
-)
-_TABLE: Final = instance("a LimitTable or a file's path", LimitTable, str, Path)
-_PROFILE: Final = instance("a Profile or a file's path", Profile, str, Path)
-_MAP: Final = instance("a LogMap or a file's path", LogMap, str, Path)
-_SHARE: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?)%")
 
-
-def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Return the share that is held out; 0 where it is none."""
-    if isinstance(value, str):
-        found = _SHARE.fullmatch(value.strip())
-        return float(found[1]) / 100 if found else 0.0
-    return float(value) if is_number(value) and 0 < value < 1 else 0.0
-
-
-HOLDOUT: Final = optional(
-    Rule(
-        "a share from 10% to 90%, such as 50%",
-        lambda value: 0.1 <= _share_of(value) <= 0.9,
-        _share_of,
-    )
-)
-
-
-@takes(
-    source=_LOG,
-    limits=optional(_TABLE),
-    profile=optional(_PROFILE),
-    as_kind=optional(one_of(KINDS)),
-    map=optional(_MAP),
-    format=optional(one_of(FORMATS)),
-    tenant=optional(one_of(get_args(TenantKind))),
-    time_column=optional(TEXT),
-    holdout=HOLDOUT,
-    runs=optional(whole(3)),
-    judged=FLAG,
-    progress=optional(FUNCTION),
-)
-def fit(  # noqa: PLR0913 # reason: the command's own options
-    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
-    *,
-    limits: LimitTable | str | Path | None = None,
-    profile: Profile | str | Path | None = None,
-    as_kind: Kind | None = None,
-    map: LogMap | str | Path | None = None,  # noqa: A002 # reason: the command's own word for it
-    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
-    tenant: TenantKind | None = None,
-    time_column: str | None = None,
-    holdout: str | float | None = None,
-    runs: int | None = None,
-    judged: bool = True,
-    progress: Callable[[str, int], None] | None = None,
-) -> Fit:
+@takes_options(FitOptions)
+def fit(options: FitOptions) -> Fit:
     """Fit a scenario to an access log, and measure how well it matches the log.
 
-    source: a path (plain or gzip), `-` (standard input), a pandas frame, an Arrow table or such.
-    limits, profile: what log and scenario are judged under; the specification's own unless given.
-    as_kind: the kind of every key of which the log says nothing; `public` unless given.
-    map: which field of the log says what (`simulator.logs.LogMap`).
-    tenant: kind of the tenant of which the log says nothing; `production` unless given.
-    holdout: such as `"50%"`: fit what comes before the last 50 % of the time, and predict those.
-    runs: of the scenario; as many as are quick unless given. judged: False skips the judge.
-    progress: told now and then what is done and how much of it so far.
+    {options}
+
+    Log and scenario are judged under the same limits and profile.
 
     Raises `InputError` for a log that cannot be read or fitted.
 
@@ -123,43 +51,27 @@ def fit(  # noqa: PLR0913 # reason: the command's own options
     >>> fit(rows, as_kind="management", judged=False).groups["loop"].tolist()
     ['open', 'open']
     """
+    holdout = options.holdout
     assert not isinstance(holdout, str), "a text was read already"
-    table = limits if isinstance(limits, LimitTable) else _table(limits)
-    in_force = profile if isinstance(profile, Profile) else _profile(profile)
-    log_map = map if isinstance(map, LogMap | None) else LogMap.read(map)
-    if as_kind is not None and log_map is not None and "application_kind" in log_map.sources:
-        raise InputError(f"as_kind = {as_kind!r} must be left out; the map says application_kind")
+    table, in_force, log_map = options.table, options.read_profile, options.read_map()
     with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
         observed = observe(
-            source,
+            options.source,
             table=table,
-            kind=as_kind or "public",
-            tenant_kind=tenant or "production",
-            format_=format,
+            kind=options.as_kind or DEFAULT_KIND,
+            tenant_kind=options.tenant or DEFAULT_TENANT,
+            format_=options.format,
             log_map=log_map,
-            time_column=time_column,
+            time_column=options.time_column,
             prefix_bits=in_force.http.ipv6_prefix_bits,
             folder=Path(folder),
-            progress=_stage(progress, "reading"),
+            progress=options.stage("reading"),
         )
         try:
-            work = _Work(observed, table, in_force, progress)
-            work.files = (_path_of(limits), _path_of(profile))
-            return work.fitted(holdout, runs, judged=judged)
+            work = _Work(observed, table, in_force, options)
+            return work.fitted(holdout, options.runs, judged=options.judged)
         finally:
             observed.close()
-
-
-def _stage(progress: Callable[[str, int], None] | None, name: str) -> Callable[[int], None] | None:
-    return None if progress is None else lambda done: progress(name, done)
-
-
-def _table(limits: str | Path | None) -> LimitTable:
-    return LimitTable.default() if limits is None else LimitTable.from_toml(limits)
-
-
-def _profile(profile: str | Path | None) -> Profile:
-    return Profile() if profile is None else Profile.from_toml(profile)
 
 
 def _path_of(given: object) -> str | None:
@@ -174,11 +86,10 @@ class _Work:
         observed: Observed,
         table: LimitTable,
         profile: Profile,
-        progress: Callable[[str, int], None] | None,
+        options: FitOptions,
     ) -> None:
         self.observed, self.table, self.profile = observed, table, profile
-        self.files: tuple[str | None, str | None] = (None, None)
-        self._progress = progress
+        self._options = options
 
     def fitted(self, holdout: float | None, runs: int | None, *, judged: bool) -> Fit:
         """Fit, and judge."""
@@ -240,8 +151,8 @@ class _Work:
             series,
             grouping,
             name=name,
-            limits=self.files[0],
-            profile=self.files[1],
+            limits=_path_of(self._options.limits),
+            profile=_path_of(self._options.profile),
             steady=steady,
         )
         return model, view
@@ -271,7 +182,7 @@ class _Work:
             self.table,
             self.profile,
             of_client,
-            _stage(self._progress, "deciding"),
+            self._options.stage("deciding"),
         )
 
     def _judged(
@@ -283,9 +194,9 @@ class _Work:
         *,
         predicted: bool,
     ) -> Judgement:
-        told = self._progress
+        told = self._options.stage("playing")
         rows = round(view.measures["offered", ""])
-        heard = None if told is None else lambda done: told("playing", done * rows)
+        heard = None if told is None else lambda done: told(done * rows)
         return judge(model, view, window, predicted=predicted, runs=runs, progress=heard)
 
 

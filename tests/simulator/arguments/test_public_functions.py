@@ -66,7 +66,8 @@ WRONG: Final[tuple[Any, ...]] = (
 
 def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
     """Return the rules that a public function's arguments are read by."""
-    rules: dict[str, Rule] = inspect.getclosurevars(function).nonlocals["rules"]
+    known = inspect.getclosurevars(function).nonlocals
+    rules: dict[str, Rule] = known["rules"] if "rules" in known else rules_of(known["make"])
     return rules
 
 
@@ -147,8 +148,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
             SIM.run,
             (
                 "run: missing a required argument: 'scenario'; its parameters are scenario,"
-                " fidelity, seed, warm_up, replications, precision, most_replications, most_time,"
-                " check, out, columns, force, progress"
+                " fidelity, seed, most_replications, most_time, precision, check, out, columns,"
+                " force, replications, warm_up, progress"
             ),
         ),
         (
@@ -172,8 +173,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
         (
             lambda: SIM.sweep(SMALL, {"clients.c.count": [1]}, out="s", set=3),
             (
-                "sweep takes no parameter 'set'; known: scenario, axes, out, sample, replications,"
-                " fidelity, seed, scheduler, workers, progress"
+                "sweep takes no parameter 'set'; known: scenario, axes, fidelity, seed, sample,"
+                " replications, scheduler, workers, out, progress"
             ),
         ),
         (

@@ -20,7 +20,7 @@ KEEP = ["--keep", "refused_share <= 0.1"]
 
 PRECISION = "must be above 0 and below 0.5, half the width of a share's interval"
 COUNT = "must be a whole number from 1 to 100000"
-SHARE = "must be a share from 0 to 1, such as 0.01"
+SHARE = "must be a share of the value, from 0 to 1"
 
 CASES = [
     (given, ["--precision", value], f"--precision: '{value}' {PRECISION}")

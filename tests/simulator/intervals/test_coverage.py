@@ -18,9 +18,10 @@ import pytest
 from scipy import stats
 
 from simulator.intervals import CONFIDENCE, interval_of, spent
+from simulator.options import Budget
 from simulator.scenario import loads, parse_condition
 from simulator.study.capacity import search
-from simulator.study.replications import Budget, replicator
+from simulator.study.replications import replicator
 
 MACROS: Final = 1_000
 LEAST: Final = CONFIDENCE - 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / MACROS)

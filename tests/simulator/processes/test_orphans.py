@@ -39,6 +39,7 @@ simulator.sweep("s.toml", axes, out="o", fidelity="limits", workers=2, progress=
 
 REPLICATIONS: Final = """
 import simulator
+from simulator.options import RunOptions
 from simulator.study import replications, runs
 
 def tell(done):
@@ -46,7 +47,7 @@ def tell(done):
 
 replications._WORTH_S = 0.0  # short runs, and in other processes all the same
 scenario = simulator.load("s.toml")
-runs.run_replicated(scenario, 1_000, fidelity="limits", told=tell)
+runs.run_replicated(RunOptions(scenario, replications=1_000, fidelity="limits"), told=tell)
 """
 
 

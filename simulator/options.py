@@ -1,0 +1,596 @@
+"""What runs, replays and studies can be told: each option once, with its rule and its words.
+
+An option is a field of a frozen dataclass, and its metadata say the rest: the rule of its value, a
+line about it, and its flag. All else is made of these: `takes_options` makes the fields the
+parameters of a function, checked and described; `add_flags` fills a command's parser, `given` reads
+what was typed, and `repeated` writes it again. What does not fit together is refused here too.
+
+To add an option to a run, add a field here, and use it where it has its effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import math
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, get_args
+
+from engine.errors import InputError
+from engine.files import format_duration, parse_duration_ns
+from engine.limits import LimitTable
+from engine.model import TenantKind
+from engine.profile import Profile
+from simulator.arguments import (
+    DURATION,
+    FLAG,
+    FOLDER,
+    FUNCTION,
+    TEXT,
+    TEXTS,
+    Rule,
+    instance,
+    is_number,
+    may_be_a_path,
+    one_of,
+    optional,
+    reads,
+    whole,
+)
+from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
+from simulator.play import FIDELITIES, SEED, Fidelity
+from simulator.rows.parquet import COLUMNS, choose_columns
+from simulator.scenario import Scenario, is_toml, load
+
+__all__ = [
+    "COUNT",
+    "DEFAULT",
+    "DEFAULT_KIND",
+    "DEFAULT_TENANT",
+    "SCENARIO",
+    "Budget",
+    "BudgetOptions",
+    "FitOptions",
+    "LogOptions",
+    "PrecisionOptions",
+    "ReplayOptions",
+    "RunOptions",
+    "ScenarioLike",
+    "ScenarioOptions",
+    "add_flags",
+    "count_of",
+    "given",
+    "number_of",
+    "option",
+    "read_options",
+    "repeated",
+    "resolve",
+    "seed_of",
+    "table_of",
+    "takes_options",
+]
+
+P = ParamSpec("P")
+Told = TypeVar("Told")
+R = TypeVar("R")
+
+_SAYS: Final = "{options}"
+"""The line of a docstring in whose place the options are described."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """rule: of the value. says: what the option does. flag: what argparse takes, None for no flag.
+
+    python: what Python takes beside, which a command line cannot. name: of the flag, where it is
+    not the field's. apart: goes with no other such option.
+    """
+
+    rule: Rule
+    says: str
+    flag: dict[str, Any] | None = None
+    python: str = ""
+    name: str = ""
+    apart: bool = False
+
+
+def option(  # reason: what there is to say of an option
+    rule: Rule,
+    says: str,
+    default: Any = MISSING,  # noqa: ANN401 # reason: of any option
+    *,
+    python: str = "",
+    name: str = "",
+    apart: bool = False,
+    flag: bool = True,
+    **taken: Any,  # noqa: ANN401 # reason: what argparse takes
+) -> Any:  # noqa: ANN401 # reason: a dataclass's field, as `dataclasses.field` types it
+    """Return the field of an option. taken: what argparse takes of its flag, if it has one."""
+    if isinstance(default, bool):
+        taken["action"] = argparse.BooleanOptionalAction if default else "store_true"
+    told = _Option(rule, says, taken if flag else None, python, name, apart)
+    return field(default=default, metadata={"option": told})
+
+
+def _options(kind: Any) -> dict[str, tuple[Field[Any], _Option]]:  # noqa: ANN401 # reason: a dataclass
+    """Return the options of a dataclass by name, in the order of its parameters."""
+    found = {each.name: (each, each.metadata["option"]) for each in fields(kind)}
+    return {name: found[name] for name in inspect.signature(kind).parameters}
+
+
+def read_options(kind: Callable[P, Told], name: str = "") -> Callable[P, Told]:
+    """Return what makes the options of a dataclass, each read by its rule; name: for messages."""
+    rules = {each: told.rule for each, (_, told) in _options(kind).items()}
+    return reads(kind, rules, name or getattr(kind, "__name__", ""))
+
+
+def takes_options(kind: Callable[P, Told]) -> Callable[[Callable[[Told], R]], Callable[P, R]]:
+    """Return a decorator that makes a dataclass's options the parameters of a function.
+
+    Where the function's docstring has a line `{options}`, it gets a line about each of them.
+    """
+
+    def decorate(function: Callable[[Told], R]) -> Callable[P, R]:
+        make = read_options(kind, function.__name__)
+
+        @functools.wraps(function)
+        def told(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(make(*args, **kwargs))
+
+        returns = inspect.signature(function).return_annotation
+        taken = inspect.signature(kind).replace(return_annotation=returns)
+        told.__signature__ = taken  # type: ignore[attr-defined] # reason: `inspect` reads it
+        told.__doc__ = (function.__doc__ or "").replace(_SAYS, _described(kind))
+        return told
+
+    return decorate
+
+
+def _described(kind: Any) -> str:  # noqa: ANN401 # reason: a dataclass
+    """Return a paragraph of a docstring: a line, or two, about each option."""
+    lines = [
+        textwrap.fill(f"{name}: {told.says}{told.python}.", 92, subsequent_indent=" " * 8)
+        for name, (_, told) in _options(kind).items()
+    ]
+    return "\n    ".join(lines)
+
+
+# --- on a command line ---------------------------------------------------------------------------
+
+
+def add_flags(parser: argparse.ArgumentParser, kind: Any, **says: str) -> None:  # noqa: ANN401 # reason: a dataclass
+    """Give a parser the flags of a dataclass's options; says: what a command says of one itself."""
+    known = _options(kind)
+    apart = any(told.apart for _, told in known.values()) and parser.add_mutually_exclusive_group()
+    for name, (each, told) in known.items():
+        if told.flag is None:
+            continue
+        about = {"help": says.get(name, told.says).replace("%", "%%"), **told.flag}
+        if not each.kw_only:
+            parser.add_argument(name, **about)
+            continue
+        about |= {"required": True} if each.default is MISSING else {"default": each.default}
+        ((told.apart and apart) or parser).add_argument(_flag(name, told), dest=name, **about)
+
+
+def given(args: argparse.Namespace, kind: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: a dataclass
+    """Return the options that a command line has, as a function takes them."""
+    return {name: getattr(args, name) for name in _options(kind) if hasattr(args, name)}
+
+
+def repeated(args: argparse.Namespace, kind: Any, **changed: Any) -> list[str]:  # noqa: ANN401 # reason: a dataclass, any option
+    """Return the words of a command line that say the same again, some of it changed."""
+    words = []
+    for name, (each, told) in _options(kind).items():
+        value = changed.get(name, getattr(args, name, each.default))
+        if value == each.default:
+            continue
+        if not each.kw_only:
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append(_flag(name, told) if value else _flag(f"no_{name}", told))
+        else:
+            words += [_flag(name, told), str(value)]
+    return words
+
+
+def _flag(name: str, told: _Option) -> str:
+    return "--" + (told.name or name).replace("_", "-")
+
+
+def seed_of(text: str) -> int:
+    """Return a seed of a command line."""
+    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
+    return int(text)
+
+
+def count_of(text: str) -> int:
+    """Return a count of a command line."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
+    return int(text)
+
+
+def number_of(rule: Rule) -> Callable[[str], float]:
+    """Return what reads a number of a command line that a rule holds for."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not rule.holds(value):
+            raise argparse.ArgumentTypeError(f"{text!r} must be {rule.words}")
+        return value
+
+    return read
+
+
+# --- what stands in several commands -------------------------------------------------------------
+
+ScenarioLike: TypeAlias = Scenario | str | Path
+"""A scenario, the path of its file, the name of a built-in one, or its TOML text."""
+
+_SCENARIO_FILE: Final = instance(
+    "a Scenario, a file's path, the name of a built-in one, or TOML text", Scenario, str, Path
+)
+SCENARIO: Final = Rule(
+    _SCENARIO_FILE.words, lambda value: is_toml(value) or _SCENARIO_FILE.holds(value)
+)
+_PRECISION: Final = Rule(
+    "above 0 and below 0.5, half the width of a share's interval",
+    lambda value: is_number(value) and 0 < value < 0.5,
+    float,
+)
+COUNT: Final[dict[str, Any]] = {"type": count_of, "metavar": "N"}
+_COLUMN_NAMES: Final = (
+    "columns that requests.parquet keeps, as t_ns,key,outcome; decisions stands for"
+    " t_ns,key,outcome,rule,wait_ns (all)"
+)
+
+
+def _ns(duration: str | int | None) -> int | None:
+    """Return a duration that an option has in nanoseconds; it was read already, as a rule."""
+    return parse_duration_ns(duration) if isinstance(duration, str) else duration
+
+
+MOST_REPLICATIONS: Final = 1_000
+"""Runs that replications may take unless told."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What replications may take: runs, and seconds where they are bounded."""
+
+    most_replications: int = MOST_REPLICATIONS
+    most_time_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """What bounds replications."""
+
+    most_replications: int | None = option(
+        optional(whole(1)), "runs that precision may take (1000)", None, **COUNT
+    )
+    most_time: str | int | None = option(
+        optional(DURATION, "no bound"),
+        "end after this time, such as 1m30s, whatever is known",
+        None,
+        metavar="D",
+    )
+
+    def budget(self, first: int | None = None) -> Budget:
+        """Return what replications may take. Raises `InputError` for bounds that contradict.
+
+        first: how many runs there are at least.
+        """
+        time_ns, first = _ns(self.most_time), first or 1
+        if time_ns is not None and time_ns <= 0:
+            raise InputError(f"most_time = {time_ns} ns must be above 0; take more")
+        most = self.most_replications
+        most = max(MOST_REPLICATIONS, first) if most is None else most
+        if most < first:
+            raise InputError(
+                f"most_replications = {most} must be at least replications, {first}; take more"
+            )
+        return Budget(most, None if time_ns is None else time_ns / 1e9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionOptions(BudgetOptions):
+    """A precision to reach, and what bounds it."""
+
+    precision: float | None = option(
+        optional(_PRECISION),
+        "replicate until every share is known to ± this, such as 0.005; looks after replications"
+        " (5) and then again and again",
+        None,
+        type=number_of(_PRECISION),
+        metavar="X",
+    )
+
+    def budget(self, first: int | None = None) -> Budget:
+        """Return what replications may take. Raises `InputError` for bounds that contradict."""
+        time_ns = _ns(self.most_time)
+        time = None if time_ns is None else format_duration(time_ns)
+        for name, value in (("most_replications", self.most_replications), ("most_time", time)):
+            if value is not None and self.precision is None:
+                raise InputError(f"{name} = {value} must go with precision; leave it out")
+        return super().budget(first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """Where a run's files go."""
+
+    check: bool = option(FLAG, "run the invariant checkers (on)", default=True)
+    out: str | Path | None = option(
+        optional(FOLDER, "rows in memory"),
+        "folder for the rows, the summary and the report",
+        None,
+        metavar="DIR",
+    )
+    columns: str | Sequence[str] | None = option(COLUMNS, _COLUMN_NAMES, None, metavar="NAMES")
+    force: bool = option(FLAG, "replace the results in that folder", default=False)
+
+    def __post_init__(self) -> None:
+        if self.out is None and self.force:
+            raise InputError(
+                "force = True must go with out, a folder; without one nothing is replaced"
+            )
+        if self.out is None and self.columns is not None:
+            raise InputError(
+                f"columns = {self.columns!r} must go with out, a folder; in memory are all of them,"
+                " and Result.save takes columns too"
+            )
+
+    @property
+    def kept(self) -> tuple[str, ...] | None:
+        """The columns that the folder's file keeps, None for all."""
+        return choose_columns(self.columns)
+
+
+def resolve(scenario: ScenarioLike) -> Scenario:
+    """Return the scenario. Raises `InputError` with file:line:col where a file has a fault."""
+    return scenario if isinstance(scenario, Scenario) else load(scenario)
+
+
+@dataclass(frozen=True)
+class ScenarioOptions:
+    """What is played, and how."""
+
+    scenario: ScenarioLike = option(
+        SCENARIO,
+        "a file, or a built-in scenario's name",
+        python=", a `Scenario`, or TOML text",
+        metavar="SCENARIO",
+    )
+    _: KW_ONLY
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "engine: every request runs whole (default); limits: limit decisions alone; compiled: the"
+        " decisions of limits, many times as fast",
+        "engine",
+        choices=FIDELITIES,
+    )
+    seed: int | None = option(SEED, "the scenario's unless given", None, type=seed_of, metavar="N")
+
+    @property
+    def played(self) -> Scenario:
+        """The scenario. Raises `InputError` with file:line:col where a file has a fault."""
+        return resolve(self.scenario)
+
+
+@dataclass(frozen=True)
+class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
+    """What a run of a scenario can be told."""
+
+    _: KW_ONLY
+    replications: int | None = option(
+        optional(whole(1)), "runs, under seeds that count up (1)", None, **COUNT
+    )
+    warm_up: str | int | None = option(
+        optional(DURATION, "the scenario's"),
+        "leave out the first part of results, such as 1m30s",
+        None,
+        metavar="D",
+    )
+    progress: bool | None = option(
+        optional(FLAG), "show a bar; left out, in notebooks only", None, flag=False
+    )
+
+    @property
+    def warm_up_ns(self) -> int | None:
+        """How long results are left out; None for the scenario's."""
+        return _ns(self.warm_up)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether more than one run is asked for."""
+        return self.precision is not None or (self.replications or 1) > 1
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+DEFAULT: Final = "default"
+"""The built-in limit table, wherever a replay names or takes one."""
+DEFAULT_KIND: Final[Kind] = "public"
+"""From this many addresses on, a key looks like a public key in a web page."""
+DEFAULT_TENANT: Final[TenantKind] = "production"
+_TENANTS: Final = get_args(TenantKind)
+_TABLE: Final = instance(f"a LimitTable, a file's path or {DEFAULT!r}", LimitTable, str, Path)
+_LOG: Final = Rule(
+    "a log's path, or a frame that Arrow can read",
+    lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
+)
+_TOO_FAST: Final = 10**12
+_SPEED: Final = Rule(
+    "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
+    lambda speed: isinstance(speed, str) or (is_number(speed) and 0 < speed < _TOO_FAST),
+)
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What reading a log can be told, and under what its requests are put."""
+
+    source: Any = option(
+        _LOG,
+        "the log; plain or gzip; - is standard input",
+        python="; or a frame or an Arrow table",
+        metavar="LOG",
+    )
+    _: KW_ONLY
+    format: Format | None = option(
+        optional(one_of(FORMATS)),
+        "how it is written; left out, the log tells",
+        None,
+        choices=FORMATS,
+    )
+    as_kind: Kind | None = option(
+        optional(one_of(KINDS)),
+        "kind of every key of which the log says nothing (public)",
+        None,
+        choices=KINDS,
+        name="as",
+        apart=True,
+    )
+    map: LogMap | str | Path | None = option(
+        optional(instance("a LogMap or a file's path", LogMap, str, Path)),
+        "which field of the log says what: tenants, kinds, keys and more",
+        None,
+        metavar="FILE",
+        apart=True,
+    )
+    tenant: TenantKind | None = option(
+        optional(one_of(_TENANTS)),
+        "kind of the tenant of which the log says nothing (production)",
+        None,
+        choices=("production", "test"),
+    )
+    time_column: str | None = option(
+        optional(TEXT), "the field that holds the time", None, metavar="NAME"
+    )
+    limits: LimitTable | str | Path | None = option(
+        optional(_TABLE), "limit table; default is the built-in one", None, metavar="FILE"
+    )
+    profile: Profile | str | Path | None = option(
+        optional(instance("a Profile or a file's path", Profile, str, Path)),
+        "how limits are read; the defaults else",
+        None,
+        metavar="FILE",
+    )
+    progress: Callable[[str, int], None] | None = option(
+        optional(FUNCTION),
+        "told now and then what is done (`reading`, `deciding` …) and how much of it so far",
+        None,
+        flag=False,
+    )
+
+    @property
+    def table(self) -> LimitTable:
+        """The limits in force."""
+        return table_of(self.limits)
+
+    @property
+    def read_profile(self) -> Profile:
+        """The profile in force."""
+        if isinstance(self.profile, Profile):
+            return self.profile
+        return Profile() if self.profile is None else Profile.from_toml(self.profile)
+
+    def read_map(self) -> LogMap | None:
+        """Return the map; raises `InputError` where an option says what it says too."""
+        found = self.map if isinstance(self.map, LogMap | None) else LogMap.read(self.map)
+        for name, value, target in (
+            ("as_kind", self.as_kind, "application_kind"),
+            ("tenant", self.tenant, "tenant_kind"),
+        ):
+            if value is not None and found is not None and target in found.sources:
+                raise InputError(f"{name} = {value!r} must be left out; the map says {target}")
+        return found
+
+    def stage(self, name: str) -> Callable[[int], None] | None:
+        """Return what is told how much of a stage is done."""
+        return None if self.progress is None else functools.partial(self.progress, name)
+
+
+def table_of(limits: LimitTable | str | Path | None) -> LimitTable:
+    """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
+    if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
+        return LimitTable.default()
+    return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
+
+
+@dataclass(frozen=True)
+class ReplayOptions(FolderOptions, LogOptions):
+    """What a replay of a log can be told."""
+
+    _: KW_ONLY
+    against: LimitTable | str | Path | None = option(
+        optional(_TABLE), "older table (or default): who gains?", None, metavar="FILE"
+    )
+    speed: str | int | Fraction = option(
+        _SPEED, "how many times faster than the log (1)", 1, metavar="X"
+    )
+    pseudonymise: bool = option(
+        FLAG,
+        "put keyed hashes in the place of addresses and keys, under a key that nobody keeps",
+        default=False,
+    )
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "limits: decide by the limits alone (default); compiled: likewise in one pass; engine: run"
+        " each request whole",
+        "limits",
+        choices=("limits", "compiled", "engine"),
+    )
+    command: Sequence[str] = option(TEXTS, "what repeats the replay", (), flag=False)
+
+
+_SHARE: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?)%")
+
+
+def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
+    """Return the share that is held out; 0 where it is none."""
+    if isinstance(value, str):
+        found = _SHARE.fullmatch(value.strip())
+        return float(found[1]) / 100 if found else 0.0
+    return float(value) if is_number(value) and 0 < value < 1 else 0.0
+
+
+HOLDOUT: Final = optional(
+    Rule(
+        "a share from 10% to 90%, such as 50%",
+        lambda value: 0.1 <= _share_of(value) <= 0.9,
+        _share_of,
+    )
+)
+
+
+@dataclass(frozen=True)
+class FitOptions(LogOptions):
+    """What a fit can be told."""
+
+    _: KW_ONLY
+    holdout: str | float | None = option(
+        HOLDOUT,
+        "predict the last part of the time, such as 50%, from what comes before it",
+        None,
+        metavar="SHARE",
+    )
+    runs: int | None = option(
+        optional(whole(3)),
+        "runs of the scenario to judge it by; as many as are quick unless given",
+        None,
+        **COUNT,
+    )
+    judged: bool = option(FLAG, "False skips the judge", default=True, flag=False)

@@ -333,10 +333,10 @@ async def _counted_apart(
     elsewhere = await lane.ask(*asked, source=there)
     fresh = await lane.ask(*asked, key=other, source=there)
     if not elsewhere.refused:
-        return True, f"{here} and {there} are counted apart"
+        return True, f"{here} and {there} are counted separately"
     beside = await lane.ask(*asked, key=other, source=here)
     if beside.refused and not fresh.refused:
-        return True, f"{here} and {there} are counted apart, whatever the key"
+        return True, f"{here} and {there} are counted separately, whatever the key"
     if not beside.refused and not fresh.refused:
         return None, f"{_DOUBT}: {here} and {there} are seen as one address, or only keys count"
     return False, f"the deployment sees {here} and {there} as one address"

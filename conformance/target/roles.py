@@ -1,4 +1,4 @@
-"""Roles: what a key of the target is for, which rights it needs, and what is judged with it.
+"""Roles: what a key of the target is for, the permissions it needs, and what is judged with it.
 
 This one table is used by the target reader, `init`, `check` and the page on targets.
 """
@@ -16,7 +16,7 @@ __all__ = ["ROLES", "Role", "roles_table"]
 class Role:
     """One role.
 
-    holds: the rights of its key, and what it must not hold. purpose: what is judged with it.
+    holds: the permissions of its key, and those it must not hold. purpose: what is judged with it.
     many: whether probes of limits need several keys of it.
     """
 
@@ -37,7 +37,7 @@ _ALL: Final = (
     Role(
         "private_test",
         "the same on a test tenant",
-        "LIM-TEST-TENANT and LIM-LOWEST, and whether two addresses are counted apart",
+        "LIM-TEST-TENANT and LIM-LOWEST, and whether two addresses are counted separately",
         many=True,
     ),
     Role(
@@ -48,14 +48,14 @@ _ALL: Final = (
     ),
     Role(
         "management",
-        "management application: application and key rights, tenant:read; no token right unless "
-        "`grants` says so",
-        "LIM-MANAGEMENT and its block; applications made to try rights",
+        "management application: permissions for applications and keys, tenant:read; no token "
+        "permission unless `grants` states it",
+        "LIM-MANAGEMENT and its block; applications created to test permissions",
         many=True,
     ),
     Role(
         "legacy",
-        "a key whose text holds neither _prod_ nor _test_, with the rights of private_prod",
+        "a key that contains neither _prod_ nor _test_, with the permissions of private_prod",
         "LIM-LEGACY, AUTH-LEGACY",
         many=True,
     ),
@@ -66,13 +66,13 @@ _ALL: Final = (
     ),
     Role(
         "private_no_permission",
-        "private application that is known and holds no right at all",
-        "AUTH-CREATE: what it asks for must be refused and create nothing",
+        "known private application without any permission",
+        "AUTH-CREATE: its requests must be refused and create nothing",
     ),
     Role(
         "private_one_container",
-        "token:create on one container alone, which `container` names",
-        "AUTH-CREATE and TOK-CONTAINER: all other containers are closed to it",
+        "token:create on a single container, which `container` names",
+        "AUTH-CREATE and TOK-CONTAINER: it must be refused on all other containers",
     ),
     Role(
         "dedup",
@@ -87,7 +87,7 @@ _ALL: Final = (
     Role(
         "short",
         "as private_reader, on a tenant whose retention quotas last seconds ([[tenants]] quotas)",
-        "QUO-LOG, QUO-CVC, QUO-INTENT: what is gone once its retention is over",
+        "QUO-LOG, QUO-CVC, QUO-INTENT: what must be gone when its retention has expired",
     ),
     Role(
         "proxy_key",

@@ -43,6 +43,7 @@ __all__: list[str] = []
 
 _PAUSE_NS: Final = 11 * SECOND_NS
 _CLASSES: Final = ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY")
+_TURNS: Final = 3
 _MARKED: Final = re.compile("_prod_|_test_")
 
 
@@ -168,7 +169,7 @@ async def any_operation(bench: Bench) -> list[Finding]:
     accepts="whether failed requests count is a reading (D-COUNTED)",
     roles=("private_test",),
     requests=80,
-    requests_most=280,
+    requests_most=300,
     takes_ns=2 * SECOND_NS,
     is_probe=True,
 )
@@ -187,6 +188,14 @@ async def counted(bench: Bench) -> list[Finding]:
     statuses = {one.status for one in answered if not one.refused}
     if not all(status is not None and 400 <= status < 500 for status in statuses):
         raise Inconclusive("an invalid request got no 4xx, so it does not show what counts")
+    if sent.refused:
+        apart = await _counted_apart(bench, counter, sent, rate)
+        if apart:
+            says = (
+                "requests that fail are refused again and again, and valid ones of the same key "
+                "are answered in between: must be one counter"
+            )
+            return [bench.fails("LIM-TEST-TENANT", says, *apart)]
     seen = "every" if sent.refused or sent.slowed else "success"
     return [
         bench.finding(
@@ -199,13 +208,33 @@ async def counted(bench: Bench) -> list[Finding]:
     ]
 
 
+async def _counted_apart(
+    bench: Bench, failing: Counter, sent: Beyond, rate: Rate
+) -> list[Exchange]:
+    """Return what shows that valid requests are not refused with those that fail, else nothing.
+
+    Inside one window: what a bucket or a sliding counter regains meanwhile explains less.
+    """
+    valid, _ = _test_tenant(bench, "valid")
+    shown: list[Exchange] = []
+    for turn in range(_TURNS):
+        refused = (await failing.send(f"refused {turn}", 3)).exchanges
+        answered = (await valid.send(f"answered {turn}", 3)).exchanges
+        if not all(one.refused for one in refused) or not all(one.ok for one in answered):
+            return []
+        shown += (refused[0], answered[0])
+    lasted_ns = valid.bursts[-1].last_received_ns - min(one.sent_ns for one in sent.exchanges)
+    regained_requests = rate.limit_requests * lasted_ns // rate.window_ns + 1
+    return shown if regained_requests < 3 * _TURNS else []
+
+
 @check(
     "limits.legacy-class",
     "LIM-LEGACY",
     accepts="whether its kind's rate limits a legacy key as well is a reading (D-LEGACY-CLASS)",
     roles=("management",),
     requests=90,
-    requests_most=260,
+    requests_most=600,
     takes_ns=2 * SECOND_NS,
     is_probe=True,
 )
@@ -226,6 +255,19 @@ async def legacy_class(bench: Bench) -> list[Finding]:
     except Inconclusive as why:
         return [_untold(bench, str(why))]
     seen = "added" if sent.refused or sent.slowed else "exclusive"
+    if seen == "exclusive":
+        # Later: so many at once would meet the row of what they ask for.
+        await bench.lane("later").sleep_ns(_PAUSE_NS)
+        try:
+            own = await go_beyond(bench, counters, legacy, "a legacy key of a public application")
+        except Inconclusive as why:
+            return [_untold(bench, str(why))]
+        if not own.refused and not own.slowed:
+            says = (
+                f"{own.size} requests of legacy keys of a public application, and none was "
+                "refused: must meet the rate of legacy keys"
+            )
+            return [bench.fails("LIM-LEGACY", says, *own.exchanges[-2:])]
     says = f"reading: limits.legacy_class = {seen!r}"
     reading = ("limits.legacy_class", seen)
     shown = sent.exchanges[-1:]
@@ -264,7 +306,6 @@ async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
 
 
 _MARGIN_NS: Final = 20_000_000
-_TURNS: Final = 3
 _WHOLE: Final = re.compile("[0-9]{1,9}")
 
 

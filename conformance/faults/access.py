@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Final
 
 from conformance.faults.bodies import elements_in, is_creating
@@ -30,16 +31,9 @@ _DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
 
 
 def _as_known(request: Request, key: str) -> Request:
-    return Request(
-        request.method,
-        request.path,
-        ip=request.ip,
-        key=key,
-        headers=request.headers,
-        body=request.body,
-        host=request.host,
-        proxy_key=request.proxy_key,
-    )
+    changed = copy(request)
+    changed.key = key
+    return changed
 
 
 def _first_key(engine: FaultyEngine, request: Request) -> str | None:

@@ -13,15 +13,26 @@ from conformance.faults.registry import (
     fault_of_answers,
     fault_of_bodies,
     fault_of_engines,
+    fault_of_profile,
+    fault_of_refusals,
     json_of,
     records_in,
     with_body,
 )
-from engine import Request, Response
-from engine.messages import Json, Problem
-from engine.model import Tenant, Token
+from engine import Profile, Request, Response
+from engine.messages import Json
+from engine.model import Token
 
-__all__ = ["DEFAULT_CONTAINERS", "elements_in", "is_creating", "is_record", "is_request"]
+__all__ = [
+    "DEFAULT_CONTAINERS",
+    "elements_in",
+    "is_creating",
+    "is_record",
+    "is_request",
+    "quota_during",
+    "requests_changed",
+    "requests_in",
+]
 
 DEFAULT_CONTAINERS: Final = ("/general/high/", "/pci/high/")
 
@@ -46,19 +57,20 @@ def elements_in(body: Json) -> Iterator[Any]:
             yield from elements_in(one)
 
 
-def _requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
+def requests_in(body: Json) -> Iterator[dict[str, Any]]:
+    """Yield the token request objects of a body, in order."""
+    return (one for one in elements_in(body) if isinstance(one, dict))
+
+
+def requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
     """Return the body with every token request object changed."""
     if isinstance(body, dict):
         if "type" in body:
             return change(dict(body)) if isinstance(body["type"], str) else body
-        return {key: _requests_changed(one, change) for key, one in body.items()}
+        return {key: requests_changed(one, change) for key, one in body.items()}
     if isinstance(body, list):
-        return [_requests_changed(one, change) for one in body]
+        return [requests_changed(one, change) for one in body]
     return body
-
-
-def _refused(detail: str) -> Response:
-    return Problem(400, detail).response()
 
 
 def is_record(answer: Json) -> bool:
@@ -212,14 +224,10 @@ def _same_id_twice(body: Json, answer: Json) -> Json:
 # --- token request objects ------------------------------------------------------------------------
 
 
-@fault("encrypted-in-arrays-refused", "TOK-ENCRYPTED")
-async def _encrypted_in_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("encrypted-in-arrays-refused", "TOK-ENCRYPTED")
+def _encrypted_in_arrays(body: Json) -> bool:
     """`encrypted` is accepted in a single object only, not inside an array."""
-    del engine
-    body = json_of(request)
-    if isinstance(body, list) and any("encrypted" in one for one in body if is_request(one)):
-        return _refused("encrypted is not taken here")
-    return await submit(request)
+    return isinstance(body, list) and any("encrypted" in one for one in requests_in(body))
 
 
 @fault_of_bodies("encrypted-never-opened", "TOK-ENCRYPTED")
@@ -231,7 +239,7 @@ def _encrypted_never_opened(body: Json) -> Json:
             asked["data"] = str(asked.pop("encrypted"))
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("no-data-accepted", "TOK-ONE-OF")
@@ -243,18 +251,14 @@ def _no_data_accepted(body: Json) -> Json:
             asked["data"] = ""
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
-@fault("mixed-types-refused", "TOK-TYPES")
-async def _mixed_types_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("mixed-types-refused", "TOK-TYPES")
+def _mixed_types_refused(body: Json) -> bool:
     """A request with both a card and a `token` is refused."""
-    del engine
-    if is_creating(request):
-        types = {one["type"] for one in elements_in(json_of(request)) if isinstance(one, dict)}
-        if {"card", "token"} <= {one for one in types if isinstance(one, str)}:
-            return _refused("one type a request")
-    return await submit(request)
+    types = [one["type"] for one in requests_in(body)]
+    return "card" in types and "token" in types
 
 
 @fault_of_bodies("unknown-type-accepted", "TOK-TYPES")
@@ -264,21 +268,14 @@ def _unknown_type_accepted(body: Json) -> Json:
     def change(asked: dict[str, Any]) -> Json:
         return asked if asked["type"] in {"token", "card"} else {**asked, "type": "token"}
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
-@fault("other-scripts-refused", "TOK-TOKEN-DATA")
-async def _other_scripts_refused(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+@fault_of_refusals("other-scripts-refused", "TOK-TOKEN-DATA")
+def _other_scripts_refused(body: Json) -> bool:
     """`data` of a `token` may hold ASCII only."""
-    del engine
-    if is_creating(request):
-        for one in elements_in(json_of(request)):
-            data = one.get("data") if isinstance(one, dict) else None
-            if isinstance(data, str) and not data.isascii():
-                return _refused("data must be ASCII")
-    return await submit(request)
+    found = (one.get("data") for one in requests_in(body))
+    return any(isinstance(data, str) and not data.isascii() for data in found)
 
 
 @fault_of_bodies("month-as-text", "TOK-CARD-DATA")
@@ -293,7 +290,7 @@ def _month_as_text(body: Json) -> Json:
                 asked["data"] = {**data, "expiration_month": int(month)}
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("number-as-integer", "TOK-CARD-DATA")
@@ -306,7 +303,7 @@ def _number_as_integer(body: Json) -> Json:
             asked["data"] = {**data, "number": str(data["number"])}
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("metadata-of-numbers", "TOK-METADATA")
@@ -322,7 +319,7 @@ def _metadata_of_numbers(body: Json) -> Json:
             }
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("odd-metadata-ignored", "TOK-METADATA")
@@ -334,7 +331,7 @@ def _odd_metadata_ignored(body: Json) -> Json:
             del asked["metadata"]
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("odd-expression-ignored", "TOK-FPEXPR")
@@ -346,7 +343,7 @@ def _odd_expression_ignored(body: Json) -> Json:
             del asked["fingerprint_expression"]
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("one-index-as-text", "TOK-INDEXES")
@@ -358,18 +355,14 @@ def _one_index_as_text(body: Json) -> Json:
             asked["search_indexes"] = [asked["search_indexes"]]
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
-@fault("expression-refused", "TOK-FPEXPR")
-async def _expression_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("expression-refused", "TOK-FPEXPR")
+def _expression_refused(body: Json) -> bool:
     """`fingerprint_expression` is refused on a `token`, as if only cards had fingerprints."""
-    del engine
-    if is_creating(request):
-        for one in elements_in(json_of(request)):
-            if isinstance(one, dict) and one["type"] == "token" and "fingerprint_expression" in one:
-                return _refused("fingerprint_expression belongs to cards")
-    return await submit(request)
+    tokens = (one for one in requests_in(body) if one["type"] == "token")
+    return any("fingerprint_expression" in one for one in tokens)
 
 
 @fault("broken-json-accepted", "TOK-JSON")
@@ -401,10 +394,102 @@ async def _container_ignored(engine: FaultyEngine, request: Request, submit: Sub
     def without(asked: dict[str, Any]) -> Json:
         return {name: one for name, one in asked.items() if name != "containers"}
 
-    changed = with_body(request, _requests_changed(json_of(request), without)) if named else request
+    changed = with_body(request, requests_changed(json_of(request), without)) if named else request
     passing = DEFAULT_CONTAINERS if named else ()
     with engine.answering(caller, "token:create", passing, lambda _: True):
         return await submit(changed)
+
+
+@fault_of_profile(
+    "container-field-not-as-told",
+    "TOK-CONTAINER",
+    told='[tokens]\ncontainer_field = "containers"\n',
+)
+def _container_field(profile: Profile) -> Profile:
+    """`vault` names the container, and the operator says that `containers` does."""
+    return profile.replace(tokens={"container_field": "vault"})
+
+
+# --- an answer of 500 to what may be accepted or refused ------------------------------------------
+
+
+def _alone(body: Json) -> dict[str, Any]:
+    """Return the token request object that is the whole body, an empty one for another body."""
+    return body if isinstance(body, dict) and "type" in body else {}
+
+
+@fault_of_refusals("number-as-container-crashes", "TOK-CONTAINER", 500)
+def _number_as_container(body: Json) -> bool:
+    """A container that is a number is answered 500."""
+    return _alone(body).get("containers") == 5
+
+
+@fault_of_refusals("unknown-field-crashes", "TOK-OBJECT", 500)
+def _unknown_field(body: Json) -> bool:
+    """A token request object with an unknown field is answered 500."""
+    return "no_such_field" in _alone(body)
+
+
+@fault_of_refusals("object-as-data-crashes", "TOK-TOKEN-DATA", 500)
+def _object_as_data(body: Json) -> bool:
+    """A `token` whose `data` is an object is answered 500."""
+    asked = _alone(body)
+    return asked.get("type") == "token" and isinstance(asked.get("data"), dict)
+
+
+@fault_of_refusals("bare-card-crashes", "TOK-CARD-DATA", 500)
+def _bare_card(body: Json) -> bool:
+    """A card of which only the number is sent is answered 500."""
+    data = _alone(body).get("data")
+    return isinstance(data, dict) and list(data) == ["number"]
+
+
+@fault_of_refusals("cvc-expression-crashes", "TOK-FPEXPR", 500)
+def _cvc_expression(body: Json) -> bool:
+    """A `fingerprint_expression` over the cvc is answered 500."""
+    return _alone(body).get("fingerprint_expression") == "{{ data.cvc }}"
+
+
+@fault_of_refusals("data-and-encrypted-crash", "TOK-ONE-OF", 500)
+def _data_and_encrypted(body: Json) -> bool:
+    """`data` and `encrypted` together are answered 500."""
+    return {"data", "encrypted"} <= _alone(body).keys()
+
+
+@fault_of_refusals("metadata-crashes", "TOK-METADATA", 500)
+def _metadata_crashes(body: Json) -> bool:
+    """A token request object with metadata is answered 500, unless a key is `type`."""
+    metadata = _alone(body).get("metadata")
+    return isinstance(metadata, dict) and bool(metadata) and "type" not in metadata
+
+
+@fault_of_refusals("indexes-crash", "TOK-INDEXES", 500)
+def _indexes_crash(body: Json) -> bool:
+    """A token request object with search indexes is answered 500."""
+    return bool(_alone(body).get("search_indexes"))
+
+
+@fault_of_refusals("empty-body-crashes", "TOK-COMPOSITE", 500)
+def _empty_body(body: Json) -> bool:
+    """An empty object or array is answered 500."""
+    return body in ({}, [])
+
+
+@fault_of_refusals("null-crashes", "TOK-COMPOSITE", 500)
+def _null_crashes(body: Json) -> bool:
+    """An object with a key whose value is null is answered 500."""
+    return isinstance(body, dict) and not is_request(body) and None in body.values()
+
+
+@fault_of_refusals("deep-body-refused", "TOK-COMPOSITE")
+def _deep_body(body: Json) -> bool:
+    """A body of more than seven levels is refused."""
+
+    def levels(one: Json) -> int:
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        return 1 + max(map(levels, inner), default=0) if isinstance(one, dict | list) else 0
+
+    return levels(body) > 7
 
 
 # --- creating: atomicity, the token quota, deduplication ------------------------------------------
@@ -418,18 +503,16 @@ def _none(tenant_id: str, dedup_hash: bytes) -> Token | None:
 
 
 @contextmanager
-def _quota_during(
-    engine: FaultyEngine, request: Request, name: str, value: int
-) -> Iterator[Tenant | None]:
-    """Change a quota of the caller's tenant during the block; yields the tenant, if any."""
+def quota_during(engine: FaultyEngine, request: Request, name: str, value: int) -> Iterator[None]:
+    """Change a quota of the caller's tenant, if any, during the block."""
     caller = engine.identify(request)
     if caller is None:
-        yield None
+        yield
         return
     before = caller.tenant.quotas[name]
     engine.set_quota(caller.tenant, name, value)
     try:
-        yield caller.tenant
+        yield
     finally:
         engine.set_quota(caller.tenant, name, before)
 
@@ -503,7 +586,7 @@ async def _limit_by_top_level(engine: FaultyEngine, request: Request, submit: Su
     within = sum(1 for _ in elements_in(body))
     if not isinstance(limit, int) or within <= limit or top > limit:
         return await submit(request)
-    with _quota_during(engine, request, "Tokenize Limit", _MANY):
+    with quota_during(engine, request, "Tokenize Limit", _MANY):
         return await submit(request)
 
 
@@ -516,8 +599,15 @@ async def _limit_by_objects(engine: FaultyEngine, request: Request, submit: Subm
     objects = sum(isinstance(one, dict) for one in elements)
     if not isinstance(limit, int) or len(elements) <= limit or objects > limit:
         return await submit(request)
-    with _quota_during(engine, request, "Tokenize Limit", _MANY):
+    with quota_during(engine, request, "Tokenize Limit", _MANY):
         return await submit(request)
+
+
+@fault_of_refusals("known-values-crash", "TOK-LIMIT", 500)
+def _known_values_crash(body: Json) -> bool:
+    """A request with one token request object more than five times is answered 500."""
+    objects = [one for one in requests_in(body) if "data" in one]
+    return len(objects) > 5 and all(one == objects[0] for one in objects)
 
 
 @fault_of_answers("dedup-claimed-false", "TOK-DEDUP")

@@ -9,10 +9,18 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
-from conformance.faults.bodies import elements_in, is_creating, is_record, is_request
+from conformance.faults.bodies import (
+    elements_in,
+    is_creating,
+    is_record,
+    is_request,
+    quota_during,
+    requests_changed,
+)
+from conformance.faults.records import masks_in
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -20,6 +28,7 @@ from conformance.faults.registry import (
     fault_of_answers,
     fault_of_bodies,
     fault_of_records,
+    fault_of_refusals,
     json_of,
     records_in,
     with_body,
@@ -33,10 +42,6 @@ __all__: list[str] = []
 _SPORADIC: Final = 50
 """A sporadic fault appears in one answer out of this many."""
 _MILLISECOND_NS: Final = 1_000_000
-
-
-def _refused(detail: str) -> Response:
-    return Problem(400, detail).response()
 
 
 def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
@@ -60,16 +65,6 @@ def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
     return body
 
 
-def _requests_changed(body: Json, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Json:
-    if isinstance(body, list):
-        return [_requests_changed(one, change) for one in body]
-    if isinstance(body, dict) and is_request(body):
-        return change(dict(body))
-    if isinstance(body, dict):
-        return {key: _requests_changed(one, change) for key, one in body.items()}
-    return body
-
-
 def _card_changed(body: Json, name: str, change: Callable[[Any], Any]) -> Json:
     """Return a body with one field of every card changed."""
 
@@ -79,7 +74,7 @@ def _card_changed(body: Json, name: str, change: Callable[[Any], Any]) -> Json:
             asked["data"] = {**data, name: change(data[name])}
         return asked
 
-    return _requests_changed(body, one)
+    return requests_changed(body, one)
 
 
 # --- keys of objects ----------------------------------------------------------------------------
@@ -205,24 +200,17 @@ def _answer_wrapped(body: Json, answer: Json) -> Json:
     return {"result": answer} if isinstance(body, dict) and not is_request(body) else answer
 
 
-@fault("odd-text-refused", "TOK-LEAF")
-async def _odd_text_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("odd-text-refused", "TOK-LEAF")
+def _odd_text_refused(body: Json) -> bool:
     """A plain string with a quotation mark or a backslash is refused."""
-    del engine
-    leaves = elements_in(json_of(request)) if request.path == "/tokenize" else ()
-    if any(isinstance(one, str) and set(one) & set('"\\') for one in leaves):
-        return _refused("the string holds a character that is not allowed")
-    return await submit(request)
+    return any(isinstance(one, str) and set(one) & set('"\\') for one in elements_in(body))
 
 
-@fault("emoji-refused", "TOK-LEAF")
-async def _emoji_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("emoji-refused", "TOK-LEAF")
+def _emoji_refused(body: Json) -> bool:
     """A plain string with a character above U+FFFF is refused."""
-    del engine
-    leaves = elements_in(json_of(request)) if request.path == "/tokenize" else ()
-    if any(isinstance(one, str) and any(ord(letter) > 0xFFFF for letter in one) for one in leaves):
-        return _refused("the string holds a character that is not allowed")
-    return await submit(request)
+    leaves = (one for one in elements_in(body) if isinstance(one, str))
+    return any(ord(letter) > 0xFFFF for leaf in leaves for letter in leaf)
 
 
 @fault("type-without-case", "TOK-OBJECT")
@@ -236,18 +224,14 @@ async def _type_without_case(engine: FaultyEngine, request: Request, submit: Sub
             is_text = isinstance(asked["type"], str)
             return {**asked, "type": asked["type"].lower()} if is_text else asked
 
-        request = with_body(request, _requests_changed(body, lowered))
+        request = with_body(request, requests_changed(body, lowered))
     return await submit(request)
 
 
-@fault("capital-type-is-type", "TOK-PLAIN")
-async def _capital_type(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_refusals("capital-type-is-type", "TOK-PLAIN")
+def _capital_type(body: Json) -> bool:
     """A plain object with the key `Type` is refused, as if its type were unknown."""
-    del engine
-    body = json_of(request)
-    if request.path == "/tokenize" and isinstance(body, dict) and "Type" in body:
-        return _refused("type is unknown")
-    return await submit(request)
+    return isinstance(body, dict) and "Type" in body
 
 
 # --- types taken too loosely --------------------------------------------------------------------
@@ -288,7 +272,7 @@ def _card_of_text(body: Json) -> Json:
             asked["data"] = {"number": asked["data"]}
         return asked
 
-    return _requests_changed(body, change)
+    return requests_changed(body, change)
 
 
 def _field_dropped(body: Json, name: str, is_wrong: Callable[[Any], bool]) -> Json:
@@ -297,13 +281,7 @@ def _field_dropped(body: Json, name: str, is_wrong: Callable[[Any], bool]) -> Js
             del asked[name]
         return asked
 
-    return _requests_changed(body, change)
-
-
-@fault_of_bodies("wrong-metadata-ignored", "TOK-METADATA")
-def _wrong_metadata(body: Json) -> Json:
-    """Metadata that is not an object is ignored."""
-    return _field_dropped(body, "metadata", lambda one: not isinstance(one, dict))
+    return requests_changed(body, change)
 
 
 @fault_of_bodies("wrong-indexes-ignored", "TOK-INDEXES")
@@ -316,17 +294,10 @@ def _wrong_indexes(body: Json) -> Json:
     return _field_dropped(body, "search_indexes", is_wrong)
 
 
-@fault_of_bodies("wrong-expression-ignored", "TOK-FPEXPR")
-def _wrong_expression(body: Json) -> Json:
-    """A `fingerprint_expression` that is not a string is ignored."""
-    is_wrong = lambda one: not isinstance(one, str)  # noqa: E731 # reason: one line of its own
-    return _field_dropped(body, "fingerprint_expression", is_wrong)
-
-
 @fault_of_bodies("empty-type-is-token", "TOK-TYPES")
 def _empty_type(body: Json) -> Json:
     """An empty `type` is read as `token`."""
-    return _requests_changed(
+    return requests_changed(
         body, lambda asked: {**asked, "type": "token"} if asked["type"] == "" else asked
     )
 
@@ -417,29 +388,24 @@ def _extras_missing(body: Json, answer: Json) -> Json:
     return answer
 
 
-def _masks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = (record.get(name) for name in ("mask", "data"))
-    return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
-
-
 @fault_of_records("mask-lower-case", "REC-CARD-MASK")
 def _mask_lower_case(record: dict[str, Any]) -> None:
     """The mask is in lower case."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask["number"] = mask["number"].lower()
 
 
 @fault_of_records("mask-without-year", "REC-CARD-MASK")
 def _mask_without_year(record: dict[str, Any]) -> None:
     """The masked object lacks the year."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask.pop("expiration_year", None)
 
 
 @fault_of_records("mask-year-of-two-digits", "REC-CARD-MASK")
 def _mask_year_short(record: dict[str, Any]) -> None:
     """The masked object holds the last two digits of the year."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         if "expiration_year" in mask:
             mask["expiration_year"] %= 100
 
@@ -447,7 +413,7 @@ def _mask_year_short(record: dict[str, Any]) -> None:
 @fault_of_records("mask-shows-cvc-length", "REC-CARD-MASK")
 def _mask_shows_cvc(record: dict[str, Any]) -> None:
     """The masked object holds a masked cvc too."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask["cvc"] = "X" * 3
 
 
@@ -460,7 +426,7 @@ async def _mask_shows_six(engine: FaultyEngine, request: Request, submit: Submit
     cards = [one["data"] for one in asked if isinstance(one, dict) and one.get("type") == "card"]
     records = [one for one in records_in(response.body) if one.get("type") == "card"]
     for data, record in zip(cards, records, strict=False):
-        for mask in _masks(record):
+        for mask in masks_in(record):
             mask["number"] = data["number"][:6] + mask["number"][6:]
     return response
 
@@ -659,27 +625,18 @@ async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Sub
     limit = caller.tenant.quotas["Tokenize Limit"]
     if not isinstance(limit, int) or len(leaves) <= limit or len(set(leaves)) > limit:
         return await submit(request)
-    engine.set_quota(caller.tenant, "Tokenize Limit", len(leaves))
-    try:
+    with quota_during(engine, request, "Tokenize Limit", len(leaves)):
         return await submit(request)
-    finally:
-        engine.set_quota(caller.tenant, "Tokenize Limit", limit)
 
 
 @fault("limit-of-arrays", "TOK-LIMIT")
 async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The limit holds for arrays only: an object may hold up to 1 000 strings."""
     body = json_of(request)
-    caller = engine.identify(request)
-    is_object = request.path == "/tokenize" and isinstance(body, dict) and not is_request(body)
-    if caller is None or not is_object:
+    if request.path != "/tokenize" or not isinstance(body, dict) or is_request(body):
         return await submit(request)
-    limit = caller.tenant.quotas["Tokenize Limit"]
-    engine.set_quota(caller.tenant, "Tokenize Limit", 1_000)
-    try:
+    with quota_during(engine, request, "Tokenize Limit", 1_000):
         return await submit(request)
-    finally:
-        engine.set_quota(caller.tenant, "Tokenize Limit", limit)
 
 
 # --- in a few answers of a hundred --------------------------------------------------------------
@@ -775,7 +732,7 @@ async def _sporadic_mask(engine: FaultyEngine, request: Request, submit: Submit)
     for data, record in zip(cards, records, strict=False):
         if not _is_rare(engine, "card"):
             continue
-        for mask in _masks(record):
+        for mask in masks_in(record):
             mask["number"] = mask["number"][:-5] + data["number"][-5:]
     return response
 

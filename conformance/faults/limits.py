@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from conformance.faults.access import change_subjects
+from conformance.faults.bodies import requests_in
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -207,6 +208,28 @@ async def _search_counted_by_node(
         if turn % 2:
             request.ip = "198.18." + request.ip.split(".", 2)[2]
     return await submit(request)
+
+
+@fault("failures-counted-apart", "LIM-TEST-TENANT")
+async def _failures_counted_apart(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A request whose `encrypted` is a number has a counter of its own."""
+    del engine
+    if any(isinstance(one.get("encrypted"), int) for one in requests_in(json_of(request))):
+        request.ip = "198.18." + request.ip.split(".", 2)[2]
+    return await submit(request)
+
+
+@fault_of_engines("public-legacy-unlimited", "LIM-LEGACY")
+def _public_legacy_unlimited(engine: FaultyEngine) -> None:
+    """A legacy key of a public application is limited neither as legacy nor as public."""
+
+    def fields(subject: Subject) -> dict[str, Any]:
+        is_both = subject.legacy and subject.application_kind == "public"
+        return {"legacy": False, "application_kind": None} if is_both else {}
+
+    change_subjects(engine, fields)
 
 
 @fault_of_profile("create-counted-apart", "LIM-CREATE")

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
-from conformance.faults.bodies import DEFAULT_CONTAINERS, elements_in, is_creating
+from conformance.faults.bodies import (
+    DEFAULT_CONTAINERS,
+    elements_in,
+    is_creating,
+    is_record,
+    requests_in,
+)
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -17,10 +24,11 @@ from conformance.faults.registry import (
 )
 from engine import Request, Response
 
-__all__: list[str] = []
+__all__ = ["masks_in"]
 
 
-def _masks(record: dict[str, Any]) -> list[dict[str, Any]]:
+def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the masked objects of a card's record, none of another's."""
     found = (record.get(name) for name in ("mask", "data"))
     return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
 
@@ -58,10 +66,10 @@ def _type_capitalised(record: dict[str, Any]) -> None:
     record["type"] = str(record["type"]).capitalize()
 
 
-@fault_of_records("mask-first-four", "REC-CARD-MASK")
-def _mask_first_four(record: dict[str, Any]) -> None:
+@fault_of_records("mask-last-four-first", "REC-CARD-MASK")
+def _mask_last_four_first(record: dict[str, Any]) -> None:
     """The mask shows the last four digits at its start and hides the rest."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         number = mask["number"]
         mask["number"] = number[-4:] + "X" * (len(number) - 4)
 
@@ -69,28 +77,28 @@ def _mask_first_four(record: dict[str, Any]) -> None:
 @fault_of_records("mask-fixed-length", "REC-CARD-MASK")
 def _mask_fixed_length(record: dict[str, Any]) -> None:
     """The mask has sixteen characters, however long the number is."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask["number"] = "X" * 12 + mask["number"][-4:]
 
 
 @fault_of_records("mask-with-stars", "REC-CARD-MASK")
 def _mask_with_stars(record: dict[str, Any]) -> None:
     """The mask is made of asterisks."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask["number"] = mask["number"].replace("X", "*")
 
 
 @fault_of_records("mask-brand", "REC-CARD-MASK")
 def _mask_brand(record: dict[str, Any]) -> None:
     """The masked object also names the card's brand."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         mask["brand"] = "visa"
 
 
 @fault_of_records("mask-month-as-text", "REC-CARD-MASK")
 def _mask_month_as_text(record: dict[str, Any]) -> None:
     """The masked object holds the month as a string."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         if "expiration_month" in mask:
             mask["expiration_month"] = f"{mask['expiration_month']:02d}"
 
@@ -163,8 +171,20 @@ async def _fingerprint_random(engine: FaultyEngine, request: Request, submit: Su
 @fault_of_records("fingerprint-of-last-four", "REC-FINGERPRINT")
 def _fingerprint_of_last_four(record: dict[str, Any]) -> None:
     """Cards that end in the same digit have the same fingerprint."""
-    for mask in _masks(record):
+    for mask in masks_in(record):
         record["fingerprint"] = f"fp{mask['number'][-1]}"
+
+
+@fault("fingerprint-is-the-value", "REC-FINGERPRINT")
+async def _fingerprint_is_value(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The fingerprint of a `token` with an expression and no metadata is its value."""
+    del engine
+    response = await submit(request)
+    asked = list(requests_in(json_of(request))) if is_creating(request) and response.ok else []
+    for one, record in zip(asked, records_in(response.body), strict=False):
+        if one["type"] == "token" and "metadata" not in one and "fingerprint_expression" in one:
+            record["fingerprint"] = one["data"]
+    return response
 
 
 @fault_of_records("expression-of-whole-card", "REC-FPEXPR")
@@ -246,6 +266,18 @@ def _extras_as_text(record: dict[str, Any]) -> None:
     record["_extras"]["deduplicated"] = str(record["_extras"]["deduplicated"]).lower()
 
 
+@fault("default-container-alternates", "TOK-CONTAINER")
+async def _default_alternates(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Records of tokens that name no container show /a/ and /b/ in turn."""
+    response = await submit(request)
+    asked = list(requests_in(json_of(request))) if is_creating(request) and response.ok else []
+    for one, record in zip(asked, records_in(response.body), strict=False):
+        if "containers" not in one:
+            turn = engine.notes["turn"] = "/b/" if engine.notes.get("turn") == "/a/" else "/a/"
+            record["containers"] = [turn]
+    return response
+
+
 @fault("redaction-wrong-way", "REC-DEDUP-REDACT")
 async def _redaction_wrong_way(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A key with token:read gets the redacted record; a key without it gets the whole record."""
@@ -304,6 +336,18 @@ async def _secret_in_header(engine: FaultyEngine, request: Request, submit: Subm
         shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
         if shown:
             response.headers["X-Trace"] = f"value={shown[0]}"
+    return response
+
+
+@fault("refused-read-shows-value", "REC-SECRET")
+async def _refused_read(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A refused read of a token says its value."""
+    response = await submit(request)
+    body, token_id = json_of(request), request.path.rpartition("/")[2]
+    if is_creating(request) and response.ok and isinstance(body, dict) and is_record(response.body):
+        engine.notes[response.body["id"]] = str(body.get("data"))
+    elif request.method == "GET" and not response.ok and token_id in engine.notes:
+        response.body["detail"] += f" Its data is {engine.notes[token_id]}."
     return response
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -21,7 +22,7 @@ from engine.clauses import clause
 from engine.errors import InputError, did_you_mean
 from engine.hosts import EXAMPLE_SUFFIXES
 from engine.identity import Caller
-from engine.messages import Json
+from engine.messages import Json, Problem
 from engine.model import QuotaValue, Tenant, TenantKind
 from engine.tokens import dumps, parse
 
@@ -40,6 +41,7 @@ __all__ = [
     "fault_of_profile",
     "fault_of_quotas",
     "fault_of_records",
+    "fault_of_refusals",
     "json_of",
     "records_in",
     "with_body",
@@ -64,7 +66,8 @@ class Fault:
 
     id: a stable word. clause: the clause that it breaks. says: one sentence that describes it.
     profile, limits, quotas: functions that replace what the engine and its tenants were given.
-    prepare: changes the engine once it exists. around: wraps every request.
+    prepare: changes the engine once it exists. around: wraps every request. told: the profile file
+    that the operator hands to the suite, empty for none.
     """
 
     id: str
@@ -75,6 +78,7 @@ class Fault:
     quotas: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     prepare: Callable[[FaultyEngine], None] | None = None
     around: Around | None = None
+    told: str = ""
 
     def engine(self, **arguments: Any) -> FaultyEngine:  # noqa: ANN401 # reason: arguments of Engine
         """Return an engine with this fault; the arguments are those of `Engine`."""
@@ -180,20 +184,30 @@ def _add(fault_id: str, clause_id: str, change: Callable[..., object], **parts: 
 # --- the ways to write one ----------------------------------------------------------------------
 
 
-def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `async (engine, request, submit) -> Response`: a wrapper around every request."""
+_Change: TypeAlias = Callable[..., Any]
+
+
+def _register(
+    fault_id: str, clause_id: str, parts: Callable[[_Change], dict[str, object]]
+) -> Callable[[_Changed], _Changed]:
+    """Return the decorator that registers a fault; parts: its fields, by the change."""
 
     def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, around=change)
+        _add(fault_id, clause_id, change, **parts(change))
         return change
 
     return register
 
 
+def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `async (engine, request, submit) -> Response`: a wrapper around every request."""
+    return _register(fault_id, clause_id, lambda change: {"around": change})
+
+
 def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
 
-    def register(change: _Changed) -> _Changed:
+    def parts(change: _Change) -> dict[str, object]:
         async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
             del engine
             if _is_tokenize(request):
@@ -202,16 +216,15 @@ def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Chan
                     request = with_body(request, change(body))
             return await submit(request)
 
-        _add(fault_id, clause_id, change, around=around)
-        return change
+        return {"around": around}
 
-    return register
+    return _register(fault_id, clause_id, parts)
 
 
 def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
-    def register(change: _Changed) -> _Changed:
+    def parts(change: _Change) -> dict[str, object]:
         async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
             del engine
             response = await submit(request)
@@ -219,16 +232,32 @@ def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
                 response.body = change(json_of(request), response.body)
             return response
 
-        _add(fault_id, clause_id, change, around=around)
-        return change
+        return {"around": around}
 
-    return register
+    return _register(fault_id, clause_id, parts)
+
+
+def fault_of_refusals(
+    fault_id: str, clause_id: str, status: int = 400
+) -> Callable[[_Changed], _Changed]:
+    """Register `(body) -> bool`: whether a POST /tokenize is answered with the status instead."""
+
+    def parts(change: _Change) -> dict[str, object]:
+        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+            del engine
+            if _is_tokenize(request) and change(json_of(request)):
+                return Problem(status, "Not here.").response()
+            return await submit(request)
+
+        return {"around": around}
+
+    return _register(fault_id, clause_id, parts)
 
 
 def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(record) -> None`: changes every token record in an answer."""
 
-    def register(change: _Changed) -> _Changed:
+    def parts(change: _Change) -> dict[str, object]:
         async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
             del engine
             response = await submit(request)
@@ -237,50 +266,34 @@ def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
                     change(record)
             return response
 
-        _add(fault_id, clause_id, change, around=around)
-        return change
+        return {"around": around}
 
-    return register
+    return _register(fault_id, clause_id, parts)
 
 
 def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(engine) -> None`: changes one part of an engine once it exists."""
-
-    def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, prepare=change)
-        return change
-
-    return register
+    return _register(fault_id, clause_id, lambda change: {"prepare": change})
 
 
 def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(table) -> table`: changes the limit table."""
-
-    def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, limits=change)
-        return change
-
-    return register
+    return _register(fault_id, clause_id, lambda change: {"limits": change})
 
 
-def fault_of_profile(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
-    """Register `(profile) -> profile`: makes a choice that no conforming service may make."""
+def fault_of_profile(
+    fault_id: str, clause_id: str, told: str = ""
+) -> Callable[[_Changed], _Changed]:
+    """Register `(profile) -> profile`: makes a choice that no conforming service may make.
 
-    def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, profile=change)
-        return change
-
-    return register
+    told: the text of a profile file, where the choice is wrong because the operator names another.
+    """
+    return _register(fault_id, clause_id, lambda change: {"profile": change, "told": told})
 
 
 def fault_of_quotas(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(quotas) -> quotas`: returns quotas that replace those of a tenant."""
-
-    def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, quotas=change)
-        return change
-
-    return register
+    return _register(fault_id, clause_id, lambda change: {"quotas": change})
 
 
 # --- looking into requests and answers ----------------------------------------------------------
@@ -303,16 +316,9 @@ def json_of(request: Request) -> Json:
 
 def with_body(request: Request, body: Json) -> Request:
     """Return the same request with another JSON body."""
-    return Request(
-        request.method,
-        request.path,
-        ip=request.ip,
-        key=request.key,
-        headers=request.headers,
-        body=dumps(body) if isinstance(request.body, bytes) else body,
-        host=request.host,
-        proxy_key=request.proxy_key,
-    )
+    changed = copy(request)
+    changed.body = dumps(body) if isinstance(request.body, bytes) else body
+    return changed
 
 
 def records_in(answer: Json) -> Iterator[dict[str, Any]]:

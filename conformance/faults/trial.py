@@ -159,7 +159,7 @@ def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
     def findings(run: Run) -> list[Finding]:
         return [one for one in run.findings if one.clause in wanted]
 
-    first, report = _run(deploy(engine=fault.engine), checks, "")
+    first, report = _run(deploy(engine=fault.engine), checks, fault.told)
     trial = judged(fault, findings(first), time.perf_counter() - began, report.results)
     own = [one for one in first.findings if one.clause == fault.clause]
     if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:
@@ -247,10 +247,10 @@ def try_over_http(fault: Fault, *, generated: bool = True) -> Trial:
     """
     all_checks()
     began = time.perf_counter()
-    ids = [check.id for check in checks_of([fault.clause])]
-    checks = tuple(one for one in ids if generated or not one.startswith("schema."))
+    own = checks_of([fault.clause])
+    checks = tuple(one.id for one in own if generated or not one.is_generated)
     with served(fault.engine) as target:
         run = Run(target, Options(checks=checks, select=(fault.clause,), seed=SEED))
         run.execute()
-    own = [one for one in run.findings if one.clause == fault.clause]
-    return judged(fault, own, time.perf_counter() - began)
+    found = [one for one in run.findings if one.clause == fault.clause]
+    return judged(fault, found, time.perf_counter() - began)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -169,6 +170,7 @@ _RECORDS: Final = (
 )
 _REDACTION: Final = ("REC-DEDUP-REDACT", "AUTH-READ")
 _MIRRORS: Final = frozenset({"tokenize.mirror", "tokenize.steady", "preflight", "schema.floor"})
+_STEADY_5XX: Final = re.compile("answered (5[0-9]{2}); the same when asked again")
 _MOSTLY: Final = 0.55
 _READ_BACK: Final = "tokenize.read-back"
 
@@ -392,6 +394,8 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
             follow(place, one.clause, symptoms.setdefault(one.says.partition(": ")[2], one.clause))
         for number in sporadic.keys() & set(one.evidence):
             follow(place, one.clause, sporadic[number])
+        for cause in _broken_down(one, failed):
+            follow(place, one.clause, cause)
     rules = [rule for rule in _RULES if rule.cause in case.failed and rule.holds(case)]
     for rule, (place, one) in itertools.product(rules, failed):
         is_steady = not _is_sporadic(one) or one.check == _READ_BACK
@@ -414,6 +418,18 @@ def _root(clause: str, findings: Sequence[Finding], causes: Mapping[int, str]) -
     }
     cause = own.pop() if len(own) == 1 else None
     return clause if cause is None else _root(cause, findings, causes)
+
+
+def _broken_down(finding: Finding, failed: Iterable[tuple[int, Finding]]) -> Iterator[str]:
+    """Yield the clauses that were asked about where the service broke down, each time alike.
+
+    The steadiness check sees the answer of 5xx as well, and knows the body's form alone.
+    """
+    status = _STEADY_5XX.fullmatch(finding.says) if finding.check in _MIRRORS else None
+    if status is not None:
+        for _, other in failed:
+            if other.check not in _MIRRORS and other.says.endswith(f"got {status[1]}"):
+                yield other.clause
 
 
 def _is_sporadic(finding: Finding) -> bool:

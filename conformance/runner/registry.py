@@ -121,6 +121,11 @@ class Check:
         """Whether it runs at the same time as the others of its kind."""
         return inspect.iscoroutinefunction(self.judge)
 
+    @property
+    def is_generated(self) -> bool:
+        """Whether it is one of the schema layer, which runs over HTTP alone."""
+        return self.id.startswith("schema.")
+
 
 CHECKS: Final[dict[str, Check]] = {}
 """Every check that has been imported, by its id, in the order of definition."""

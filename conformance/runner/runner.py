@@ -171,9 +171,9 @@ class Run:
             check
             for check in all_checks().values()
             if (not options.checks or check.id in options.checks)
-            and (not options.schema_only or _is_generated(check))
+            and (not options.schema_only or check.is_generated)
             # Generated requests take too long to be worth it where nothing is on the wire.
-            and (self._is_live or not _is_generated(check))
+            and (self._is_live or not check.is_generated)
         ]
 
     def _unrun(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Run:
             for check in all_checks().values()
             if not self._is_live
             and not self.options.checks
-            and _is_generated(check)
+            and check.is_generated
             and wanted.intersection(check.clauses)
         )
 
@@ -459,10 +459,6 @@ class Run:
             spans=self._spans,
             broken=tuple(self._broken),
         )
-
-
-def _is_generated(check: Check) -> bool:
-    return check.id.startswith("schema.")
 
 
 def learn(session: Session, findings: Iterable[Finding]) -> list[str]:

@@ -24,7 +24,7 @@ from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
 from engine import InputError, Profile
 from engine.tokens import dumps
-from tests.conformance.checks.broken import clause_checks
+from tests.conformance.checks.changed import clause_checks
 
 Change = Callable[[Ask, Answer], None]
 

@@ -11,7 +11,7 @@ import pytest
 from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.wire.exchange import Ask
 from conformance.wire.transport import Answer
-from tests.conformance.checks.broken import clause_checks, judged
+from tests.conformance.checks.changed import clause_checks, judged
 
 _UUID = "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"
 _RECORD = {

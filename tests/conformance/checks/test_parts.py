@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from conformance.checks._common import card_number, is_uuid
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
+from conformance.report.evidence import curl
+from conformance.runner.outcome import judge_one
 from conformance.runner.registry import Inconclusive
+from conformance.runner.verdicts import Verdict
 from conformance.wire.exchange import Ask, Exchange
+from conformance.wire.transport import Answer
 from engine import Profile
 from engine.resources.account_updater import read_batch
-from tests.conformance.checks.broken import bench_of
+from tests.conformance.checks.changed import bench_of
 
 _CARD = {"type": "card", "data": {"number": "4242424242424242"}}
 _LIMIT = 5
@@ -162,3 +167,47 @@ def test_batch_files_have_the_size_that_is_asked_for(size_bytes: int) -> None:
     data = batch_file(size_bytes)
     assert len(data) == size_bytes
     assert all(is_uuid(row.token_id) for row in read_batch(data))
+
+
+def _renamed(part: Any) -> Any:
+    """Return an answer with the key `TYPE` in lower case, wherever it stands."""
+    if isinstance(part, list):
+        return [_renamed(one) for one in part]
+    if isinstance(part, dict) and "_extras" not in part:
+        return {"type" if key == "TYPE" else key: _renamed(one) for key, one in part.items()}
+    return part
+
+
+def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
+    """A fault of one odd key deep in a body comes out as the smallest body that shows it."""
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        if ask.path != "/tokenize" or answer.status != 200:
+            return answer
+        raw = json.dumps(_renamed(json.loads(answer.body))).encode()
+        return Answer(answer.sent_ns, answer.received_ns, 200, answer.headers, raw)
+
+    bench = bench_of("tokenize.mirror", change)
+    failed = [one for one in judge_one(bench) if one.verdict is Verdict.FAIL]
+    assert {finding.clause for finding in failed} == {"TOK-PLAIN"}
+    asked = bench.session.exchanges[failed[0].evidence[0]].ask
+    assert isinstance(asked.body, dict)
+    assert list(asked.body) == ["TYPE"]
+    assert """-d '{"TYPE": "under TYPE """ in curl(bench.target, asked)
+
+
+def test_a_drawn_failure_is_shrunk() -> None:
+    """What is drawn holds up to five tokens in many levels; what shows the fault holds one."""
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        if _levels(ask.body) <= 2 or "Ā" not in str(ask.body):
+            return answer
+        return Answer(answer.sent_ns, answer.received_ns, 400, {}, b'{"title": "no"}')
+
+    bench = bench_of("tokenize.mirror", change)
+    failed = [one for one in judge_one(bench) if one.verdict is Verdict.FAIL]
+    assert [finding.clause for finding in failed] == ["TOK-COMPOSITE"]
+    asked = bench.session.exchanges[failed[0].evidence[0]].ask
+    assert not isinstance(asked.body, bytes)
+    assert tokens_in(asked.body) == 1
+    assert _levels(asked.body) <= 4

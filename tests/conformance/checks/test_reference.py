@@ -12,7 +12,7 @@ from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 from engine import CLAUSES, Profile
-from tests.conformance.checks.broken import clause_checks, judged
+from tests.conformance.checks.changed import clause_checks, judged
 
 _LIMITS = {"ERR-429", "AUTH-KINDS", "AUTH-LEGACY"}
 _OTHER_READINGS: dict[str, dict[str, Any]] = {

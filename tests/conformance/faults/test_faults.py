@@ -59,6 +59,32 @@ def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
     assert trial.is_killed, trial.says
 
 
+@pytest.mark.parametrize(
+    ("fault_id", "check_id"),
+    [
+        ("container-field-not-as-told", "containers.field"),
+        ("default-container-alternates", "containers.default"),
+        ("number-as-container-crashes", "containers.form"),
+        ("fingerprint-is-the-value", "record.value"),
+        ("failures-counted-apart", "limits.counted"),
+        ("public-legacy-unlimited", "limits.legacy-class"),
+        ("unknown-field-crashes", "request.readings"),
+        ("data-and-encrypted-crash", "request.both"),
+        ("metadata-crashes", "request.bounds"),
+        ("refused-read-shows-value", "secrets.reads"),
+        ("known-values-crash", "quotas.tokenize-counts"),
+        ("deep-body-refused", "tokenize.depth"),
+        ("empty-body-crashes", "tokenize.empty"),
+        ("null-crashes", "tokenize.no-string"),
+    ],
+)
+def test_checks_of_what_is_left_open_can_fail(fault_id: str, check_id: str) -> None:
+    """They report readings; each still fails its clause where the deployment breaks it."""
+    trial = try_fault(fault_id)
+    assert check_id in trial.killers, trial.says
+    assert trial.is_blamed, trial.causes
+
+
 def test_a_fault_changes_its_own_engine_only() -> None:
     faulty = deploy(engine=fault_of("array-reversed").engine)
     good = deploy()

@@ -52,6 +52,20 @@ def test_a_report_that_names_another_clause_first_fails_the_command(
     assert "array-reversed is caught, and the report names TOK-PLAIN before TOK-ARRAY" in said
 
 
+def test_a_check_that_catches_nothing_fails_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = all_faults()
+    wanted = {name: known[name] for name in CHOSEN.split(",")}
+    monkeypatch.setattr(selftest, "all_faults", lambda: wanted)
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    assert main(["selftest", "--processes", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "quotas.tokenize catches none of them" in said
+    assert "record.fields catches" not in said
+    assert "schema.floor catches" not in said, "it runs over HTTP alone"
+
+
 def test_a_false_alarm_about_the_good_one_fails_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +98,7 @@ def test_a_known_bad_server_is_caught_over_http() -> None:
 
 @pytest.mark.slow
 def test_every_fault_is_caught_and_the_good_one_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    """How long that takes is a benchmark, `selftest`."""
+    """And every check catches one. How long that takes is a benchmark, `selftest`."""
     code = main(["selftest", "--processes", "2"])
     assert code == 0, capsys.readouterr().out
 

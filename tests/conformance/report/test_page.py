@@ -16,7 +16,7 @@ from tests.chromium import chromium, needs_chromium
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run that has found something."""
     out = tmp_path_factory.mktemp("run")
-    bad = deploy(engine=fault_of("mask-first-four").engine)
+    bad = deploy(engine=fault_of("mask-last-four-first").engine)
     asked = Options(seed=1, select=("REC-CARD-MASK", "TOK-PLAIN", "QUO-RATE"))
     report = Run(bad.target, asked, transport=bad.transport, out=out).execute()
     report.save(out)

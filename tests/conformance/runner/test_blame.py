@@ -43,7 +43,7 @@ def _causes(fault_id: str) -> list[str]:
         "dedup-with-new-id",
         "id-not-uuid",
         "type-capitalised",
-        "mask-first-four",
+        "mask-last-four-first",
         "extras-as-text",
         "metadata-not-redacted",
         "read-not-asked-for",

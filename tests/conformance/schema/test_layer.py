@@ -10,12 +10,24 @@ import pytest
 from conformance.faults import fault_of
 from conformance.faults.trial import served
 from conformance.runner.offline import judge
+from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 from engine import Engine
 
 FLOOR, CEILING, LINKS = "schema.floor", "schema.ceiling", "schema.links"
+KNOWN_BAD = [
+    ("key-lower-cased", FLOOR, "TOK-PLAIN"),
+    ("last-item-dropped", FLOOR, "TOK-ARRAY"),
+    ("mask-last-four-first", FLOOR, "REC-CARD-MASK"),
+    ("naive-timestamp", FLOOR, "REC-CREATED"),
+    ("secret-in-header", FLOOR, "REC-SECRET"),
+    ("broken-json-accepted", CEILING, "TOK-ATOMIC"),
+    ("odd-metadata-ignored", CEILING, "TOK-METADATA"),
+    ("odd-expression-ignored", CEILING, "TOK-FPEXPR"),
+    ("no-key-accepted", LINKS, "AUTH-HEADER"),
+]
 
 
 def _run(fault_id: str | None, *checks: str, seed: int = 7) -> Run:
@@ -48,25 +60,18 @@ def test_the_reference_passes_and_repeats() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault_id", "check", "clause"),
-    [
-        ("key-lower-cased", FLOOR, "TOK-PLAIN"),
-        ("last-item-dropped", FLOOR, "TOK-ARRAY"),
-        ("mask-first-four", FLOOR, "REC-CARD-MASK"),
-        ("naive-timestamp", FLOOR, "REC-CREATED"),
-        ("secret-in-header", FLOOR, "REC-SECRET"),
-        ("broken-json-accepted", CEILING, "TOK-ATOMIC"),
-        ("odd-metadata-ignored", CEILING, "TOK-METADATA"),
-        ("odd-expression-ignored", CEILING, "TOK-FPEXPR"),
-        ("no-key-accepted", LINKS, "AUTH-HEADER"),
-    ],
-)
+@pytest.mark.parametrize(("fault_id", "check", "clause"), KNOWN_BAD)
 def test_known_bad_servers_fail_their_clause(fault_id: str, check: str, clause: str) -> None:
     run = _run(fault_id, check)
     assert clause in _failed(run.findings)
     shown = [one.evidence for one in run.findings if one.clause == clause]
     assert all(evidence for evidence in shown)
+
+
+def test_every_check_that_runs_over_http_alone_has_a_fault() -> None:
+    """The self-test sees to the other checks."""
+    alone = {one.id for one in all_checks().values() if one.is_generated}
+    assert {check for _, check, _ in KNOWN_BAD} == alone
 
 
 @pytest.mark.slow

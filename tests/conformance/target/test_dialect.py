@@ -189,7 +189,7 @@ def test_a_deployment_with_words_of_its_own_passes_what_it_is_asked() -> None:
 
 
 def test_a_fault_behind_other_words_is_still_found() -> None:
-    made, transport = _foreign(engine=fault_of("mask-first-four").engine)
+    made, transport = _foreign(engine=fault_of("mask-last-four-first").engine)
     options = Options(seed=5, select=("REC-CARD-MASK",))
     report = Run(made.target, options, transport=transport).execute()
     assert report.result("REC-CARD-MASK").verdict is Verdict.FAIL

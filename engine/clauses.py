@@ -6,11 +6,12 @@ open decisions are what the specification leaves open, the engine's default and 
 Their data are in `decisions.toml`, from which documents are generated. A decision is either a
 choice, set by profile fields, or fixed for a stated reason.
 
-The clause index says where each clause lives in code, tests, conformance checks and notebooks. It
-is a static scan: a place is a file, and the innermost class or function in it, that names the
-clause's id as a whole word. The result is a committed file (`clause_index.json`), so that an
-installed package can show it; a test checks that it is current, and
-`python -m engine clauses --refresh` rewrites it. The scan imports and runs nothing.
+The clause index says where each clause lives. It is a static scan for ids as whole words: the scan
+imports and runs nothing, and doctests do not count. A place is a file, and the innermost class or
+function in it that names the clause. One line of the engine *obeys* a clause: the comment `# obeys
+ID` marks it, at its end or above it, and a row of the limit table obeys the clause that it is named
+after. In a checkout the scan is made when it is asked for; a wheel holds its result as
+`clause_index.json`, which `hatch_build.py` writes.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ from engine.errors import InputError, did_you_mean
 __all__ = [
     "CLAUSES",
     "DECISIONS",
+    "INDEX_FILE",
     "KINDS",
     "Clause",
     "Index",
     "OpenDecision",
     "Status",
     "clause",
+    "is_checkout",
     "load_index",
     "open_decision",
     "scan",
     "select",
-    "write_index",
 ]
 
 
@@ -149,9 +151,10 @@ def open_decision(decision_id: str) -> OpenDecision:
 
 
 Index: TypeAlias = Mapping[str, Mapping[str, list[str]]]
-"""Clause id → kind of place → places, as `path` or `path::name`."""
+"""Clause id → kind of place → places, as `path::name`, or `path:line` for `obeyed`."""
 
 KINDS: Final[Mapping[str, str]] = {
+    "obeyed": "engine",
     "code": "engine",
     "tests": "tests",
     "check": "conformance",
@@ -159,34 +162,63 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Kind of place → the folder that is scanned for it."""
 
-_INDEX_FILE: Final = "clause_index.json"
+INDEX_FILE: Final = "clause_index.json"
 _NOT_CODE: Final = frozenset({"clauses.py"})
 _WORD: Final = re.compile(r"\b[A-Z]{3,4}-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
+_EXAMPLE: Final = re.compile(r"\s*>{3} ")
+_OBEYS: Final = re.compile(r"#\ obeys\ (?P<ids>[A-Z0-9, -]+)$|_row\(\"(?P<row>LIM-[A-Z-]+)\"")
 
 
 def scan(root: Path) -> Index:
     """Return the index of a checkout; raises `InputError` when `root` is not a checkout."""
-    if not (root / "engine" / "clauses.toml").is_file():
-        raise InputError(f"{root} is no checkout of Tollgate; run the command inside one")
+    if not is_checkout(root):
+        raise InputError(f"{root} is no checkout of Tollgate")
     known = {clause.id for clause in CLAUSES}
     found: dict[str, dict[str, set[str]]] = {c.id: {k: set() for k in KINDS} for c in CLAUSES}
     for kind, folder in KINDS.items():
+        mentions = _obeyed if kind == "obeyed" else _mentions
         for path in sorted((root / folder).rglob("*.py")):
-            if kind == "code" and path.name in _NOT_CODE:
+            if folder == "engine" and path.name in _NOT_CODE:
                 continue
             name = path.relative_to(root).as_posix()
-            for clause_id, place in _mentions(name, path.read_text(encoding="utf-8")):
+            for clause_id, place in mentions(name, path.read_text(encoding="utf-8")):
                 if clause_id in known:
                     found[clause_id][kind].add(place)
     return {c: {k: sorted(places) for k, places in kinds.items()} for c, kinds in found.items()}
 
 
-def _mentions(name: str, text: str) -> Iterator[tuple[str, str]]:
-    spans = _spans(text)
+def is_checkout(root: Path) -> bool:
+    """Whether a folder holds the project with its tests, which a source distribution lacks."""
+    return (root / "pyproject.toml").is_file() and (root / "tests").is_dir()
+
+
+def _obeyed(name: str, text: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(text.splitlines(), 1):
-        for clause_id in _WORD.findall(line):
-            inside = [span for span in spans if span[0] <= number <= span[1]]
+        mark = _OBEYS.search(line)
+        if mark is not None:
+            is_above = line.lstrip().startswith("#")
+            for clause_id in _WORD.findall(mark["ids"] or mark["row"]):
+                yield clause_id, f"{name}:{number + is_above}"
+
+
+def _mentions(name: str, text: str) -> Iterator[tuple[str, str]]:
+    lines = _without_doctests(text)
+    named = [(number, ids) for number, line in lines if (ids := _WORD.findall(line))]
+    spans = _spans(text) if named else []
+    for number, ids in named:
+        inside = [span for span in spans if span[0] <= number <= span[1]]
+        for clause_id in ids:
             yield clause_id, f"{name}::{inside[-1][2]}" if inside else name
+
+
+def _without_doctests(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers; a doctest ends where its paragraph or docstring does."""
+    is_doctest = False
+    for number, line in enumerate(text.splitlines(), 1):
+        is_over = not line.strip() or line.strip() in {'"""', "'''"}
+        is_doctest = bool(_EXAMPLE.match(line)) or (is_doctest and not is_over)
+        if not is_doctest:
+            yield number, line
 
 
 def _spans(text: str) -> list[tuple[int, int, str]]:
@@ -207,15 +239,11 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
     return spans
 
 
-def write_index(root: Path) -> Path:
-    """Write the index of a checkout into it; returns the file."""
-    target = root / "engine" / _INDEX_FILE
-    target.write_text(json.dumps(scan(root), indent=1) + "\n", encoding="utf-8")
-    return target
-
-
 def load_index() -> Index:
-    """Return the committed index."""
-    text = resources.files("engine").joinpath(_INDEX_FILE).read_text(encoding="utf-8")
-    index: Index = json.loads(text)
+    """Return the index: scanned in a checkout, else as the wheel holds it."""
+    root = Path(__file__).parents[1]
+    if is_checkout(root):
+        return scan(root)
+    built = resources.files("engine").joinpath(INDEX_FILE).read_text(encoding="utf-8")
+    index: Index = json.loads(built)
     return index

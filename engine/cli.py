@@ -9,7 +9,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 from engine.errors import TollgateError
 from engine.http._cli_serve import (
@@ -48,9 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     asked = "an id, a prefix such as TOK-, or a decision such as D-ORDER"
     clauses.add_argument("ids", nargs="*", metavar="ID", help=asked)
-    clauses.add_argument(
-        "--refresh", action="store_true", help="scan this checkout and write the index anew"
-    )
     clauses.set_defaults(run=_clauses)
     limits = commands.add_parser(
         "limits",
@@ -95,11 +91,8 @@ def _rotate_key(args: argparse.Namespace) -> int:
 
 
 def _clauses(args: argparse.Namespace) -> int:
-    from engine.clauses import CLAUSES, write_index
+    from engine.clauses import CLAUSES
 
-    if args.refresh:
-        print(write_index(Path.cwd()))
-        return 0
     if not args.ids:
         for clause in CLAUSES:
             print(f"{clause.id:<22} {clause.seed_section:<5} {clause.status:<10} {clause.text}")

@@ -176,7 +176,7 @@ def is_legacy_text(text: str) -> bool:
     >>> is_legacy_text("key_7Yb"), is_legacy_text("key_prod_us_pvt_7Yb")
     (True, False)
     """
-    return "_prod_" not in text and "_test_" not in text
+    return "_prod_" not in text and "_test_" not in text  # obeys AUTH-LEGACY
 
 
 def new_key_text(

@@ -317,7 +317,7 @@ class Engine(Operator):
             raise
         request.operation = operation.name
         if who.caller is None and operation.authentication == "key":
-            raise unauthenticated(self.profile.http.key_header)
+            raise unauthenticated(self.profile.http.key_header)  # obeys AUTH-HEADER
         # What stands behind ANY is a proxy, whose query is its destination's to read.
         parameters = parse_query(query) if query and operation.method != "ANY" else _NO_PARAMETERS
         context = Context(self.services, request, who.caller, params, parameters, now_ns, wall_ns)
@@ -531,7 +531,7 @@ def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
     verb = "blocked" if decision.outcome == "blocked" else "throttled"
     assert decision.rule is not None, "a refusal has its rule"
     row = decision.rule.partition(".")[0]  # LIM-PRIVATE is one row with two counters
-    response = Problem(
+    response = Problem(  # obeys ERR-429
         429, f"Too many requests: {verb} by {decision.rule}.", headers=headers, clause=row
     ).response()
     response.decision = decision

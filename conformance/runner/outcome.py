@@ -170,7 +170,7 @@ _RECORDS: Final = (
 )
 _REDACTION: Final = ("REC-DEDUP-REDACT", "AUTH-READ")
 _MIRRORS: Final = frozenset({"tokenize.mirror", "tokenize.steady", "preflight", "schema.floor"})
-_STEADY_5XX: Final = re.compile("answered (5[0-9]{2}); the same when asked again")
+_ANSWERED_5XX: Final = re.compile("answered (5[0-9]{2})[^0-9].*")
 _MOSTLY: Final = 0.55
 _READ_BACK: Final = "tokenize.read-back"
 
@@ -425,10 +425,10 @@ def _broken_down(finding: Finding, failed: Iterable[tuple[int, Finding]]) -> Ite
 
     The steadiness check sees the answer of 5xx as well, and knows the body's form alone.
     """
-    status = _STEADY_5XX.fullmatch(finding.says) if finding.check in _MIRRORS else None
+    status = _ANSWERED_5XX.fullmatch(finding.says) if finding.check in _MIRRORS else None
     if status is not None:
         for _, other in failed:
-            if other.check not in _MIRRORS and other.says.endswith(f"got {status[1]}"):
+            if other.check not in _MIRRORS and f"got {status[1]}" in other.says:
                 yield other.clause
 
 

@@ -157,6 +157,7 @@ class Limiter:
         lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         for line in lane.lines:
             if line[0] > now_ns:  # READY; a literal is faster
+                # obeys LIM-LOWEST
                 return self._beyond(now_ns, lane), self.headroom(now_ns, subject)
         if not lane.plain:
             return self._admit(now_ns, now_ns, lane), self.headroom(now_ns, subject)
@@ -185,7 +186,7 @@ class Limiter:
             if line[1] > now_ns and not self._extends:  # BLOCK; nothing changes
                 refusing.append(counted)
                 continue
-            ready_ns = self._release_ns(now_ns, counted)
+            ready_ns = self._release_ns(now_ns, counted)  # obeys LIM-THROTTLE
             if ready_ns is None:
                 refusing.append(counted)
             elif ready_ns > release_ns:
@@ -209,7 +210,7 @@ class Limiter:
         if begins and ready_ns <= max(now_ns, line[LAST]):
             return max(now_ns, line[LAST])
         if begins or self._extends:
-            leg.blocked_ns += begin_or_extend_block(
+            leg.blocked_ns += begin_or_extend_block(  # obeys LIM-BLOCK
                 line, now_ns, leg.block_ns, self._extends, self._clears
             )
             if self._clears and begins and counted.journal is not None:

@@ -308,7 +308,7 @@ def _awaited(context: Context) -> Job:
         raise Problem(404, "There is nothing at this address.", clause="D-STATUSES")
     if context.steady_ns >= job.upload_until_ns:
         raise Problem(403, "The upload address has expired.", clause="D-JOBS")
-    if job.ends_at_ns is not None:
+    if job.ends_at_ns is not None:  # obeys ACC-SPLIT
         raise Problem(
             409, "The job has its file; larger volumes take one job a file.", clause="ACC-SPLIT"
         )
@@ -321,6 +321,7 @@ async def _upload(context: Context) -> Response:
     with services.store.transaction(write=False):
         tenant_id = _awaited(context).tenant_id
     check_coding(context.request)
+    # obeys ACC-FILE
     data = await read_raw(context.request, _file_limit_bytes(services.profile), "ACC-FILE")
     work = Work(
         context,

@@ -112,7 +112,7 @@ def parsed(body: bytes, context: Context) -> Json:
     values_limit = _values_limit(context)
     if len(body) > values_limit:  # each takes a byte at least
         check_cost(body, values_limit)
-    return parse(body)
+    return parse(body)  # obeys TOK-JSON
 
 
 def _values_limit(context: Context) -> int:

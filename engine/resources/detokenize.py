@@ -27,7 +27,7 @@ def opened(token: Token, context: Context) -> tuple[Json, str | None]:
     data: Json = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     if token.sealed_cvc is None or token.cvc_until_ns is None:
         return data, None
-    if token.cvc_until_ns <= context.steady_ns:
+    if token.cvc_until_ns <= context.steady_ns:  # obeys QUO-CVC
         return data, None
     purpose = cvc_purpose(token.cvc_until_ns)
     return data, keys.open(token.container, token.id, token.sealed_cvc, purpose).decode()

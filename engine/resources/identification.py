@@ -73,8 +73,10 @@ class Identification:
             ip,
             key_id=None if caller is None else caller.key.id,
             tenant_kind=None if tenant is None else tenant.kind,
+            # obeys AUTH-KINDS
             application_kind=None if caller is None else caller.application.kind,
             legacy=caller is not None and caller.key.legacy,
+            # obeys QUO-RATE
             table="Default" if tenant is None else str(tenant.quotas["Rate Limit"]),
             proxy_key_id=by_key.id if by_key is not None and not by_key.require_auth else None,
             host_id=by_host.id if by_host is not None else None,

@@ -164,7 +164,7 @@ def check_code(code: str, place: str, profile: Profile) -> None:
     Characters are code points. `place`: the JSON Pointer of the code.
     """
     limit = profile.outside.reactor_code_limit
-    if len(code) > limit:
+    if len(code) > limit:  # obeys RCT-CODE
         raise Problem(
             400,
             "The code is too long.",
@@ -201,8 +201,8 @@ async def invoke(
     """
     world = services.world
     pool = pool_of(services, name)
-    until_ns = world.clock.now_ns + services.profile.outside.reactor_timeout_ns
-    claim = pool.claim(world.clock.now_ns)
+    until_ns = world.clock.now_ns + services.profile.outside.reactor_timeout_ns  # obeys RCT-TIMEOUT
+    claim = pool.claim(world.clock.now_ns)  # obeys RCT-HOT
     try:
         left_ns = await _instance(services, claim, until_ns)
         result = await world.run_code(code, args, dict(configuration), left_ns)

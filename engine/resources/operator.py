@@ -92,7 +92,7 @@ class Operator:
         if kind not in get_args(TenantKind):
             raise _no_kind("a tenant kind", kind, get_args(TenantKind))
         services = self.services
-        held = dict(DEFAULT_QUOTAS)
+        held = dict(DEFAULT_QUOTAS)  # obeys QUO-TENANT
         for quota, value in _mapping("quotas", quotas).items():
             held[quota] = checked_quota(quota, value, self.table_names)
         flags = {services.profile.dedup.setting_name: False}

@@ -178,10 +178,11 @@ async def _destination(context: Context, call: Call) -> CallAnswer:
     outside = context.services.profile.outside
     timeout_ns = outside.destination_timeout_ns
     try:
+        # obeys PRX-TIMEOUT
         answer = await context.services.world.call_destination(call, timeout_ns)
     except DestinationTimeout:
         raise Problem(
-            408,
+            408,  # obeys ERR-408
             f"The destination took longer than {timeout_ns / 1_000_000_000:g} s.",
             clause="PRX-TIMEOUT",
         ) from None

@@ -169,7 +169,7 @@ async def _react(context: Context) -> Response:
         body = context.json
         args = body.get("args") if isinstance(body, dict) else None
         limit_bytes = services.profile.outside.reactor_payload_limit_bytes
-        if len(dumps(args)) > limit_bytes:
+        if len(dumps(args)) > limit_bytes:  # obeys RCT-PAYLOAD
             raise too_large(limit_bytes, "RCT-PAYLOAD")
         context.require("reactor:invoke")  # 413, then 403, then what is wrong (D-ORDER)
         _REACT.check(body)

@@ -94,7 +94,7 @@ class _Sources:
             if intent is None or intent.tenant_id != context.tenant.id:
                 return None
             keys = services.vault.of(intent.tenant_id)
-        if intent.until_ns <= context.steady_ns:
+        if intent.until_ns <= context.steady_ns:  # obeys QUO-INTENT
             return None
         return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
 
@@ -116,7 +116,7 @@ def validated(
     caller, rules = context.caller, context.services.rules
     may = caller.may
     for container in plan.containers:
-        if not may("token:create", container):
+        if not may("token:create", container):  # obeys AUTH-CREATE
             context.require("token:create", container)
     sources = _Sources(context, reading)
     deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
@@ -141,7 +141,7 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
         return _write(context, keys, drafts, dedup_hashes(drafts, keys, rules), None)
     hashes = dedup_hashes(drafts, keys, rules)
     decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
-    check_limit(count_limited(decisions, rules), limit, rules)
+    check_limit(count_limited(decisions, rules), limit, rules)  # obeys QUO-TOKENIZE
     return _write(context, keys, drafts, hashes, decisions)
 
 
@@ -230,9 +230,9 @@ def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Contex
     rules, may = context.services.rules, context.caller.may
     for draft, token, found in made:
         if draft.is_leaf:
-            draft.hole[draft.key] = token.id
+            draft.hole[draft.key] = token.id  # obeys TOK-LEAF
         else:
-            may_read = not found or may("token:read", token.container)
+            may_read = not found or may("token:read", token.container)  # obeys AUTH-READ
             draft.hole[draft.key] = record(token, rules, found, may_read)
     return plan.answer
 

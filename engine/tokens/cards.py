@@ -81,7 +81,7 @@ def read_card(
     number = given.get("number", _ABSENT)
     if number is _ABSENT:
         wrong["number"] = "is required"
-    elif type(number) is not str or not is_card_number(number):
+    elif type(number) is not str or not is_card_number(number):  # obeys TOK-CARD-DATA
         wrong["number"] = "must be a string of 12 to 19 digits"
     elif rules.tokens.card_luhn and not is_luhn_valid(number):
         wrong["number"] = "must have a valid check digit (Luhn)"
@@ -167,7 +167,7 @@ def card_mask(data: Mapping[str, Any]) -> dict[str, Any]:
     {'number': 'XXXXXXXXXXXX4242', 'expiration_month': 12}
     """
     number = data["number"]
-    mask = {"number": "X" * (len(number) - 4) + number[-4:]}
+    mask = {"number": "X" * (len(number) - 4) + number[-4:]}  # obeys REC-CARD-MASK
     if "expiration_month" in data:
         mask["expiration_month"] = data["expiration_month"]
     if "expiration_year" in data:

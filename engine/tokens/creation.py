@@ -112,8 +112,8 @@ def create_tokens(
     seal, fingerprinted, cvc_place = keys.seal, keys.fingerprint, cvc_purpose(cvc_until_ns)
     tokens: list[Token] = []
     for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
-        token_id, container, type_ = new_id(), draft.container, draft.type
-        sealed = seal(container, token_id, draft.plaintext, "data")
+        token_id, container, type_ = new_id(), draft.container, draft.type  # obeys REC-ID
+        sealed = seal(container, token_id, draft.plaintext, "data")  # obeys REC-SECRET
         expression = draft.fingerprint_expression
         if expression is None and draft.is_leaf:
             tokens.append(
@@ -158,7 +158,7 @@ _FOUR: Final = 58**4
 
 def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
     """Return the fingerprint of a selected value, given as canonical JSON."""
-    return base58(keyed(type_.encode() + b"\0" + selected))
+    return base58(keyed(type_.encode() + b"\0" + selected))  # obeys REC-FINGERPRINT
 
 
 @lru_cache(maxsize=1024)
@@ -222,7 +222,7 @@ def decide(
     for place, (draft, digest) in enumerate(zip(drafts, hashes, strict=True)):
         if draft.deduplicate:
             if digest not in stored:
-                stored[digest] = find(digest)
+                stored[digest] = find(digest)  # obeys TOK-DEDUP
             existing = stored[digest]
             if existing is not None:
                 decisions.append(existing)
@@ -244,7 +244,7 @@ def count_limited(decisions: Sequence[Decision], rules: Rules) -> int:
 
 def check_limit(count: int, limit: int, rules: Rules) -> None:
     """Raise the problem of a request over its Tokenize Limit (TOK-LIMIT, D-LIMIT-STATUS)."""
-    if count > limit:
+    if count > limit:  # obeys TOK-LIMIT
         what = "hold" if rules.tokens.limit_counts == "elements" else "create"
         raise Problem(
             rules.tokens.limit_status,

@@ -88,7 +88,7 @@ class DetokenizePlan:
     def check_limit(self, limit: int, rules: Rules) -> None:
         """Raise the problem of a request over its Detokenize Limit (QUO-DETOKENIZE)."""
         count = self.count(rules)
-        if count > limit:
+        if count > limit:  # obeys QUO-DETOKENIZE
             raise Problem(
                 rules.tokens.limit_status,
                 f"The request names {count} tokens, more than the Detokenize Limit of {limit}.",

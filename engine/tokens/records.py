@@ -52,8 +52,9 @@ def record(
     redacted = not may_read
     if redacted and rules.dedup.redact == "narrow":
         return _narrow(token, deduplicated=deduplicated)
+    # obeys REC-TENANT, REC-TYPE
     shown: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
-    if token.mask is not None:
+    if token.mask is not None:  # obeys REC-TOKEN-DATA
         view = rules.tokens.card_view
         if view != "mask" and not redacted:
             shown["data"] = {**token.mask}
@@ -62,18 +63,18 @@ def record(
     if plaintext is not NO_PLAINTEXT and rules.tokens.plaintext_reads and not redacted:
         shown["data"] = plaintext
     shows_metadata = not deduplicated and rules.tokens.record_view == "metadata"
-    if token.metadata is not None and (shows_metadata or not redacted):
-        shown["metadata"] = {**token.metadata}
+    if token.metadata is not None and (shows_metadata or not redacted):  # obeys REC-DEDUP-REDACT
+        shown["metadata"] = {**token.metadata}  # obeys REC-METADATA
     if token.search_indexes is not None:
-        shown["search_indexes"] = [*token.search_indexes]
+        shown["search_indexes"] = [*token.search_indexes]  # obeys REC-INDEXES
     if token.fingerprint is not None:
         shown["fingerprint"] = token.fingerprint
         shown["fingerprint_expression"] = token.fingerprint_expression
     if with_container:
         shown["containers"] = [token.container]
     shown["created_by"] = token.created_by
-    shown["created_at"] = timestamp(token.created_at_ns)
-    shown["_extras"] = {"deduplicated": deduplicated}
+    shown["created_at"] = timestamp(token.created_at_ns)  # obeys REC-CREATED
+    shown["_extras"] = {"deduplicated": deduplicated}  # obeys REC-EXTRAS
     return shown
 
 

@@ -131,7 +131,7 @@ def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str |
     structure = STRUCTURES.get(type_)
     if structure is not None:
         if supplied is None or rules.tokens.card_fpexpr == "number":
-            return structure.expression
+            return structure.expression  # obeys REC-FPEXPR
         return supplied
     return rules.leaf_expression if supplied is None else supplied
 
@@ -356,7 +356,7 @@ def _elements(
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                     "D-DEPTH",
                 )
-            elif kind is dict and "type" in value:
+            elif kind is dict and "type" in value:  # obeys TOK-OBJECT
                 named = value["type"]
                 if type(named) is str and named in defaults and container_field not in value:
                     found(Draft(frame, key, hole, value, named, defaults[named]))
@@ -370,7 +370,7 @@ def _elements(
                     raise _too_many("elements", limit)
                 stack.append((items, hole, frame))
                 items, inner = _opened(value)
-                hole[key] = inner
+                hole[key] = inner  # obeys TOK-COMPOSITE
                 hole, frame = inner, (frame, key)
                 break
         else:
@@ -395,8 +395,8 @@ def _too_many(what: str, limit: int) -> Problem:
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:
     """Return the members of an object or array, and its mirror, still to be filled in."""
     if type(value) is dict:
-        return iter(value.items()), dict.fromkeys(value)
-    return iter(enumerate(value)), [None] * len(value)
+        return iter(value.items()), dict.fromkeys(value)  # obeys TOK-PLAIN
+    return iter(enumerate(value)), [None] * len(value)  # obeys TOK-ARRAY
 
 
 def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults) -> None:
@@ -417,7 +417,7 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     if type(named) is not str:
         fault = "must be a string that names a token type"
         faults.add(f"{faults.where(element)}/type", fault, "D-TYPE-VALUE")
-    elif named not in rules.types:
+    elif named not in rules.types:  # obeys TOK-TYPES
         faults.add(
             f"{faults.where(element)}/type",
             "must be a token type; known: " + ", ".join(sorted(rules.types)),
@@ -427,6 +427,7 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
         element.type = named
     field = rules.tokens.container_field
     path = read_container(element, fields[field], rules, faults) if field in fields else None
+    # obeys TOK-CONTAINER
     element.container = rules.containers[element.type] if path is None else path
 
 

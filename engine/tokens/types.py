@@ -121,7 +121,7 @@ def validate(
         if is_many:
             _shrink(draft)
     if reading is not None and reading.faults:
-        reading.faults.check()
+        reading.faults.check()  # obeys TOK-ATOMIC
     return plan.elements
 
 
@@ -225,9 +225,9 @@ def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: L
     if has_data:
         return read_data(draft, given["data"], reading, at, "data")
     if has_encrypted:
-        opened = open_payload(given["encrypted"], reading, at)
+        opened = open_payload(given["encrypted"], reading, at)  # obeys TOK-ENCRYPTED
         return opened if opened is NOTHING else read_data(draft, opened, reading, at, "encrypted")
-    fault = "must hold one of `data` and `encrypted`"
+    fault = "must hold one of `data` and `encrypted`"  # obeys TOK-ONE-OF
     reading.faults.add(reading.faults.where(at), fault, "TOK-ONE-OF")
     return NOTHING
 
@@ -316,7 +316,7 @@ def read_data(
             )
             return NOTHING
         return given
-    if type(given) is not str:
+    if type(given) is not str:  # obeys TOK-TOKEN-DATA
         reading.faults.add(
             f"{reading.faults.where(at)}/{field}",
             "must be a string: `data` of a `token` is one",
@@ -332,7 +332,7 @@ def read_metadata(
     at: Located,
 ) -> dict[str, str] | None:
     """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
-    if type(given) is not dict:
+    if type(given) is not dict:  # obeys TOK-METADATA
         reading.faults.add(
             f"{reading.faults.where(at)}/metadata",
             "must be an object of string to string",
@@ -370,7 +370,7 @@ def read_indexes(
 ) -> tuple[str, ...] | None:
     """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
     limit = reading.rules.tokens.indexes_limit
-    if type(given) is not list:
+    if type(given) is not list:  # obeys TOK-INDEXES
         reading.faults.add(
             f"{reading.faults.where(at)}/search_indexes",
             "must be an array of expressions",
@@ -396,7 +396,7 @@ def read_expression(
     at: Located,
 ) -> str | None:
     """Return `fingerprint_expression`, None when it is none (TOK-FPEXPR, D-EXPR)."""
-    if type(given) is str and expressions.parse(given) is not None:
+    if type(given) is str and expressions.parse(given) is not None:  # obeys TOK-FPEXPR
         return given
     reading.faults.add(
         f"{reading.faults.where(at)}/fingerprint_expression",

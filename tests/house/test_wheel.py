@@ -124,7 +124,9 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 EXTRAS = "needs hypothesis, pytest, schemathesis; install tollgate[conformance]"
 BARE: list[tuple[str, int, str]] = [
     ("tollgate-engine limits", 0, "LIM-PRIVATE"),
-    ("tollgate-engine clauses TOK-ATOMIC", 0, "TOK-ATOMIC"),
+    ("tollgate-engine clauses TOK-ATOMIC", 0, "obeyed:\n    engine/tokens/types.py:"),
+    ("tollgate-engine clauses TOK-ATOMIC", 0, "    tests/engine/"),
+    ("tollgate-engine clauses TOK-ATOMIC", 0, "    notebooks/"),
     ("tollgate-engine profile", 0, "[tokens]"),
     ("tollgate-engine openapi --kind floor", 0, '"openapi": "3.1.0"'),
     ("tollgate-simulator scenarios", 0, "everyday"),

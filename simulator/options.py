@@ -282,7 +282,7 @@ class BudgetOptions:
     )
     most_time: str | int | None = option(
         optional(DURATION, "no bound"),
-        "end after this time, such as 1m30s, whatever is known",
+        "end after this time, such as 1m30s, at the latest",
         None,
         metavar="D",
     )
@@ -310,8 +310,8 @@ class PrecisionOptions(BudgetOptions):
 
     precision: float | None = option(
         optional(_PRECISION),
-        "replicate until every share is known to ± this, such as 0.005; looks after replications"
-        " (5) and then again and again",
+        "replicate until every share is known to ± this, such as 0.005; checked after replications"
+        " (5) and from then on",
         None,
         type=number_of(_PRECISION),
         metavar="X",
@@ -391,7 +391,7 @@ class ScenarioOptions:
 
 @dataclass(frozen=True)
 class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
-    """What a run of a scenario can be told."""
+    """The options of a run of a scenario."""
 
     _: KW_ONLY
     replications: int | None = option(
@@ -440,7 +440,7 @@ _SPEED: Final = Rule(
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What reading a log can be told, and under what its requests are put."""
+    """The options of reading a log, and the limits that its requests are put through."""
 
     source: Any = option(
         _LOG,
@@ -451,13 +451,13 @@ class LogOptions:
     _: KW_ONLY
     format: Format | None = option(
         optional(one_of(FORMATS)),
-        "how it is written; left out, the log tells",
+        "format of the log; by default it is detected",
         None,
         choices=FORMATS,
     )
     as_kind: Kind | None = option(
         optional(one_of(KINDS)),
-        "kind of every key of which the log says nothing (public)",
+        "kind of every key whose kind the log does not state (public)",
         None,
         choices=KINDS,
         name="as",
@@ -465,14 +465,14 @@ class LogOptions:
     )
     map: LogMap | str | Path | None = option(
         optional(instance("a LogMap or a file's path", LogMap, str, Path)),
-        "which field of the log says what: tenants, kinds, keys and more",
+        "file that says which fields of the log are tenants, kinds, keys and more",
         None,
         metavar="FILE",
         apart=True,
     )
     tenant: TenantKind | None = option(
         optional(one_of(_TENANTS)),
-        "kind of the tenant of which the log says nothing (production)",
+        "kind of the tenant if the log does not state it (production)",
         None,
         choices=("production", "test"),
     )
@@ -484,7 +484,7 @@ class LogOptions:
     )
     profile: Profile | str | Path | None = option(
         optional(instance("a Profile or a file's path", Profile, str, Path)),
-        "how limits are read; the defaults else",
+        "choices of how limits count; by default the built-in ones",
         None,
         metavar="FILE",
     )
@@ -532,7 +532,7 @@ def table_of(limits: LimitTable | str | Path | None) -> LimitTable:
 
 @dataclass(frozen=True)
 class ReplayOptions(FolderOptions, LogOptions):
-    """What a replay of a log can be told."""
+    """The options of a replay of a log."""
 
     _: KW_ONLY
     against: LimitTable | str | Path | None = option(
@@ -543,7 +543,7 @@ class ReplayOptions(FolderOptions, LogOptions):
     )
     pseudonymise: bool = option(
         FLAG,
-        "put keyed hashes in the place of addresses and keys, under a key that nobody keeps",
+        "replace addresses and keys by keyed hashes; the hash key is not kept",
         default=False,
     )
     fidelity: Fidelity = option(
@@ -578,7 +578,7 @@ HOLDOUT: Final = optional(
 
 @dataclass(frozen=True)
 class FitOptions(LogOptions):
-    """What a fit can be told."""
+    """The options of a fit."""
 
     _: KW_ONLY
     holdout: str | float | None = option(
@@ -589,7 +589,7 @@ class FitOptions(LogOptions):
     )
     runs: int | None = option(
         optional(whole(3)),
-        "runs of the scenario to judge it by; as many as are quick unless given",
+        "runs of the scenario for judging it; by default as many as are quick",
         None,
         **COUNT,
     )

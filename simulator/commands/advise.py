@@ -20,8 +20,8 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `advise`."""
     parser.description = (
-        "Say what binds each group of clients, what would help it, and what a higher limit would"
-        " cost. Each suggestion has the runs that support it."
+        "Say which limits bind each group of clients, what would help it, and what a higher limit"
+        " would cost. Each suggestion has the runs that support it."
     )
     from simulator.options import add_flags
     from simulator.study.advise import AdviseOptions
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "--as", dest="as_kind", choices=KINDS, help="of a log: the kind of every key (public)"
     )
-    who.add_argument("--map", metavar="FILE", help="of a log: which field says what")
+    who.add_argument("--map", metavar="FILE", help="of a log: which fields are what")
     parser.add_argument(
         "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
     )
     parser.add_argument(
         "--force", action="store_true", help="replace the files of an earlier call in DIR"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the suggestions alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the suggestions")
 
 
 def run(args: argparse.Namespace) -> int:

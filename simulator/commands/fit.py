@@ -18,14 +18,14 @@ _OUT: Final = "scenario.toml"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `fit`."""
     parser.description = (
-        "Fit a scenario to a real access log, and play both under the same limits to judge it."
+        "Fit a scenario to a real access log, and run both under the same limits to judge it."
     )
     from simulator.options import FitOptions, add_flags
 
     add_flags(parser, FitOptions)
     parser.add_argument("--out", metavar="FILE", help=f"the scenario file ({_OUT})")
     parser.add_argument("--force", action="store_true", help="replace that file")
-    parser.add_argument("--quiet", action="store_true", help="print the file's path alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the file's path")
 
 
 def run(args: argparse.Namespace) -> int:

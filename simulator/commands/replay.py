@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from simulator.options import ReplayOptions, add_flags
 
     add_flags(parser, ReplayOptions, out="folder of the results (runs/<log>-0)")
-    parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the report's path")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -41,16 +41,18 @@ _SHOWN: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `run`."""
-    parser.description = "Play a scenario, and say which limits bound, when, and whom."
+    parser.description = (
+        "Run a scenario, and report which limits refused requests, when, and whose."
+    )
     from simulator.options import RunOptions, add_flags
 
     add_flags(parser, RunOptions, out="folder of the results (runs/<name>-<seed>)")
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="of replications: exit with 1 too for a threshold that is not decided",
+        help="with replications: also exit with 1 if a threshold is not decided",
     )
-    parser.add_argument("--quiet", action="store_true", help="print the report's path alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the report's path")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -44,16 +44,16 @@ _TWO: Final = 2
 
 def add_capacity(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `capacity`."""
-    parser.description = "Find the largest value of one parameter that keeps a condition."
+    parser.description = "Find the largest value of one parameter that meets a condition."
     from simulator.options import add_flags
     from simulator.study.capacity import CapacityOptions
 
     says = "runs that deciding one value may take (1000)"
     add_flags(parser, CapacityOptions, most_replications=says)
     parser.add_argument(
-        "--strict", action="store_true", help="exit with 1 too where a side is not decided"
+        "--strict", action="store_true", help="also exit with 1 if a side is not decided"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the answer alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the answer")
 
 
 def run_capacity(args: argparse.Namespace) -> int:
@@ -165,18 +165,20 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     from simulator.options import add_flags
     from simulator.study.sweep import SweepOptions
 
-    parser.description = "Play a scenario under many values; a stopped sweep goes on where it was."
+    parser.description = (
+        "Run a scenario with many values; a stopped sweep resumes where it stopped."
+    )
     parser.add_argument(
         "--set",
         dest="axes",
         action="append",
         required=True,
         metavar="PATH=V1,V2|PATH=A..B",
-        help="values of one place of the scenario, or a range to sample; again for more",
+        help="values of one field of the scenario, or a range to sample; may be repeated",
     )
     add_flags(parser, SweepOptions)
     parser.add_argument("--out", metavar="DIR", help="folder of the dataset (runs/sweep-<name>)")
-    parser.add_argument("--quiet", action="store_true", help="print the folder alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the folder")
 
 
 def run_sweep(args: argparse.Namespace) -> int:
@@ -264,8 +266,8 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `compare`."""
     parser.description = (
-        "Say what differs between two runs, or what several limit tables and profiles do to"
-        " scenarios, and how surely."
+        "Show what differs between two runs, or what several limit tables and profiles change in"
+        " scenarios, and how certain that is."
     )
     from simulator.options import PrecisionOptions, add_flags, count_of
 
@@ -302,7 +304,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         most_replications="pairs of runs that precision may take (1000)",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="exit with 1 too where the precision is not reached"
+        "--strict", action="store_true", help="also exit with 1 if the precision is not reached"
     )
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
 
@@ -402,7 +404,7 @@ def _compare_runs(args: argparse.Namespace) -> int:
 
 def add_coverage(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `coverage`."""
-    parser.description = "Fire every limit rule, action, quota and bound at least once."
+    parser.description = "Trigger every limit rule, action, quota and bound at least once."
     parser.add_argument("--out", metavar="DIR", help="write coverage.json into this folder")
     parser.add_argument("--force", action="store_true", help="replace what is in that folder")
 

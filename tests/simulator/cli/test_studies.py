@@ -429,7 +429,7 @@ def test_the_coverage_command(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["coverage", "--out", "cov"]) == 0
     printed = capsys.readouterr().out
     assert "62 of 65 fired, 0 missing" in printed
-    assert "masked by LIM-IP" in printed
+    assert "hidden by LIM-IP" in printed
     assert len(json.loads((here / "cov/coverage.json").read_text())) == 65
 
 

@@ -1,4 +1,4 @@
-"""The table of policies: what limit tables and profiles do to scenarios, paired by seed."""
+"""The table of policies: what limit tables and profiles change in scenarios, paired by seed."""
 
 from __future__ import annotations
 

@@ -9,13 +9,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-__all__ = ["TELL_EVERY_S", "Progress", "Stop", "in_notebook", "progress_bar", "tell_line"]
+__all__ = ["Due", "Progress", "Stop", "in_notebook", "progress_bar", "tell_line"]
 
 Progress: TypeAlias = Callable[[int], None]
 """Called from time to time with the simulated instant, in ns."""
 
 TELL_EVERY_S: Final = 5.0
 """The shortest time between two plain progress lines."""
+
+
+class Due:
+    """Says whether a line of progress is due: not too soon after the last one."""
+
+    def __init__(self) -> None:
+        self._told_s = time.monotonic()
+
+    def now(self, *, always: bool = False) -> bool:
+        """Return whether it is, and count from now if so; always: it is in any case."""
+        if not always and time.monotonic() - self._told_s < TELL_EVERY_S:
+            return False
+        self._told_s = time.monotonic()
+        return True
 
 
 class Stop:
@@ -71,12 +85,10 @@ def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | N
 
 
 def _plain_lines(whole_ns: int) -> Progress:
-    told_s = time.monotonic()
+    due = Due()
 
     def tell(now_ns: int) -> None:
-        nonlocal told_s
-        if now_ns < whole_ns and time.monotonic() - told_s >= TELL_EVERY_S:
-            told_s = time.monotonic()
+        if now_ns < whole_ns and due.now():
             print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of a long run
 
     return tell

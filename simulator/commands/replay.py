@@ -8,14 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from simulator.commands.words import console
 from simulator.logs import log_name
+from simulator.progress import Due
 
 __all__ = ["add_arguments", "progress_of", "run"]
-
-_TELL_EVERY_S: Final = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,14 +83,10 @@ def progress_of(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
 
 
 def _plain_lines() -> Callable[[str, int], None]:
-    import time
-
-    told_s = time.monotonic()
+    due = Due()
 
     def tell(stage: str, rows: int) -> None:
-        nonlocal told_s
-        if time.monotonic() - told_s >= _TELL_EVERY_S:
-            told_s = time.monotonic()
+        if due.now():
             print(f"{stage}: {rows:,} requests", file=sys.stderr, flush=True)
 
     return tell

@@ -203,19 +203,10 @@ def _teller(count: int) -> Callable[[int], None] | None:
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
-    from rich.table import Table
+    from simulator.views import plain_table
 
-    table = Table(
-        title=f"{count} replications, 95 % intervals of the mean",
-        title_justify="left",
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-    )
-    table.add_column("metric", no_wrap=True)
-    for name in ("mean", "low", "high"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("method", no_wrap=True)
+    title = f"{count} replications, 95 % intervals of the mean"
+    table = plain_table(["metric"], ("mean", "low", "high"), ["method"], title=title)
     for name, each in spread.items():
         if name in _SHOWN or "{" in name:
             ends = (metric_text(name, each[end]) for end in ("mean", "low", "high"))
@@ -245,16 +236,10 @@ def _print_head(asked: RunOptions) -> None:
 
 def _print_groups(result: Result, screen: Console) -> None:
     """Print the table of client groups: how much of each is refused, by what, and what passes."""
-    from rich.table import Table
+    from simulator.views import binding_text, pace_text, plain_table
 
-    from simulator.views import binding_text, pace_text
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("clients", no_wrap=True)
-    for name in ("count", "affected", "offered", "refused", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by")
-    table.add_column("would pass", no_wrap=True)
+    counts = ("count", "affected", "offered", "refused", "share")
+    table = plain_table(["clients"], counts, ("bound by", "would pass"), wraps=["bound by"])
     for group in result.summary["groups"]:
         share = group["refused"] / group["offered"] if group["offered"] else 0.0
         table.add_row(

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from simulator.commands.words import (
     needed_text,
     print_precision,
 )
-from simulator.progress import TELL_EVERY_S
+from simulator.progress import Due
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
@@ -86,20 +85,19 @@ class _SearchShown:
     def __init__(self, path: str) -> None:
         self._path = path
         self._known: dict[str, str] = {}
-        self._told_s = time.monotonic()
+        self._due = Due()
 
     def tell(self, trial: Trial) -> None:
         """Print a trial."""
         print(f"{self._path} = {trial.value}: {_trial_words(trial)}", flush=True)
         if not trial.is_pilot and trial.verdict != "not decided":
             self._known[trial.verdict] = trial.value
-        self._told_s = time.monotonic()
+        self._due = Due()
 
     def progress(self, value: str, done: int, whole: int) -> None:
         """Say on standard error how many runs are done, and what is known so far."""
-        if done == whole or time.monotonic() - self._told_s < TELL_EVERY_S:
+        if done == whole or not self._due.now():
             return
-        self._told_s = time.monotonic()
         known = [f"{verdict} at {at}" for verdict, at in self._known.items()]
         line = f"{self._path} = {value}: {done} of {whole} runs"
         so_far = f"so far {' and '.join(known)}" if known else "so far nothing is decided"
@@ -215,14 +213,11 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
     """Print each point's means."""
-    from rich.table import Table
+    from simulator.views import plain_table
 
-    from simulator.commands.words import console
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
     metrics = [name for name in ("offered", "admitted", "refused_share") if name in frame]
-    for name in (*paths, "runs", *metrics):
-        table.add_column(name, justify="right")
+    columns = (*paths, "runs", *metrics)
+    table = plain_table((), columns, wraps=columns)
     for _, rows in frame[frame["status"] == "ok"].groupby("point"):
         values = [str(rows[path].iloc[0]) for path in paths]
         means = [f"{rows[name].mean():,.4g}" for name in metrics]
@@ -252,12 +247,10 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
             work = bar.add_task("sweeping")
             yield lambda done, whole: bar.update(work, completed=done, total=whole)
     else:
-        told_s = time.monotonic()
+        due = Due()
 
         def tell(done: int, whole: int) -> None:
-            nonlocal told_s
-            if done == whole or time.monotonic() - told_s >= TELL_EVERY_S:
-                told_s = time.monotonic()
+            if due.now(always=done == whole):
                 print(f"sweeping: {done} of {whole}", file=sys.stderr, flush=True)
 
         yield tell
@@ -324,6 +317,10 @@ def run_compare(args: argparse.Namespace) -> int:
     return _compare_runs(args)
 
 
+def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
+    print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
+
+
 def _compare_policies(args: argparse.Namespace) -> int:
     from simulator.rows import check_out, out_folder
     from simulator.study.policies import REPLICATIONS, PoliciesInterrupted, policies
@@ -346,7 +343,7 @@ def _compare_policies(args: argparse.Namespace) -> int:
     except PoliciesInterrupted as caught:
         interrupted, found = caught, caught.found
     if args.json:
-        print(json.dumps(json.loads(found.frame.to_json(orient="records")), indent=2))
+        _print_json(found.frame)
     elif len(found.frame):
         table = found.table.drop(columns="scenario") if len(args.what) == 1 else found.table
         print(found.says)
@@ -362,10 +359,9 @@ def _compare_policies(args: argparse.Namespace) -> int:
 
 
 def _compare_runs(args: argparse.Namespace) -> int:
-    from rich.table import Table
-
     from simulator.options import PrecisionOptions, given
     from simulator.study.comparison import compare
+    from simulator.views import plain_table
 
     def tell(pairs: int, reached: Precision) -> None:
         if not reached.reached:
@@ -375,8 +371,7 @@ def _compare_runs(args: argparse.Namespace) -> int:
     missed = args.strict and found.precision is not None and not found.precision.reached
     shown = [d for d in found.differences if d.a != d.b or d.is_sure]
     if args.json:
-        frame = found.frame.reset_index()
-        print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
+        _print_json(found.frame.reset_index())
         return 1 if shown or not found.same_rows or missed else 0
     print(f"A = {found.names[0]}, B = {found.names[1]}, {found.said}")
     if found.precision is not None:
@@ -384,12 +379,7 @@ def _compare_runs(args: argparse.Namespace) -> int:
     if not shown:
         print("no metric differs" + ("" if found.same_rows else "; some rows do"))
         return 0 if found.same_rows and not missed else 1
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("metric", no_wrap=True)
-    for name in ("A", "B", "B − A", "from", "to"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("sure", no_wrap=True)
-    table.add_column("method", no_wrap=True)
+    table = plain_table(["metric"], ("A", "B", "B − A", "from", "to"), ("sure", "method"))
     for d in shown:
         values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
         table.add_row(
@@ -411,18 +401,15 @@ def add_coverage(parser: argparse.ArgumentParser) -> None:
 
 def run_coverage(args: argparse.Namespace) -> int:
     """Run the command: 0 when everything fired or says why it cannot, else 1."""
-    from rich.table import Table
-
     from simulator.rows import check_out, out_folder
     from simulator.study.coverage import coverage
+    from simulator.views import plain_table
 
     if args.out is not None:
         check_out(Path(args.out), force=args.force)
     lines = coverage()
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("clause", "what", "fired"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("how, or why not")
+    why = "how, or why not"
+    table = plain_table(("clause", "what", "fired", why), wraps=[why])
     for line in lines:
         table.add_row(line.clause, line.what, "yes" if line.fired else "no", line.how)
     console().print(table, markup=False)

@@ -440,13 +440,10 @@ class Result:
 
     def __rich__(self) -> Table:
         """Return the table by limit clause, of those that any request met, for a terminal."""
-        from rich.table import Table as _Table  # noqa: PLC0415 # reason: loads only where it is shown
+        from simulator.views import plain_table  # noqa: PLC0415 # reason: loads only where it is shown
 
-        table = _Table(box=None, header_style="bold", pad_edge=False)
-        table.add_column("clause", no_wrap=True)
-        for name in ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("first", justify="right", no_wrap=True)
+        counts = ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs", "first")
+        table = plain_table(["clause"], counts)
         for line in self.summary["clauses"]:
             if line["offered"]:
                 table.add_row(line["clause"], *_cells(line))

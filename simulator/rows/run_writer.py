@@ -25,7 +25,7 @@ from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Wat
 from simulator.rows.result import Result
 from simulator.rows.tally import Headroom, Tally
 
-__all__ = ["RunBook", "RunHeader"]
+__all__ = ["RunBook", "RunHeader", "iso_text"]
 
 SUMMARY_FORMAT: Final = 1
 
@@ -185,7 +185,7 @@ class RunBook:
             "scenario": header.name,
             "fidelity": header.fidelity,
             "seed": header.seed,
-            "start_time": _iso(header.start_time_ns),
+            "start_time": iso_text(header.start_time_ns),
             "start_time_ns": header.start_time_ns,
             "duration_ns": header.duration_ns,
             "warm_up_ns": header.warm_up_ns,
@@ -217,7 +217,8 @@ def _version() -> str:
     return importlib.metadata.version("tollgate")
 
 
-def _iso(instant_ns: int) -> str:
+def iso_text(instant_ns: int) -> str:
+    """Return an instant since the Unix epoch as UTC, with as many decimals as it has."""
     seconds, rest_ns = divmod(instant_ns, 1_000_000_000)
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
     fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""

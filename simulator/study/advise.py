@@ -55,7 +55,7 @@ from simulator.scenario import (
     with_value,
 )
 from simulator.scenario.model import draws_at_random
-from simulator.study.capacity import Capacity, Trial, Values, search
+from simulator.study.capacity import Capacity, ScenarioPlayer, Trial, Values, search
 from simulator.study.observations import Effect, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
 
@@ -119,9 +119,7 @@ class Suggestion:
 
     def applied_to(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the change."""
-        for path, value in self.edits:
-            scenario = with_value(scenario, path, value)
-        return scenario
+        return _with(scenario, self.edits)
 
     def diff(self, scenario: Scenario) -> str:
         """Return the change as a unified diff of the scenario's file, every default written out."""
@@ -365,8 +363,7 @@ class _Work:
         key = repr(edits)
         if key not in self._known:
             self.told(_words_of(edits))
-            scenario = Suggestion("", "limit", "", tuple(edits)).applied_to(self.scenario)
-            self._known[key] = observe(scenario, self.seeds)
+            self._known[key] = observe(_with(self.scenario, edits), self.seeds)
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
@@ -590,12 +587,7 @@ class _Work:
         low, high = (
             f"{float(now * _UNITS[unit] * times):.4g}/{unit}" for times in (_SLOWEST, _FASTEST)
         )
-        player = _Player(
-            self.runner,
-            self._condition(name),
-            lambda value: _at_pace(place, group, _pace_of(value), now),
-            self.scenario,
-        )
+        player = self._player(name, lambda value: _at_pace(place, group, _pace_of(value), now))
         shown = f"{float(now * _UNITS[unit]):.4g}/{unit}"
         found = self._searched(player, Values(low, high, lambda _: True))
         line = {"group": name, "now": shown, "keeps": found.keeps, "breaks": found.breaks}
@@ -654,7 +646,7 @@ class _Work:
                 for raised in [-(-rule.limit_requests * limit // first.limit_requests)]
             )
 
-        player = _Player(self.runner, self._condition(name), edits, self.scenario)
+        player = self._player(name, edits)
         found = self._searched(player, _Lowered(first))
         best = found.keeps or found.estimate
         for trial in found.trials:
@@ -712,7 +704,15 @@ class _Work:
             metric="refused_share", labels=(("client", group),), compare="<=", bound=self.refused
         )
 
-    def _searched(self, player: _Player, scale: Any) -> Capacity:  # noqa: ANN401 # reason: a Scale
+    def _player(
+        self, group: str, edits: Callable[[str], Sequence[tuple[str, Any]]]
+    ) -> ScenarioPlayer:
+        """Return what plays the scenario with the changes that a value stands for."""
+        return ScenarioPlayer(
+            lambda value: _with(self.scenario, edits(value)), self._condition(group), self.runner
+        )
+
+    def _searched(self, player: ScenarioPlayer, scale: Any) -> Capacity:  # noqa: ANN401 # reason: a Scale
         return search(
             player,
             scale,
@@ -742,31 +742,6 @@ class _Work:
             self.found.suggestions[number] = dataclasses.replace(each, verified=said)
 
 
-@dataclass(slots=True)
-class _Player:
-    """Plays a scenario with the changes that a value stands for."""
-
-    runner: Replicator
-    condition: Condition
-    edits: Callable[[str], Sequence[tuple[str, Any]]]
-    scenario: Scenario
-    _played: tuple[str, Scenario | None] = ("", None)
-
-    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Play a value under these seeds; return the metric of each run, and its attempts."""
-        name, scenario = self._played
-        if scenario is None or name != value:
-            scenario = self.scenario
-            for path, changed in self.edits(value):
-                scenario = with_value(scenario, path, changed)
-            self._played = value, scenario
-        offered = dataclasses.replace(self.condition, metric="offered")
-        asked = (self.condition, offered)
-        found = self.runner.play(scenario, seeds, fidelity="compiled", check=False, only=asked)
-        lines = [list(run.line.values()) for run in found]
-        return [line[0] for line in lines], [line[1] for line in lines]
-
-
 class _Lowered:
     """The limits of a rule as reductions from 64 times its limit: the highest limit comes first."""
 
@@ -791,6 +766,13 @@ class _Lowered:
         middle = round(math.sqrt(limits[0] * limits[1]))
         middle = min(max(middle, limits[1] + 1), limits[0] - 1)
         return Fraction(self._highest - middle)
+
+
+def _with(scenario: Scenario, edits: Sequence[tuple[str, Any]]) -> Scenario:
+    """Return the scenario with some changes."""
+    for path, value in edits:
+        scenario = with_value(scenario, path, value)
+    return scenario
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

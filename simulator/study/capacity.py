@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeAlias
 
 from engine.errors import InputError
@@ -62,6 +63,7 @@ __all__ = [
     "Capacity",
     "CapacityInterrupted",
     "Player",
+    "ScenarioPlayer",
     "Trial",
     "Values",
     "capacity",
@@ -218,11 +220,15 @@ def capacity(options: CapacityOptions) -> Capacity:
     base = options.played
     condition = parse_condition(keep) if isinstance(keep, str) else keep
     scale = Values(str(between[0]), str(between[1]), lambda text: _takes(base, vary, text))
+
+    def changed(value: str) -> Scenario:
+        return with_value(base, vary, value_of(value))
+
     for end in (scale.low, scale.high):
-        with_value(base, vary, value_of(scale.text(end)))
+        changed(scale.text(end))
     with replicator() as runner:
         return search(
-            _ScenarioPlayer(base, vary, condition, runner, options.fidelity, options.progress),
+            ScenarioPlayer(changed, condition, runner, options.fidelity, options.progress),
             scale,
             condition,
             path=vary,
@@ -230,7 +236,7 @@ def capacity(options: CapacityOptions) -> Capacity:
             budget=budget,
             seed=seed_in_force(base, options.seed),
             tolerance=options.tolerance,
-            exact=lambda value: not draws_at_random(with_value(base, vary, value_of(value))),
+            exact=lambda value: not draws_at_random(changed(value)),
             told=options.told,
         )
 
@@ -335,40 +341,36 @@ def _takes(scenario: Scenario, path: str, text: str) -> bool:
     return True
 
 
-class _ScenarioPlayer:
-    """Plays a scenario under values of one of its parameters."""
+class ScenarioPlayer:
+    """Plays a scenario under values of what is searched; changed: returns it with a value."""
 
     def __init__(
         self,
-        scenario: Scenario,
-        path: str,
+        changed: Callable[[str], Scenario],
         condition: Condition,
         runner: Replicator,
-        fidelity: Fidelity,
+        fidelity: Fidelity = "compiled",
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self._progress = progress
-        self._scenario = scenario
-        self._path = path
+        self._changed = lru_cache(1)(changed)  # the scenario that is played shares its template
+        self.condition = condition
         self._runner = runner
         self._fidelity: Fidelity = fidelity
-        self._conditions = condition, dataclasses.replace(condition, metric="offered")
-        self._played: tuple[str, Scenario] = "", scenario
+        self._progress = progress
+        self._asked = condition, dataclasses.replace(condition, metric="offered")
 
     def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         """Play a value under these seeds; return the metric of each run, and its attempts."""
-        if self._played[0] != value:
-            self._played = value, with_value(self._scenario, self._path, value_of(value))
         progress, count = self._progress, len(seeds)
         found = self._runner.play(
-            self._played[1],
+            self._changed(value),
             seeds,
             fidelity=self._fidelity,
             check=False,
             told=progress and (lambda done: progress(value, done, count)),
-            only=self._conditions,
+            only=self._asked,
         )
-        name, offered = map(subject_of, self._conditions)
+        name, offered = map(subject_of, self._asked)
         return [run.line[name] for run in found], [run.line[offered] for run in found]
 
 

@@ -34,6 +34,7 @@ from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
 from simulator.scenario.model import draws_at_random
+from simulator.study.observations import mean_of
 from simulator.study.replications import (
     NONE_IS_0,
     Precision,
@@ -296,17 +297,12 @@ def _differences(
         steps = [after - before for before, after in zip(a, b, strict=True)]
         part = 1 - CONFIDENCE if is_share(name) else error
         change = interval_of(steps, name, exact=exact, difference=True, error=part)
-        means = (_mean(a), _mean(b))
+        means = (mean_of(a), mean_of(b))
         if not (math.isnan(means[0]) and math.isnan(means[1])):
             found.append(Difference(name, *means, change))
     if not found:
         raise InputError("the two runs have no metric in common; compare runs with requests")
     return tuple(found)
-
-
-def _mean(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
 
 
 def _slices(result: Result) -> pd.DataFrame:

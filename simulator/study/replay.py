@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
@@ -50,6 +49,7 @@ from simulator.rows.record import (
     distinct,
 )
 from simulator.rows.reducer import Cells
+from simulator.rows.run_writer import iso_text
 from simulator.rows.tally import Tally
 
 __all__ = [
@@ -348,19 +348,12 @@ def log_summary(log: LogStream, arrivals: Arrivals) -> dict[str, Any]:
         "requests": len(arrivals),
         "unparsed": log.unparsed,
         "unparsed_first": list(log.unparsed_first),
-        "log_start": _utc(arrivals.start_ns),
-        "log_end": _utc(arrivals.end_ns),
+        "log_start": iso_text(arrivals.start_ns),
+        "log_end": iso_text(arrivals.end_ns),
         "log_span_ns": arrivals.end_ns - arrivals.start_ns,
         "addresses": len(parties.ip.texts),
         "keys": len(set(parties.key.texts)),
     }
-
-
-def _utc(at_ns: int) -> str:
-    seconds, rest_ns = divmod(at_ns, 10**9)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def run_name(log_name: str) -> str:

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +40,7 @@ from simulator.study.replications import (
     replicator,
 )
 
-__all__ = ["ThresholdLine", "judge", "run", "run_replicated"]
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdLine:
-    """A threshold of a scenario, and what a run made of it."""
-
-    that: str
-    value: float
-    holds: bool
+__all__ = ["run", "run_replicated"]
 
 
 @takes_options(RunOptions)
@@ -104,7 +95,7 @@ def _run_once(
         result.scenario_text = dump(scenario, absolute=True)
         result.summary["question"] = scenario.question
         result.summary["answer"] = scenario.answer
-        result.summary["thresholds"] = _judged(judge(scenario, result))
+        result.summary["thresholds"] = _judged(scenario, result)
         result.summary.update(extra(result))
         if folder is not None:
             from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
@@ -239,16 +230,13 @@ def _judged_by_intervals(
     return lines
 
 
-def _judged(lines: Sequence[ThresholdLine]) -> list[dict[str, Any]]:
-    return [{"that": line.that, "value": _plain(line.value), "holds": line.holds} for line in lines]
-
-
-def judge(scenario: Scenario, result: Result) -> list[ThresholdLine]:
+def _judged(scenario: Scenario, result: Result) -> list[dict[str, Any]]:
     """Return what became of the scenario's thresholds in this one run."""
     lines = []
     for threshold in scenario.thresholds:
         value = measure_condition(result, threshold.that)
-        lines.append(ThresholdLine(str(threshold.that), value, threshold.that.holds(value)))
+        holds = threshold.that.holds(value)
+        lines.append({"that": str(threshold.that), "value": _plain(value), "holds": holds})
     return lines
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.files import format_duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "Axis",
@@ -21,6 +24,7 @@ __all__ = [
     "counted_text",
     "group_lines",
     "pace_text",
+    "plain_table",
     "plain_text",
     "runs_share_text",
     "share_text",
@@ -102,6 +106,30 @@ def plain_text(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def plain_table(
+    left: Sequence[str],
+    numbers: Sequence[str] = (),
+    rest: Sequence[str] = (),
+    *,
+    wraps: Sequence[str] = (),
+    title: str | None = None,
+) -> Table:
+    """Return an empty table for a terminal, without lines, by the names of its columns.
+
+    numbers: those that stand to the right. rest: what follows them. wraps: those that may wrap.
+    """
+    from rich.table import Table  # noqa: PLC0415 # reason: loads only where one is shown
+
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for name in left:
+        table.add_column(name, no_wrap=name not in wraps)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=name not in wraps)
+    for name in rest:
+        table.add_column(name, no_wrap=name not in wraps)
+    return table
 
 
 class Axis:

@@ -25,6 +25,7 @@ from simulator.study.fit.model import Model, model_of
 from simulator.study.fit.observed import Observed, Window, observe
 from simulator.study.fit.series import Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
+from simulator.study.replay import run_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +145,7 @@ class _Work:
             )
             again.burst_gap_ns, series = gaps, again
             view = self._replayed(window, series, grouping.of_client)
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", _stem(observed.name)).strip("-") or "log"
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_name(observed.name)).strip("-") or "log"
         model = model_of(
             observed,
             window,
@@ -203,10 +204,6 @@ class _Work:
 def _each(told: Callable[[Series, int], int], series: Series) -> Numbers:
     """Return `told(series, group)` for each group."""
     return np.array([told(series, group) for group in range(series.groups)], dtype=np.int64)
-
-
-def _stem(name: str) -> str:
-    return name.removesuffix(".gz").rsplit(".", 1)[0] or name
 
 
 def _asks_again(observed: Observed, series: Series) -> bool:

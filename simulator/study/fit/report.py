@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from engine.files import format_duration
+from simulator.views import plain_table
 from simulator.views.charts import CLAUSES, REFUSED
 
 if TYPE_CHECKING:
@@ -34,12 +35,10 @@ _UNITS: Final = {
 def as_text(fit: Fit) -> Group:
     """Return what a terminal shows of a fit."""
     from rich.console import Group  # noqa: PLC0415 # reason: loads only where it is shown
-    from rich.table import Table  # noqa: PLC0415 # reason: as above
     from rich.text import Text  # noqa: PLC0415 # reason: as above
 
-    groups = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("group", "clients", "requests", "how they ask", "after a refusal"):
-        groups.add_column(name, justify="right" if name in {"clients", "requests"} else "left")
+    rest = ("how they ask", "after a refusal")
+    groups = plain_table(["group"], ("clients", "requests"), rest, wraps=("group", *rest))
     for group in fit.model.groups:
         groups.add_row(
             group.name,
@@ -50,11 +49,8 @@ def as_text(fit: Fit) -> Group:
         )
     parts: list[Any] = [Text(_head(fit)), Text(), groups]
     if fit.judgement is not None:
-        sides = Table(box=None, header_style="bold", pad_edge=False)
         title = "predicted" if fit.judgement.predicted else "scenario"
-        for name in ("measure", "log", title, "95 % of runs lie in", ""):
-            left = name in {"measure", ""}
-            sides.add_column(name, justify="left" if left else "right", no_wrap=True)
+        sides = plain_table(["measure"], ("log", title, "95 % of runs lie in"), [""])
         for line in fit.judgement.lines:
             if line.log or line.high:
                 sides.add_row(*_cells(line))

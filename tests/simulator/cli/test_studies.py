@@ -12,10 +12,10 @@ import simulator
 from engine.clauses import CLAUSES
 from engine.errors import InputError
 from engine.limits import LimitTable
+from simulator import progress
 from simulator.cli import main
-from simulator.commands import studies
 from simulator.intervals import interval_of
-from simulator.study.capacity import _ScenarioPlayer
+from simulator.study.capacity import ScenarioPlayer
 from simulator.study.coverage import BOUNDS, COVERED, Probe
 
 S = 1_000_000_000
@@ -207,7 +207,7 @@ def test_a_search_says_how_far_it_is_and_what_is_known(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial may take hundreds of runs: silence would look like a hang."""
-    monkeypatch.setattr(studies, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "TELL_EVERY_S", 0.0)
     rate = "clients.c.arrivals.rate"
     argv = ["capacity", "poisson.toml", "--vary", rate, "--between", "40/1m", "300/1m"]
     argv += ["--keep", "refused_share <= 0.3", "--tolerance", "0.2"]
@@ -227,14 +227,14 @@ def test_an_interrupted_search_says_what_is_known(
     """Ctrl-C after the first trial: its answer stands, and the exit code is that of Ctrl-C."""
     played: list[str] = []
 
-    def play(self: _ScenarioPlayer, value: str, seeds: range) -> tuple[list[float], list[float]]:
+    def play(self: ScenarioPlayer, value: str, seeds: range) -> tuple[list[float], list[float]]:
         if len(played) == 10:
             raise KeyboardInterrupt
         played.append(value)
         return whole(self, value, seeds)
 
-    whole = _ScenarioPlayer.play
-    monkeypatch.setattr(_ScenarioPlayer, "play", play)
+    whole = ScenarioPlayer.play
+    monkeypatch.setattr(ScenarioPlayer, "play", play)
     argv = ["capacity", "poisson.toml", "--vary", "clients.c.arrivals.rate", "--between", "20/1m"]
     assert main([*argv, "120/1m", "--keep", "refused_share <= 0.1"]) == 130
     printed = capsys.readouterr()

@@ -393,11 +393,12 @@ def _init(args: argparse.Namespace) -> int:
     """Write a target file to fill in; with `--url`, ask the deployment first."""
     from conformance.target.starter import starter, write_starter
 
-    said, text = starter(args.url)
-    for line in said:
+    made = starter(args.url)
+    for line in made.said:
         print(line)
-    write_starter(args.file, text)
-    print(f"wrote {args.file}, and its schema beside it; fill it in, then:")
+    write_starter(args.file, made)
+    beside = "its schema beside it" if made.profile is None else "its profile and schema beside it"
+    print(f"wrote {args.file}, and {beside}; fill it in, then:")
     print(f"  python -m conformance check {args.file}")
     print(f"  python -m conformance run {args.file}")
     return 0

@@ -94,9 +94,13 @@ class Played:
     """The first burst was refused because the keys were used before, so nothing was measured."""
 
     def find_warm(self, first: Burst, *, is_rested: bool) -> bool:
-        """Whether the first burst shows that the keys were used shortly before."""
-        self.is_warm = not is_rested and bool(refused_in(first.exchanges))
-        return self.is_warm
+        """Whether the first burst shows that the keys were used shortly before.
+
+        Or, after a rest, that they are still blocked: then nothing more is measured either.
+        """
+        refused = refused_in(first.exchanges)
+        self.is_warm = not is_rested and bool(refused)
+        return self.is_warm or bool(self.rate.block_ns and len(refused) == first.size)
 
     @property
     def calm_ns(self) -> int:

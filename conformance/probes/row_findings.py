@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from conformance.probes.bursts import SECOND_NS
+from conformance.probes.bursts import SECOND_NS, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measurement import (
     Measured,
@@ -26,6 +26,7 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Source
+from conformance.wire.exchange import Exchange
 from conformance.wire.pace import application_kind
 from conformance.wire.shapes import SHAPES, Spelling
 from engine.clauses import clause
@@ -217,11 +218,11 @@ def row_findings(  # reason: what a row is, and what was played of it
     """
     rate = played[0].rate
     shown = evidence(played)
-    still = _still_blocked(played, before)
+    measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
+    still = None if measured.fault is None else _still_blocked(played, before)
     if still is not None:
         yield bench.fails(clause_id, still, *shown)
         return
-    measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
     if measured.fault is not None:
         _check_not_spaced(bench, row, rate, histories, since_ns)
         _check_address_free(bench, row, played)
@@ -257,28 +258,52 @@ def row_findings(  # reason: what a row is, and what was played of it
 
 
 def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | None:
-    """Return what is wrong if every key is refused after a rest longer than any block.
+    """Return what is wrong if keys are refused after a silence longer than their block may last.
 
-    No other client uses the keys, because their first requests were all admitted.
+    Refusals extend no block during a silence. No other client uses the keys, because their first
+    requests were all admitted. LIM-IP does not refuse them either: that is so at two addresses, or
+    another key at the same address is admitted.
     """
     rate = played[0].rate
     if not before or not rate.block_ns:
         return None
-    firsts = [counter.bursts[0].exchanges for each in played for counter in each.counters]
-    earlier = [counter.bursts[0].exchanges for each in before for counter in each.counters]
-    if any(one.refused for first in earlier for one in first):
-        return None
-    if not all(first and all(one.refused for one in first) for first in firsts):
-        return None
-    asked = [one for each in before for counter in each.counters for one in counter.exchanges()]
-    quiet_ns = min(x.sent_ns for first in firsts for x in first) - max(x.received_ns for x in asked)
-    if quiet_ns <= max(rate.window_ns, rate.block_ns):
+    shut: dict[Source, int] = {}
+    free: set[Source] = set()
+    for now, earlier in (pair for two in zip(played, before, strict=True) for pair in _pairs(*two)):
+        first, asked = now.bursts[0].exchanges, earlier.exchanges()
+        if any(one.refused for one in earlier.bursts[0].exchanges):
+            return None
+        is_shut = bool(first) and all(one.refused for one in first)
+        if is_shut and not any(one.refused for one in asked):
+            return None
+        silent_ns = _silence_before_refusal(sorted([*asked, *first], key=lambda one: one.sent_ns))
+        if silent_ns > max(rate.window_ns, rate.block_ns):
+            shut[asked[0].ask.source] = silent_ns
+        if not is_shut:
+            free |= {one.ask.source for one in first}
+    if len(shut) < 2 and not free & set(shut):
         return None
     return (
-        f"still refused after {quiet_ns / SECOND_NS:.0f} s without any request; the row says "
-        f"{rate.limit_requests} per {_seconds(rate.window_ns)}, then a block of "
+        f"still refused after {max(shut.values()) / SECOND_NS:.0f} s without any request; the row "
+        f"says {rate.limit_requests} per {_seconds(rate.window_ns)}, then a block of "
         f"{_seconds(rate.block_ns)}"
     )
+
+
+def _silence_before_refusal(exchanges: Sequence[Exchange]) -> int:
+    """Return the longest time without a request that was followed by a refusal."""
+    longest_ns = 0
+    until_ns = exchanges[0].received_ns
+    for one in exchanges:
+        if one.refused:
+            longest_ns = max(longest_ns, one.sent_ns - until_ns)
+        until_ns = max(until_ns, one.received_ns)
+    return longest_ns
+
+
+def _pairs(now: Played, earlier: Played) -> Iterator[tuple[Counter, Counter]]:
+    """Return each counter of a row as it was played after a rest, and before."""
+    return zip(now.counters, earlier.counters, strict=True)
 
 
 def _row_measured(
@@ -334,10 +359,12 @@ def _way_out(row: Row, measured: Measured) -> str:
     """Return what to do so that a row can be measured more precisely."""
     rate = measured.rate
     is_sharp = measured.resolution_ns <= rate.window_ns // _SHARP
-    way = _AGAIN if is_sharp else _NEARER
-    if rate.block_ns and row.role is not None:
-        return f'add [[keys]] role = "{row.role}", or {way}'
-    return way
+    return (_more_keys(row) if rate.block_ns else "") + (_AGAIN if is_sharp else _NEARER)
+
+
+def _more_keys(row: Row) -> str:
+    """Return the advice to add keys, where a row is asked for with any."""
+    return "" if row.role is None else f'add [[keys]] role = "{row.role}", or '
 
 
 def is_counted_each(bench: Bench) -> bool:
@@ -450,8 +477,8 @@ def _check_not_spaced(
     if row.rule_id != "LIM-IP" and not admitted:
         raise Inconclusive(
             "not decided: refused from the first request on, after a rest: by a longer block of "
-            f"{row.rule_id}, or by one of LIM-IP that other requests have begun; leave the target "
-            "alone for a few minutes and rerun"
+            f"{row.rule_id}, or by one of LIM-IP that other requests have begun; {_more_keys(row)}"
+            "leave the target alone for a few minutes and rerun"
         )
     if row.rule_id != "LIM-IP" and refused_ns and max(early, inside) <= len(bench.sources):
         raise Inconclusive(

@@ -183,11 +183,28 @@ class _Role:
         bench = self.bench
         body: Any = {"preflight": f"preflight {bench.random(self.role).getrandbits(64):016x}"}
         if self.role == "private_one_container":
-            choices, path = bench.profile.tokens, bench.target.container_of(self.label)
-            named = path if choices.container_form == "string" else [path]
-            body = {"type": "token", "data": body["preflight"], choices.container_field: named}
+            return await self._tokenized_in_container(body["preflight"], key)
         asked = _tokenize(bench, body)
         return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
+
+    async def _tokenized_in_container(self, value: str, key: KeyLabel) -> Exchange:
+        """Create a token in the key's own container, named in the form that is accepted.
+
+        Where the form is not told, the other one is tried, and taken as a discovered choice.
+        """
+        bench, path = self.bench, self.bench.target.container_of(self.label)
+        choices, is_told = bench.profile.tokens, bench.knows("tokens.container_form")
+        other = "array" if choices.container_form == "string" else "string"
+        for form in (choices.container_form, other)[: 1 if is_told else 2]:
+            named = path if form == "string" else [path]
+            body = {"type": "token", "data": value, choices.container_field: named}
+            asked = _tokenize(bench, body)
+            exchange = await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
+            if exchange.ok and not is_told:
+                bench.session.learn(("tokens.container_form", form))
+            if exchange.ok or exchange.status in {401, 403}:
+                break
+        return exchange
 
     async def _forbidden(self, exchange: Exchange) -> str | None:
         """Check that a key without permission gets a 4xx, and one that an unknown key does not get.

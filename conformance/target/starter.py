@@ -1,8 +1,9 @@
 """The starter: a target file to fill in, with what a deployment's answers show.
 
-`init --url` sends at most 24 requests. Without a key: `POST /tokenize`, a few documents and paths,
+`init --url` sends at most 28 requests. Without a key: `POST /tokenize`, a few documents and paths,
 and one request for each of fourteen other operations. Then, where the environment holds
-`KEY_PRIVATE_PROD_1`, a token and a card with it, which it deletes again. What an answer shows is
+`KEY_PRIVATE_PROD_1`, a token and a card with it, and a token in a container that is named as an
+array or as a string; it deletes them again. What an answer shows is
 written as a value with the reason beside it; what it leaves open is a question in a comment.
 """
 
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from conformance.runner.preflight import Unreachable
@@ -28,9 +29,10 @@ from conformance.wire.transport import Answer, Place
 from engine.errors import InputError
 from engine.messages import Json
 
-__all__ = ["starter", "write_starter"]
+__all__ = ["Starter", "starter", "write_starter"]
 
 SCHEMA_FILE: Final = "target.schema.json"
+PROFILE_FILE: Final = "profile.toml"
 _KEY: Final = "KEY_PRIVATE_PROD_1"
 _SECOND_NS: Final = 1_000_000_000
 _OPTIONAL: Final = (
@@ -52,6 +54,7 @@ _OPTIONAL: Final = (
 _DOCUMENTS: Final = ("/openapi.json", "/openapi.yaml", "/docs/openapi.json", "/swagger.json")
 _HEADERS: Final = ("SVC-API-KEY", "Authorization", "X-API-Key", "API-Key")
 _WIDTH: Final = 92
+_AS: Final = {"array": "an array", "string": "a string"}
 
 
 @dataclass(slots=True)
@@ -66,21 +69,34 @@ class _Seen:
     hides_paths: bool = False
     tokenized: int | None = None
     container_field: str | None = None
+    container_form: str | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     refused_key: int | None = None
     said: list[str] = field(default_factory=list)
 
 
-def starter(url: str | None) -> tuple[list[str], str]:
-    """Return what a deployment's answers show, in sentences, and the text of a target file.
+class Starter(NamedTuple):
+    """What the files of a new target hold.
+
+    said: what the deployment's answers show, in sentences. text: the target file. profile: the
+    profile beside it, where an answer shows a choice that differs from the default.
+    """
+
+    said: list[str]
+    text: str
+    profile: str | None = None
+
+
+def starter(url: str | None) -> Starter:
+    """Return what a deployment's answers show, and the files that it leads to.
 
     Raises `InputError` for an invalid URL, `Unreachable` when there is no answer.
     """
     if url is None:
-        return [], _text(_Seen())
+        return Starter([], _text(_Seen()))
     seen = _Seen(url=_checked(url), is_asked=True)
     _ask(seen)
-    return seen.said, _text(seen)
+    return Starter(seen.said, _text(seen), _profile(seen))
 
 
 def _checked(url: str) -> str:
@@ -94,13 +110,18 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def write_starter(file: Path, text: str) -> None:
-    """Write a new target file, and its schema beside it; raises `InputError`."""
+def write_starter(file: Path, made: Starter) -> None:
+    """Write a new target file, and its schema and profile beside it; raises `InputError`."""
+    profile = file.parent / PROFILE_FILE
+    if made.profile is not None and profile.exists():
+        raise InputError(f"{profile} is there already; choose another folder")
     try:
         with file.open("x", encoding="utf-8", newline="\n") as opened:
-            opened.write(text)
+            opened.write(made.text)
         schema = json.dumps(Target.schema(), indent=2) + "\n"
         (file.parent / SCHEMA_FILE).write_text(schema, "utf-8", newline="\n")
+        if made.profile is not None:
+            profile.write_text(made.profile, "utf-8", newline="\n")
     except FileExistsError:
         raise InputError(f"{file} is there already; choose another name") from None
     except OSError as error:
@@ -149,7 +170,9 @@ def _ask(seen: _Seen) -> None:
         header = seen.header[0] if seen.header else "SVC-API-KEY"
         _ask_with_key(seen, keys, header)
     else:
-        seen.said.append(f"set {_KEY} to a key with token:create, and init asks for more")
+        seen.said.append(
+            f"to find out more, set {_KEY} to a key with token:create and run init again"
+        )
 
 
 def _header_of(ask: _Asker, refused: Answer) -> tuple[str, str] | None:
@@ -211,13 +234,35 @@ def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None
             seen.tokenized = answer.status
             record = _json(answer)
             _learn_record(seen, kind, record)
-            if isinstance(record, dict) and "delete" not in seen.missing:
-                method, path, _ = filled(SHAPES["delete"], {"id": str(record.get("id"))})
-                ask(method, path, key="private_prod.1")
+            _delete(ask, seen, record)
+        if seen.container_field is not None:
+            _ask_form(ask, seen, seen.container_field)
     finally:
         ask.close()
     if seen.tokenized is not None:
         seen.said.append(f"POST /tokenize with {_KEY}: {seen.tokenized}")
+
+
+def _delete(ask: _Asker, seen: _Seen, record: object) -> None:
+    if isinstance(record, dict) and "delete" not in seen.missing:
+        method, path, _ = filled(SHAPES["delete"], {"id": str(record.get("id"))})
+        ask(method, path, key="private_prod.1")
+
+
+def _ask_form(ask: _Asker, seen: _Seen, name: str) -> None:
+    """Name a container as an array and, where that is refused, as a string."""
+    container = next(iter(seen.defaults.values()))
+    forms: Mapping[str, Json] = {"array": [container], "string": container}
+    for form, named in forms.items():
+        body: Json = {"type": "token", "data": f"init {uuid.uuid4()}", name: named}
+        answer = ask("POST", "/tokenize", body, key="private_prod.1")
+        if answer.status is not None and 200 <= answer.status < 300:
+            seen.container_form = form
+            _delete(ask, seen, _json(answer))
+            break
+    form_seen = seen.container_form
+    says = f"named as {_AS[form_seen]}" if form_seen else "refused, as an array and as a string"
+    seen.said.append(f"a container in `{name}` is {says}")
 
 
 def _learn_record(seen: _Seen, kind: str, record: object) -> None:
@@ -256,6 +301,7 @@ def _text(seen: _Seen) -> str:
         _words(seen),
         _keys(seen),
         _tenants(),
+        _encryption(),
         _operations(seen),
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -294,10 +340,16 @@ def _reach() -> Iterator[str]:
 
 def _words(seen: _Seen) -> Iterator[str]:
     yield "# What does it do where the specification leaves a choice open?"
-    yield '# profile = "profile.toml"  # what is known of its choices; the rest is discovered'
+    mark = "" if _profile(seen) else "# "
+    yield f'{mark}profile = "{PROFILE_FILE}"  # what is known of its choices; a run finds more'
     yield '# limits = "limits.toml"  # its limit table, where it is not the specification\'s own'
     yield "# Which containers may the run use, by their own names, paths or not?"
     yield '# containers = ["main", "cards"]'
+    if seen.container_form is None:
+        yield "# Does a request name its container as an array or as a string? If as a string, say"
+        yield "# so in the profile: container_form under tokens."
+    else:
+        yield f"# Requests may name a container as {_AS[seen.container_form]}: that was accepted."
     if seen.defaults:
         table = ", ".join(f"{kind} = {json.dumps(name)}" for kind, name in seen.defaults.items())
         yield f"default_containers = {{ {table} }}  # as its records say"
@@ -310,6 +362,17 @@ def _words(seen: _Seen) -> Iterator[str]:
     yield '# destination_url = "https://echo.example.com"'
     yield '# proxy_key_header = "SVC-PROXY-KEY"'
     yield '# proxy_host = "{proxy_key}.proxy.example.com"  # where a host names a proxy'
+
+
+def _profile(seen: _Seen) -> str | None:
+    """Return a profile with what is known to differ from the default, None where nothing is."""
+    if seen.container_form != "string":
+        return None
+    return (
+        "# The choices of this deployment that are known; a run discovers the rest.\n"
+        "[tokens]\n"
+        'container_form = "string"  # it refused an array and accepted a string\n'
+    )
 
 
 def _keys(seen: _Seen) -> Iterator[str]:
@@ -354,6 +417,14 @@ def _tenants() -> Iterator[str]:
     yield 'name = "acme"'
     yield 'kind = "production"'
     yield '# quotas = { "Tokenize Limit" = 5, "CVC Retention" = "1h" }'
+
+
+def _encryption() -> Iterator[str]:
+    yield "# With which public key are values encrypted (TOK-ENCRYPTED, TOK-ONE-OF)? As a JWK:"
+    yield "# [encryption_jwk]"
+    yield '# kty = "OKP"'
+    yield '# crv = "X25519"'
+    yield '# x = "3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08"'
 
 
 def _operations(seen: _Seen) -> Iterator[str]:

@@ -120,9 +120,10 @@ def test_the_shared_example_is_read(repository: Path, monkeypatch: pytest.Monkey
 def test_the_starter_is_a_target_and_so_is_every_line_of_its_comments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, text = starter(None)
+    made = starter(None)
+    text = made.text
     file = tmp_path / "target.toml"
-    write_starter(file, text)
+    write_starter(file, made)
     schema = json.loads((tmp_path / "target.schema.json").read_text("utf-8"))
     assert schema == Target.schema(), "the file names it, so it lies beside it"
     for role in ROLES:
@@ -135,6 +136,7 @@ def test_the_starter_is_a_target_and_so_is_every_line_of_its_comments(
     target = Target.from_toml(file)
     assert {key.role for key in target.keys} == set(ROLES)
     assert target.always == ("deduplication",)
+    assert target.encryption_jwk is not None
     assert target.shape("search").answer == {"data": "{results}"}
     for role in ROLES:
         assert f"# {role}" in text, "each role is explained where it is asked for"

@@ -36,6 +36,7 @@ from conformance.probes.sightings import (
     Sighting,
     broken_blocks,
     late_after_ns,
+    nodes_filled,
     plainly,
     premature_refusals,
     provable_admissions,
@@ -438,20 +439,18 @@ def counters_per_node(played: Sequence[Played]) -> str | None:
     """
     rate = played[0].rate
     counters = [each for one in played for each in (*one.counters, one.nodes) if each is not None]
-    admitted = max(_admitted(each, rate) for each in counters)
-    nodes = _nodes_of(admitted, rate, 15, 10)
     turns = max(_turns_beyond(each, rate) for each in counters)
-    if nodes is None or turns <= 0:
+    seen = [[plainly(cluster) for cluster in counter.clusters()] for counter in counters]
+    flat = [[one for cluster in clusters for one in cluster] for clusters in seen]
+    nodes = max(nodes_filled(each, rate.limit_requests, rate.window_ns) for each in flat)
+    admitted = max(provable_admissions(each, rate.window_ns) for each in flat)
+    is_multiple = admitted * 100 >= nodes * rate.limit_requests * 85
+    if turns <= 0 or nodes not in _NODES or not is_multiple:
         return None
     return (
         f"admits up to {nodes} × the rate: counters per node, since {turns} requests were admitted "
         "between refusals that no single counter would admit"
     )
-
-
-def _admitted(counter: Counter, rate: Rate) -> int:
-    seen = [plainly(cluster) for cluster in counter.clusters()]
-    return provable_admissions([one for cluster in seen for one in cluster], rate.window_ns)
 
 
 def _turns_beyond(counter: Counter, rate: Rate) -> int:
@@ -461,15 +460,6 @@ def _turns_beyond(counter: Counter, rate: Rate) -> int:
         return 0
     seen = counter.by_source()
     return max(turns_beyond(each, rate.window_ns, rate.block_ns) for each in seen)
-
-
-def _nodes_of(admitted: int, rate: Rate, below: int, above: int) -> int | None:
-    """Return how many nodes admit so much together, give or take some per cent."""
-    for nodes in _NODES:
-        together = nodes * rate.limit_requests * 100
-        if together * (100 - below) <= admitted * 10_000 <= together * (100 + above):
-            return nodes
-    return None
 
 
 def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0) -> str | None:
@@ -507,10 +497,10 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
         provable_admissions([one for cluster in lane for one in cluster], window_ns)
         for lane in histories
     )
-    several = _nodes_of(admitted, rate, 3, 2)
-    if several is None:
-        return None
-    return f"admits up to {several} × the rate: counters per node would explain it"
+    for nodes in _NODES:
+        if nodes * limit * 97 <= admitted * 100 <= nodes * limit * 102:
+            return f"admits up to {nodes} × the rate: counters per node would explain it"
+    return None
 
 
 def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:

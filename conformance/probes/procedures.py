@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row
-from conformance.probes.sightings import Sighting, provable_admissions
+from conformance.probes.sightings import Sighting, nodes_filled, provable_admissions
 from conformance.probes.signature import Signature, signature_requests, take_signature
 from engine.limits import LimitTable, Rule
 
@@ -283,7 +283,7 @@ async def _show_nodes(played: Played, probes: Mapping[str, Asker]) -> None:
     if other is None or any(one.is_late for one in seen):
         return
     limit = rate.limit_requests
-    count = min(max(2, round(provable_admissions(seen, rate.window_ns) / limit)), _MOST_NODES)
+    count = min(max(2, nodes_filled(seen, limit, rate.window_ns)), _MOST_NODES)
     last_ns = max(one.received_ns for one in seen)
     await counter.wait_until_ns(last_ns + 2 * rate.window_ns + _MARGIN_NS, "its window is over")
     nodes = played.nodes = counter.again()

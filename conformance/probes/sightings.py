@@ -43,6 +43,7 @@ __all__ = [
     "is_of_a_front",
     "late_after_ns",
     "mark_late",
+    "nodes_filled",
     "odd_statuses",
     "outcomes_of",
     "plainly",
@@ -61,6 +62,8 @@ FRONT_STATUSES: Final = frozenset({408, 413, 414, 431})
 
 _LATE_NS: Final = 1_000_000_000
 _LATE_FACTOR: Final = 4
+_SHORT: Final = 4
+"""In this part of a window a bucket regains little."""
 
 
 class Sighting(NamedTuple):
@@ -232,6 +235,16 @@ def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
             best, int(np.count_nonzero((sent >= start_ns) & (received < start_ns + window_ns)))
         )
     return best
+
+
+def nodes_filled(sightings: Sequence[Sighting], limit_requests: int, window_ns: int) -> int:
+    """Return how many nodes admit what was admitted at once, where each admits the limit.
+
+    A burst that follows half of the rate may find as much less. Longer than a part of the window a
+    bucket would have regained a good deal of it, or a fixed window begun anew.
+    """
+    at_once = provable_admissions(sightings, window_ns // _SHORT)
+    return -(-at_once * 9 // (10 * limit_requests))
 
 
 def turns_beyond(sightings: Sequence[Sighting], window_ns: int, block_ns: int = 0) -> int:

@@ -7,6 +7,7 @@ ends by its own process. The configurations are not meant for deployment.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import random
@@ -17,16 +18,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from conformance.target import Target
+from engine.http._cli_serve import KEY_VARIABLE
 
-__all__ = ["delaying", "demo", "haproxy", "nginx"]
+__all__ = ["balanced", "delaying", "demo", "haproxy", "nginx"]
 
 _PATIENCE_S: Final = 15.0
 _CHUNK_BYTES: Final = 65_536
@@ -58,11 +60,21 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a child until the end of the block; its words go to a file of the folder."""
+def _running(
+    command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a child until the end of the block; its words go to a file of the folder.
+
+    more: of its environment.
+    """
     with (folder / "child.log").open("wb") as log:
         child = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(more or {})},
         )
         try:
             yield child
@@ -93,10 +105,20 @@ def demo(folder: Path, limits: str, keys: int = 8) -> Iterator[Target]:
     """
     folder.mkdir()
     (folder / "limits.toml").write_text(limits)
+    options = ["--limits", str(folder / "limits.toml"), "--demo-keys", str(keys)]
+    with _serving(folder, options) as found:
+        yield found
+
+
+@contextmanager
+def _serving(
+    folder: Path, options: Sequence[str], more: Mapping[str, str] | None = None
+) -> Iterator[Target]:
+    """Serve the demo in a process of its own; gives its target. more: of its environment."""
     target = folder / "target.toml"
-    options = ["--demo", "--port", "0", "--write-target", str(target)]
-    options += ["--limits", str(folder / "limits.toml"), "--demo-keys", str(keys)]
-    with _running([sys.executable, "-m", "engine", "serve", *options], folder) as child:
+    command = [sys.executable, "-m", "engine", "serve", "--demo", "--port", "0"]
+    command += ["--write-target", str(target), *options]
+    with _running(command, folder, more) as child:
         end_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end_s and child.poll() is None:
             if target.exists() and "[[tenants]]" in target.read_text():
@@ -108,6 +130,58 @@ def demo(folder: Path, limits: str, keys: int = 8) -> Iterator[Target]:
         found = Target.from_toml(target)
         _await_port(_port_of(found), child, folder)
         yield found
+
+
+@contextmanager
+def balanced(folder: Path, count: int) -> Iterator[tuple[Target, Mapping[str, int]]]:
+    """Serve the demo in `count` processes behind HAProxy; gives its target, and ports by balance.
+
+    The ports are those of `roundrobin` and of `source`; both lead to the same processes. They share
+    no store and no counters, but a master key, and so the texts of all keys. An answer's `X-Node`
+    says which process it comes from: `node0` or another.
+    """
+    program = _program("haproxy")
+    folder.mkdir()
+    ports = {balance: _free_port() for balance in ("roundrobin", "source")}
+    master = {KEY_VARIABLE: base64.b64encode(random.Random(count).randbytes(32)).decode()}
+    with ExitStack() as stack:
+        targets = []
+        for place in range(count):
+            own = folder / f"node{place}"
+            own.mkdir()
+            options = ["--store", str(own / "store.sqlite"), "--trust-forwarded", "127.0.0.0/8"]
+            targets.append(stack.enter_context(_serving(own, options, master)))
+        servers = "".join(
+            f"    server node{place} 127.0.0.1:{_port_of(one)}\n"
+            for place, one in enumerate(targets)
+        )
+        fronts = "".join(
+            f"""\
+frontend by_{balance}
+    bind 127.0.0.1:{port}
+    default_backend all_{balance}
+backend all_{balance}
+    balance {balance}
+    http-response set-header X-Node %s
+{servers}"""
+            for balance, port in ports.items()
+        )
+        (folder / "haproxy.cfg").write_text(f"""\
+global
+    maxconn 2000
+    nbthread 1
+defaults
+    mode http
+    option forwardfor
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+{fronts}""")
+        command = [program, "-db", "-f", str(folder / "haproxy.cfg")]
+        child = stack.enter_context(_running(command, folder))
+        for port in ports.values():
+            _await_port(port, child, folder)
+        yield targets[0], ports
 
 
 def _port_of(target: Target) -> int:

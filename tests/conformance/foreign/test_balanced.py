@@ -1,0 +1,54 @@
+"""Several `engine serve` behind HAProxy, each with counters of its own: named as what they are.
+
+LIM-SEARCH, LIM-READ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Verdict
+from conformance.target import Target
+from tests.conformance.foreign._servers import balanced
+
+LIKELY = "admits up to {} × the rate: counters per node"
+COUNTS = (1, 2, 3, 4)
+
+
+def _said(target: Target, port: int, rule_id: str) -> tuple[Verdict, str]:
+    """Return the worst verdict on a row of what listens at a port, and all that is said of it."""
+    served = dataclasses.replace(target, base_url=f"http://127.0.0.1:{port}")
+    run = Run(served, Options(checks=(f"limits.{rule_id}",), seed=3))
+    run.execute()
+    found = [one for one in run.findings if one.clause == rule_id]
+    return max(one.verdict for one in found), "\n".join(one.says for one in found)
+
+
+@pytest.mark.slow
+def test_counters_per_node_are_named(tmp_path: Path) -> None:
+    """All deployments at once, as the runs mostly wait.
+
+    Behind one node, or by source, nothing is wrong to see, and nothing is said of nodes.
+    """
+    with ExitStack() as stack, ThreadPoolExecutor(2 * len(COUNTS)) as threads:
+        by_turns, by_source = {}, {}
+        for count in COUNTS:
+            target, ports = stack.enter_context(balanced(tmp_path / f"nodes{count}", count))
+            by_turns[count] = threads.submit(_said, target, ports["roundrobin"], "LIM-SEARCH")
+            by_source[count] = threads.submit(_said, target, ports["source"], "LIM-READ")
+        for future in (by_turns[1], *by_source.values()):
+            verdict, says = future.result()
+            assert verdict is not Verdict.FAIL, says
+            assert "node" not in says
+        for count in COUNTS[1:]:
+            verdict, says = by_turns[count].result()
+            if verdict is Verdict.INCONCLUSIVE:
+                pytest.skip(f"the machine pauses too often to tell {count} nodes: {says}")
+            assert verdict is Verdict.FAIL, says
+            assert LIKELY.format(count) in says

@@ -133,15 +133,21 @@ def _serving(
 
 
 @contextmanager
-def balanced(folder: Path, count: int) -> Iterator[tuple[Target, Mapping[str, int]]]:
+def balanced(
+    folder: Path, count: int, limits: str | None = None
+) -> Iterator[tuple[Target, Mapping[str, int]]]:
     """Serve the demo in `count` processes behind HAProxy; gives its target, and ports by balance.
 
     The ports are those of `roundrobin` and of `source`; both lead to the same processes. They share
     no store and no counters, but a master key, and so the texts of all keys. An answer's `X-Node`
-    says which process it comes from: `node0` or another.
+    says which process it comes from: `node0` or another. limits: a table instead of the default.
     """
     program = _program("haproxy")
     folder.mkdir()
+    table = []
+    if limits is not None:
+        (folder / "limits.toml").write_text(limits)
+        table = ["--limits", str(folder / "limits.toml")]
     ports = {balance: _free_port() for balance in ("roundrobin", "source")}
     master = {KEY_VARIABLE: base64.b64encode(random.Random(count).randbytes(32)).decode()}
     with ExitStack() as stack:
@@ -150,6 +156,7 @@ def balanced(folder: Path, count: int) -> Iterator[tuple[Target, Mapping[str, in
             own = folder / f"node{place}"
             own.mkdir()
             options = ["--store", str(own / "store.sqlite"), "--trust-forwarded", "127.0.0.0/8"]
+            options += table
             targets.append(stack.enter_context(_serving(own, options, master)))
         servers = "".join(
             f"    server node{place} 127.0.0.1:{_port_of(one)}\n"

@@ -56,6 +56,7 @@ __all__ = [
     "SCENARIO",
     "Budget",
     "BudgetOptions",
+    "CompiledOptions",
     "FitOptions",
     "LogOptions",
     "PrecisionOptions",
@@ -365,7 +366,7 @@ def resolve(scenario: ScenarioLike) -> Scenario:
 
 @dataclass(frozen=True)
 class ScenarioOptions:
-    """What is played, and how."""
+    """What is played, and under which seed."""
 
     scenario: ScenarioLike = option(
         SCENARIO,
@@ -374,13 +375,6 @@ class ScenarioOptions:
         metavar="SCENARIO",
     )
     _: KW_ONLY
-    fidelity: Fidelity = option(
-        one_of(FIDELITIES),
-        "engine: every request runs whole (default); limits: limit decisions alone; compiled: the"
-        " decisions of limits, many times as fast",
-        "engine",
-        choices=FIDELITIES,
-    )
     seed: int | None = option(SEED, "the scenario's unless given", None, type=seed_of, metavar="N")
 
     @property
@@ -390,10 +384,31 @@ class ScenarioOptions:
 
 
 @dataclass(frozen=True)
+class CompiledOptions(ScenarioOptions):
+    """Of a study that plays many runs."""
+
+    _: KW_ONLY
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "compiled: limit decisions alone, many times as fast (default); limits: the same decisions"
+        " under SimPy; engine: every request runs whole",
+        "compiled",
+        choices=FIDELITIES,
+    )
+
+
+@dataclass(frozen=True)
 class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
     """The options of a run of a scenario."""
 
     _: KW_ONLY
+    fidelity: Fidelity = option(
+        one_of(FIDELITIES),
+        "engine: every request runs whole (default); limits: limit decisions alone; compiled: the"
+        " decisions of limits, many times as fast",
+        "engine",
+        choices=FIDELITIES,
+    )
     replications: int | None = option(
         optional(whole(1)), "runs, under seeds that count up (1)", None, **COUNT
     )

@@ -50,6 +50,7 @@ from simulator.scenario.files import (
     starter,
     value_of,
     with_value,
+    with_values,
 )
 from simulator.scenario.model import (
     AddressPool,
@@ -125,4 +126,5 @@ __all__ = [
     "starter",
     "value_of",
     "with_value",
+    "with_values",
 ]

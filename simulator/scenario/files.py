@@ -68,6 +68,7 @@ __all__ = [
     "starter",
     "value_of",
     "with_value",
+    "with_values",
 ]
 
 _ADDRESSES: Final = 2**24 - 2
@@ -508,6 +509,13 @@ def with_value(scenario: Scenario, path: str, value: object) -> Scenario:
     target[key] = value
     document = Document(plain, folder=scenario.folder)
     return _finished(document, plain, question=scenario.question, answer=scenario.answer)
+
+
+def with_values(scenario: Scenario, changes: Iterable[tuple[str, object]]) -> Scenario:
+    """Return the scenario with several values changed, one after another, by their paths."""
+    for path, value in changes:
+        scenario = with_value(scenario, path, value)
+    return scenario
 
 
 def value_of(text: str) -> object:

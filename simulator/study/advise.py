@@ -31,15 +31,12 @@ from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
 from simulator.intervals import Interval, Verdict, interval_of, judged
 from simulator.options import (
     COUNT,
-    SCENARIO,
     Budget,
-    ScenarioLike,
+    ScenarioOptions,
     option,
-    resolve,
-    seed_of,
     takes_options,
 )
-from simulator.play import SEED, seed_in_force, simulate
+from simulator.play import seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
 from simulator.scenario import (
@@ -52,7 +49,7 @@ from simulator.scenario import (
     dump,
     limits_of,
     profile_of,
-    with_value,
+    with_values,
 )
 from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, ScenarioPlayer, Trial, Values, search
@@ -119,7 +116,7 @@ class Suggestion:
 
     def applied_to(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the change."""
-        return _with(scenario, self.edits)
+        return with_values(scenario, self.edits)
 
     def diff(self, scenario: Scenario) -> str:
         """Return the change as a unified diff of the scenario's file, every default written out."""
@@ -247,15 +244,9 @@ class AdviceInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class AdviseOptions:
+class AdviseOptions(ScenarioOptions):
     """What advice can be told."""
 
-    scenario: ScenarioLike = option(
-        SCENARIO,
-        "a scenario's file (.toml), or a built-in scenario's name",
-        python=", a `Scenario`, or TOML text",
-        metavar="SCENARIO|LOG",
-    )
     _: KW_ONLY
     refused: float = option(
         _SHARE,
@@ -279,7 +270,6 @@ class AdviseOptions:
         MOST_REPLICATIONS,
         **COUNT,
     )
-    seed: int | None = option(SEED, "the scenario's unless given", None, type=seed_of, metavar="N")
     verify: bool = option(FLAG, "play each suggestion again, under fresh seeds", default=False)
     told: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", None, flag=False
@@ -296,7 +286,7 @@ def advise(options: AdviseOptions) -> Advice:
     group that it does not have. Ctrl-C raises `AdviceInterrupted`, which has what is known so far.
     """
     refused, groups = options.refused, options.groups
-    base = resolve(options.scenario)
+    base = options.played
     if reason := cannot_play(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
     known = [group.name for group in base.clients]
@@ -363,7 +353,7 @@ class _Work:
         key = repr(edits)
         if key not in self._known:
             self.told(_words_of(edits))
-            self._known[key] = observe(_with(self.scenario, edits), self.seeds)
+            self._known[key] = observe(with_values(self.scenario, edits), self.seeds)
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
@@ -709,7 +699,9 @@ class _Work:
     ) -> ScenarioPlayer:
         """Return what plays the scenario with the changes that a value stands for."""
         return ScenarioPlayer(
-            lambda value: _with(self.scenario, edits(value)), self._condition(group), self.runner
+            lambda value: with_values(self.scenario, edits(value)),
+            self._condition(group),
+            self.runner,
         )
 
     def _searched(self, player: ScenarioPlayer, scale: Any) -> Capacity:  # noqa: ANN401 # reason: a Scale
@@ -766,13 +758,6 @@ class _Lowered:
         middle = round(math.sqrt(limits[0] * limits[1]))
         middle = min(max(middle, limits[1] + 1), limits[0] - 1)
         return Fraction(self._highest - middle)
-
-
-def _with(scenario: Scenario, edits: Sequence[tuple[str, Any]]) -> Scenario:
-    """Return the scenario with some changes."""
-    for path, value in edits:
-        scenario = with_value(scenario, path, value)
-    return scenario
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

@@ -30,7 +30,6 @@ from simulator.arguments import (
     Rule,
     instance,
     is_number,
-    one_of,
     optional,
     whole,
 )
@@ -48,12 +47,12 @@ from simulator.options import (
     COUNT,
     Budget,
     BudgetOptions,
-    ScenarioOptions,
+    CompiledOptions,
     number_of,
     option,
     takes_options,
 )
-from simulator.play import FIDELITIES, Fidelity, seed_in_force
+from simulator.play import Fidelity, seed_in_force
 from simulator.rows.result import subject_of
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
@@ -154,7 +153,7 @@ class Player(Protocol):
 
 
 @dataclass(frozen=True)
-class CapacityOptions(BudgetOptions, ScenarioOptions):
+class CapacityOptions(BudgetOptions, CompiledOptions):
     """What a search for a capacity can be told."""
 
     _: KW_ONLY
@@ -173,13 +172,6 @@ class CapacityOptions(BudgetOptions, ScenarioOptions):
         instance("a condition such as 'refused_share <= 0.01'", str, Condition),
         "the condition to keep, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
-    )
-    fidelity: Fidelity = option(
-        one_of(FIDELITIES),
-        "compiled: limit decisions alone, many times as fast (default); limits: the same "
-        "decisions under SimPy; engine: every request runs whole",
-        "compiled",
-        choices=FIDELITIES,
     )
     replications: int = option(whole(1), "runs of a pilot (5)", 5, **COUNT)
     tolerance: float = option(

@@ -24,7 +24,7 @@ from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
 from simulator.rows import Result
 from simulator.rows.record import PASSED
-from simulator.scenario import Scenario, limits_of, profile_of, with_value
+from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
 from simulator.views import ADMITTED, REFUSED
 
@@ -78,9 +78,7 @@ class Explorer:
     @takes(values=optional(_VALUES))
     def play(self, values: Mapping[str, Any] | None = None) -> Result:
         """Run the scenario with some values changed, by path, and return the result."""
-        scenario = self.scenario
-        for path, value in (values or {}).items():
-            scenario = with_value(scenario, path, value)
+        scenario = with_values(self.scenario, (values or {}).items())
         return simulate(scenario, fidelity="compiled", check=False)
 
     def draw(self, values: Mapping[str, Any] | None = None) -> str:

@@ -21,7 +21,7 @@ from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play import SEED, seed_in_force
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
-from simulator.scenario import Scenario, with_value
+from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
 
@@ -148,7 +148,9 @@ def policies(
     bases = [resolve(each) for each in given]
     changes = _changes([str(each) for each in limits], [str(each) for each in profiles])
     plans = [
-        (base, name, _applied(base, edits)) for base in bases for name, edits in changes.items()
+        (base, name, with_values(base, edits.items()))
+        for base in bases
+        for name, edits in changes.items()
     ]
     for _, name, scenario in plans:
         if reason := cannot_play(scenario):
@@ -184,12 +186,6 @@ def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[s
         edits = {name: str(Path(file).resolve()) for name, file in edits.items() if file}
         found[", ".join(file for file in (table, profile) if file)] = edits
     return found
-
-
-def _applied(scenario: Scenario, edits: Mapping[str, str]) -> Scenario:
-    for name, file in edits.items():
-        scenario = with_value(scenario, name, file)
-    return scenario
 
 
 def _lines(

@@ -55,11 +55,11 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
-from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, one_of, optional, takes, whole
-from simulator.options import COUNT, ScenarioOptions, option, takes_options
-from simulator.play import FIDELITIES, Fidelity, seed_in_force, simulate, template_for
+from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
+from simulator.options import COUNT, CompiledOptions, option, takes_options
+from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Progress, Stop, tell_line
-from simulator.scenario import Scenario, dump, loads, value_of, with_value
+from simulator.scenario import Scenario, dump, loads, value_of, with_values
 from simulator.study.replications import NONE_IS_0, cores, end_pool, line_of, process_pool
 
 if TYPE_CHECKING:
@@ -642,7 +642,7 @@ _SEED: Final = "seed"
 
 
 @dataclass(frozen=True)
-class SweepOptions(ScenarioOptions):
+class SweepOptions(CompiledOptions):
     """What a sweep can be told."""
 
     axes: Mapping[str, Sequence[Any] | str] = option(
@@ -656,13 +656,6 @@ class SweepOptions(ScenarioOptions):
         optional(TEXT), "points of the ranges together", None, metavar="lhs:N"
     )
     replications: int = option(whole(1), "runs a point, under seeds that count up (1)", 1, **COUNT)
-    fidelity: Fidelity = option(
-        one_of(FIDELITIES),
-        "compiled: limit decisions alone, many times as fast (default); limits: the same "
-        "decisions under SimPy; engine: every request runs whole",
-        "compiled",
-        choices=FIDELITIES,
-    )
     scheduler: str | None = option(
         optional(TEXT),
         "local, or the address of a Dask scheduler; left out, the cores of this machine",
@@ -743,9 +736,7 @@ def tasks_of(
     """Return the runs of a sweep. Raises `InputError` for a point that is no scenario."""
     tasks = []
     for number, values in enumerate(points):
-        scenario = base
-        for path, value in values.items():
-            scenario = with_value(scenario, path, value)
+        scenario = with_values(base, values.items())
         if fidelity == "compiled":
             from simulator.play.compiled import cannot_play  # noqa: PLC0415 # reason: as above
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.http.app import asgi_app as asgi_app
     from engine.limits import Limiter as Limiter
     from engine.limits import LimitTable as LimitTable
+    from engine.limits import NodesLimiter as NodesLimiter
     from engine.limits import Rule as Rule
     from engine.limits import Subject as Subject
     from engine.messages import Decision as Decision

@@ -12,6 +12,7 @@
 # count too. When is it let in again?
 
 # %%
+import random
 from typing import Any
 
 import altair as alt
@@ -25,6 +26,7 @@ from engine import (
     LimitTable,
     ManualClock,
     ModelWorld,
+    NodesLimiter,
     Profile,
     Request,
     Response,
@@ -231,24 +233,41 @@ assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refuse
 
 # %% [markdown]
 # ## Several nodes
+# A public key asks 20 times a second, and a balancer gives each request to one of three nodes. One
+# counter would let 50 in. Each row says how many get in.
 
 
 # %%
-def as_it_stands(*, nodes: dict[str, Any]) -> str:
-    return str(Profile().replace(nodes=nodes).nodes)
+def on_nodes(asked: int = 150, **base: Any) -> Any:
+    def case(*, nodes: dict[str, Any]) -> str:
+        profile = Profile().replace(nodes={"count": 3, **base, **nodes})
+        draw = random.Random(7).random
+        tables = {"Default": LimitTable.default()}
+        limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw)
+        decided = [limiter.decide(n * NS // 20, public) for n in range(asked)]
+        return f"{sum(each.admitted for each in decided)} of {asked}"
+
+    return case
 
 
+public = caller(kind="public")
 walk(
     "nodes",
     {
-        "count": (as_it_stands, [3]),
-        "balance": as_it_stands,
-        "sharing": as_it_stands,
-        "every_ns": (as_it_stands, [2 * NS]),
-        "lag_ns": (as_it_stands, [NS]),
-        "race_ns": (as_it_stands, [NS]),
+        "count": (on_nodes(sharing="none"), [3]),
+        "balance": on_nodes(sharing="none"),
+        "sharing": on_nodes(60, balance="random", race_ns=NS),
+        "every_ns": (on_nodes(sharing="synced"), [2 * NS]),
+        "lag_ns": (on_nodes(sharing="synced"), [NS]),
+        "race_ns": (on_nodes(sharing="shared-slow"), [NS]),
     },
 )
+
+# %%
+assert seen_of("nodes.count", "3") == "150 of 150", "three times the limit"
+assert seen_of("nodes.sharing", "exact") == "50 of 60"
+assert seen_of("nodes.balance", "address") == "50 of 150", "one address meets one node"
+assert seen_of("nodes.race_ns", "1 s") == "69 of 150", "19 more while the race lasts"
 
 # %% [markdown]
 # ## Destinations and reactors

@@ -2,12 +2,14 @@
 
 `LimitTable` and `Rule` say what is limited (section 8.2 to 8.7), `LimitsProfile` how that is read
 (`engine.profile`), and `Limiter` decides: `decide(now_ns, subject)` for a request of a `Subject`.
-`engine.limits.algorithms` implements the five algorithms.
+`engine.limits.algorithms` implements the five algorithms. `NodesLimiter` decides as several nodes
+do that share their counters (`engine.limits.nodes`).
 
 The package reads no clock: callers pass in each instant.
 """
 
 from engine.limits.limiter import CountersFull, Limiter
+from engine.limits.nodes import NodesLimiter
 from engine.limits.subject import Block, Headroom, Subject
 from engine.limits.table import (
     DEFAULT_TABLE,
@@ -29,6 +31,7 @@ __all__ = [
     "LimitTable",
     "Limiter",
     "Match",
+    "NodesLimiter",
     "Rule",
     "Subject",
     "render",

@@ -26,6 +26,7 @@ from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
 from engine.limits.algorithms import (
     BLOCK,
+    FAR_NS,
     FULL,
     LAST,
     LIMIT,
@@ -77,8 +78,9 @@ class Limiter:
     tables: limit tables by name; a tenant's `Rate Limit` quota names its own (QUO-RATE), and
     `Default` must be among them. A rule of `Default` by IP alone with no match (LIM-IP) counts
     everybody. profile: how the tables are played. is_bounded: whether the profile's bound on the
-    number of counters holds (D-COUNTERS-BOUND); below it all decisions are the same. Raises
-    `InputError` when they do not fit.
+    number of counters holds (D-COUNTERS-BOUND); below it all decisions are the same. keeps_idle:
+    never forget a counter, for who keeps something beside it. Raises `InputError` when they do not
+    fit.
 
     >>> limiter = Limiter({"Default": LimitTable.default()}, LimitsProfile())
     >>> ada = Subject("POST", "/tokenize", "192.0.2.1", key_id="k", application_kind="public")
@@ -89,7 +91,12 @@ class Limiter:
     """
 
     def __init__(
-        self, tables: Mapping[str, LimitTable], profile: LimitsProfile, *, is_bounded: bool = False
+        self,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        *,
+        is_bounded: bool = False,
+        keeps_idle: bool = False,
     ) -> None:
         if not isinstance(tables, Mapping):
             raise wrong_type(
@@ -112,7 +119,7 @@ class Limiter:
         self._plans: dict[RequestClass, Plan] = {}
         self._epoch = object()
         self._now_ns = 0
-        self._sweep_at_ns = 0
+        self._sweep_at_ns = FAR_NS if keeps_idle else 0
         self._counters_limit = profile.counters_limit if is_bounded else None
         self._full_until_ns = 0
 
@@ -127,7 +134,7 @@ class Limiter:
             self._now_ns = now_ns
             if now_ns >= self._sweep_at_ns:
                 self._sweep(now_ns)
-            lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+            lane = subject._lane if subject._epoch is self._epoch else self.lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         except (AttributeError, TypeError):
             if _is_asked_well(now_ns, subject):
                 raise
@@ -154,7 +161,7 @@ class Limiter:
         self._now_ns = now_ns
         if now_ns >= self._sweep_at_ns:
             self._sweep(now_ns)
-        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        lane = subject._lane if subject._epoch is self._epoch else self.lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         for line in lane.lines:
             if line[0] > now_ns:  # READY; a literal is faster
                 # obeys LIM-LOWEST
@@ -325,7 +332,7 @@ class Limiter:
         applies. After a refusal its `wait_ns` is the latest over all refusing rules.
         """
         now_ns, subject = _asked(now_ns, subject)
-        lane = subject._lane if subject._epoch is self._epoch else self._lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        lane = subject._lane if subject._epoch is self._epoch else self.lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
         best_left, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
         for remaining_of, line, ring, row, limit, counted in lane.measures or lane.measured():
@@ -353,7 +360,7 @@ class Limiter:
     def applicable(self, subject: Subject) -> tuple[str, ...]:
         """Return the names of all rules that count such a request, shadows too, in table order."""
         _, subject = _asked(0, subject)
-        return _names(self._lane(subject).counters)
+        return _names(self.lane(subject).counters)
 
     def blocks(self) -> tuple[Block, ...]:
         """Return the blocks in force at the last decision's instant."""
@@ -379,7 +386,7 @@ class Limiter:
 
     # --- finding counters, and forgetting them ---------------------------------------------------
 
-    def _lane(self, subject: Subject) -> Lane:
+    def lane(self, subject: Subject) -> Lane:
         """Find the counters of a subject, and let it remember them."""
         classifier = self._legs.classifier
         key = (

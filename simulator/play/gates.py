@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import simpy
 
-from engine.limits import Limiter, Subject
+from engine.limits import Limiter, NodesLimiter, Subject
 from engine.messages import Decision, Json, Request
 from engine.profile import Profile
 from simulator.play.outside import (
@@ -32,6 +32,7 @@ from simulator.play.outside import (
     step,
 )
 from simulator.rows.invariants import Violation
+from simulator.rows.nodes import NodesTally
 from simulator.rows.record import NO_STATUS, Numbers, Recorder
 from simulator.rows.tally import Tally
 from simulator.traffic.population import Client
@@ -47,6 +48,7 @@ __all__ = [
     "Asking",
     "Gate",
     "LimitsGate",
+    "NodesGate",
     "Rows",
     "Service",
     "VerdictNumbers",
@@ -206,7 +208,7 @@ class LimitsGate:
         env: simpy.Environment,
         start_time_ns: int,
         profile: Profile,
-        limiter: Limiter,
+        limiter: Limiter | NodesLimiter,
         rows: Rows,
     ) -> None:
         self._env = env
@@ -272,6 +274,58 @@ class LimitsGate:
             status = yield from go_on(self._env, playing, world, plan, found)
         self._recorder.answer(row, world.clock.now_ns + service_ns - began_ns, status)
         return Answer(status, service_ns, wait_ns)
+
+
+class NodesGate(LimitsGate):
+    """Decides by the limits as several nodes do, and counts what one node would decide otherwise.
+
+    It tells the balancer how long requests are in flight.
+    """
+
+    __slots__ = ("_limiter", "_nodes")
+
+    def __init__(  # reason: the parts of a gate
+        self,
+        env: simpy.Environment,
+        start_time_ns: int,
+        profile: Profile,
+        limiter: NodesLimiter,
+        rows: Rows,
+        nodes: NodesTally,
+    ) -> None:
+        super().__init__(env, start_time_ns, profile, limiter, rows)
+        self._limiter = limiter
+        self._nodes = nodes
+
+    def put(
+        self,
+        now_ns: int,
+        asked: Any,  # noqa: ANN401 # reason: as above
+        content: Request | None,
+        attempt: int,
+        service: Service,
+    ) -> Answer | int:
+        """Decide about an attempt that arrives now, and record it."""
+        answer = super().put(now_ns, asked, content, attempt, service)
+        limiter = self._limiter
+        node, decided = limiter.node, limiter.decision
+        self._nodes.take(now_ns, asked.row, decided, limiter.exact)
+        if not decided.admitted:
+            return answer
+        limiter.balancer.begin(node)
+        if isinstance(answer, int):
+            limiter.balancer.end(node, now_ns + answer)
+        elif answer.later is None:
+            limiter.balancer.end(node, now_ns + answer.latency_ns)
+        else:
+            answer = answer._replace(later=self._to_its_end(node, answer.later))
+        return answer
+
+    def _to_its_end(self, node: int, later: Waiting) -> Waiting:
+        """Play what lies behind a node, and tell the balancer when it is answered."""
+        answer = yield from later
+        self._limiter.balancer.end(node, self._env.now + answer.latency_ns)  # type: ignore[arg-type] # reason: time is whole here
+        return answer
 
 
 def drawn_ns(service: Service) -> int:

@@ -23,11 +23,11 @@ from typing import Final, TypeAlias
 
 import simpy
 
-from engine.limits import Limiter, LimitTable
+from engine.limits import Limiter, LimitTable, NodesLimiter
 from engine.messages import Json, Request
 from engine.profile import Profile
 from simulator.play.events import ANSWER, FILE, At, order_of, spawn
-from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, Rows, Service
+from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows, Service
 from simulator.play.request_mix import Asked, Asker
 from simulator.progress import Progress
 from simulator.rows import RunBook
@@ -42,6 +42,7 @@ from simulator.traffic.client_rules import (
     own_delay_ns,
     retry_after_ns,
 )
+from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
 
@@ -416,8 +417,7 @@ def simulate_simpy(
         traffic = ScenarioTraffic(scenario, population)
         gate = EngineGate(env, scenario.start_time_ns, profile, tables, seed, rows, traffic)
     else:
-        limiter = Limiter(tables, profile.limits)
-        gate = LimitsGate(env, scenario.start_time_ns, profile, limiter, rows)
+        gate = limits_gate(env, scenario.start_time_ns, profile, tables, seed, book)
     file_limit_bytes = profile.account_updater.file_limit_bytes
     replayed = ReplayedInstants()
     for client in population.clients:
@@ -436,6 +436,23 @@ def simulate_simpy(
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
     return gate
+
+
+def limits_gate(
+    env: simpy.Environment,
+    start_time_ns: int,
+    profile: Profile,
+    tables: dict[str, LimitTable],
+    seed: int,
+    book: RunBook,
+) -> LimitsGate:
+    """Return the gate that decides by the limits alone, on one node or on several."""
+    rows = Rows(book.recorder, book.tally)
+    if book.nodes is None:
+        return LimitsGate(env, start_time_ns, profile, Limiter(tables, profile.limits), rows)
+    draw = Stream(seed, BALANCE_STREAM).uniform
+    limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw)
+    return NodesGate(env, start_time_ns, profile, limiter, rows, book.nodes)
 
 
 def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:

@@ -85,6 +85,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         headroom=headroom,
         known=None if template is None else template.known,
         keep=keep,
+        nodes=profile.nodes,
     )
     if fidelity == "compiled":
         from simulator.play.compiled import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
@@ -115,10 +116,10 @@ def template_for(
 
 
 def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:
-    if not profile.nodes.is_exact:
+    if fidelity == "engine" and not profile.nodes.is_exact:
         raise InputError(
-            f"fidelity = {fidelity!r} plays one node; set nodes.sharing = 'exact' "
-            f"(it is {profile.nodes.sharing!r}), or choose limits or compiled"
+            f"fidelity = 'engine' is one node, and nodes.sharing = {profile.nodes.sharing!r} takes "
+            "several; choose limits or compiled"
         )
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")

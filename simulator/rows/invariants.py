@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from engine.limits.algorithms import ALGORITHMS
+from engine.profile import NodesProfile
 from simulator.rows.counters import CountedRule, CounterIndex
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
 from simulator.rows.reducer import LatestEnd, order_by_counter
@@ -129,14 +130,18 @@ class RateChecker(_Base):
     they must lie a window apart. N per window for the sliding log; twice N (one full window at
     each side of an edge) for fixed windows and the sliding counter; N + burst for token bucket
     and gcra. Where the end of a block clears its counter (D-BLOCK-RESET), as much again for each
-    block that a window has room for. A delayed request counts at its release.
+    block that a window has room for. A delayed request counts at its release. nodes: how many nodes
+    may each let in as much.
     """
 
-    __slots__ = ("_carried", "_clears", "_closed", "_index")
+    __slots__ = ("_carried", "_clears", "_closed", "_index", "_nodes")
 
-    def __init__(self, index: CounterIndex, *, closed: bool = False, clears: bool = False) -> None:
+    def __init__(
+        self, index: CounterIndex, *, closed: bool = False, clears: bool = False, nodes: int = 1
+    ) -> None:
         super().__init__("rate")
         self._index = index
+        self._nodes = nodes
         self._clears = clears
         self._closed = 1 if closed else 0
         self._carried: dict[int, tuple[Numbers, Numbers]] = {}
@@ -186,7 +191,7 @@ class RateChecker(_Base):
             bound += rule.burst_requests
         if self._clears and rule.block_ns:
             bound *= 1 - -rule.window_ns // rule.block_ns
-        return bound
+        return bound * self._nodes
 
 
 class WaitChecker(_Base):
@@ -231,17 +236,21 @@ def checkers(
     closed: bool = False,
     clears: bool = False,
     by_client: bool = True,
+    nodes: NodesProfile | None = None,
 ) -> list[Checker]:
     """Return the checkers that hold for a run.
 
     delays: some throttle delays. closed: D-EDGES closed. clears: D-BLOCK-RESET clear.
-    by_client: ties go by client number.
+    by_client: ties go by client number. nodes: that are played; one node that refuses binds no
+    other, releases of two have no order, and what a slow counter lets in has no bound.
     """
-    found: list[Checker] = [
-        OrderChecker(by_client=by_client),
-        RowChecker(),
-        RateChecker(index, closed=closed, clears=clears),
-    ]
-    if not delays:
+    exact = nodes is None or nodes.is_exact
+    found: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]
+    if exact:
+        found.append(RateChecker(index, closed=closed, clears=clears))
+    elif nodes is not None and nodes.sharing != "shared-slow" and not delays:
+        each = 1 if nodes.sharing == "split" else nodes.count
+        found.append(RateChecker(index, closed=closed, clears=clears, nodes=each))
+    if exact and not delays:
         found.append(WaitChecker(index))
     return found

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.limits import LimitTable
-from engine.profile import LimitsProfile
+from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.counters import LimitsView
 from simulator.rows.invariants import Checker, Violation, checkers
+from simulator.rows.nodes import NodesTally
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Watcher
 from simulator.rows.result import Result
@@ -72,7 +73,9 @@ class RunBook:
     all checks; for runs that somebody will look at.
     by_client: ties in time go by client number (not in replay).
     known: the subjects of all rows, where they are known before the run. keep: False where the
-    totals alone are wanted, neither rows nor their digest. watchers: take the rows too.
+    totals alone are wanted, neither rows nor their digest. watchers: take the rows too. nodes:
+    which nodes are played; `self.nodes` counts what they decide otherwise than one would, None
+    where they are exact.
     """
 
     def __init__(  # noqa: PLR0913 # reason: the parts of a run
@@ -90,8 +93,12 @@ class RunBook:
         known: tuple[LimitsView, SubjectTable] | None = None,
         keep: bool = True,
         watchers: Sequence[Watcher] = (),
+        nodes: NodesProfile | None = None,
     ) -> None:
         self.header = header
+        self.nodes = None
+        if nodes is not None and not nodes.is_exact:
+            self.nodes = NodesTally(nodes, header.groups, header.warm_up_ns)
         self._columns = None if folder is None or columns is None else list(columns)
         self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
         self.tally = Tally(
@@ -117,6 +124,7 @@ class RunBook:
                 closed=profile.edges == "closed",
                 clears=profile.block_reset == "clear",
                 by_client=by_client,
+                nodes=nodes,
             )
         self._timed = [_Timed(checker) for checker in self._checkers]
         watchers = [*watchers, self._sink, self.tally, *self._timed]
@@ -148,6 +156,11 @@ class RunBook:
             violations=tuple(violations),
             check_s=sum(timed.spent_s for timed in self._timed),
         )
+
+    def _of_nodes(self) -> dict[str, Any]:
+        if self.nodes is None:
+            return {}
+        return {"nodes": self.nodes.summary(self.recorder.subjects)}
 
     def _invariants(self, *, looked_inside: bool) -> list[str]:
         if not self._checkers:
@@ -202,6 +215,7 @@ class RunBook:
             "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
             "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
             "groups": self.tally.groups(),
+            **self._of_nodes(),
             **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
             "checks": {
                 "ran": bool(self._checkers),

@@ -37,6 +37,7 @@ from engine.hosts import is_suffix
 from engine.identity import make_grants
 from engine.limits import DEFAULT_TABLE
 from engine.limits.legs import Legs
+from engine.limits.nodes import sets_of_counters
 from simulator.arguments import TEXT, Rule, instance, takes
 from simulator.scenario.clients import AimdPacing, Ask, ClientGroup, Dealing, FixedRetry, NoRetry
 from simulator.scenario.draws import (
@@ -91,6 +92,7 @@ def check(scenario: Scenario, document: Document) -> None:
     _check_rules(scenario, document)
     _check_tenants(scenario, document)
     _check_tables(scenario, document)
+    _check_nodes(scenario, document)
     for index, application in enumerate(scenario.applications):
         _check_application(application, document, ("applications", index), scenario)
     for index, pool in enumerate(scenario.addresses):
@@ -150,6 +152,16 @@ def _check_tables(scenario: Scenario, document: Document) -> None:
         Legs(limit_tables_of(scenario), profile_of(scenario).limits)
     except InputError as error:
         raise InputError(f"{document.where(('limit_tables',))}{error}") from None
+
+
+def _check_nodes(scenario: Scenario, document: Document) -> None:
+    profile = profile_of(scenario)
+    if profile.nodes.is_exact:
+        return
+    try:
+        sets_of_counters(limit_tables_of(scenario), profile.limits, profile.nodes)
+    except InputError as error:
+        raise InputError(f"{document.where(('nodes',))}{error}") from None
 
 
 def _check_application(

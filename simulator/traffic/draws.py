@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 
 __all__ = [
+    "BALANCE_STREAM",
     "Stream",
     "categorical",
     "cumulative_weights",
@@ -43,6 +44,9 @@ __all__ = [
     "uniform_ns",
     "zipf_weights",
 ]
+
+BALANCE_STREAM: Final = "nodes/balance"
+"""The stream of a balancer that chooses nodes at random."""
 
 _MASK: Final = (1 << 64) - 1
 _ROUNDS: Final = 10

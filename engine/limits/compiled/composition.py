@@ -55,7 +55,16 @@ from engine.limits.compiled.lookup import (
     sizes_of,
 )
 
-__all__ = ["BLOCKED", "DELAYED", "REFUSED", "decide", "move_ring", "slots_short"]
+__all__ = [
+    "BLOCKED",
+    "DELAYED",
+    "REFUSED",
+    "charge",
+    "decide",
+    "make_slots",
+    "move_ring",
+    "slots_short",
+]
 
 DELAYED: Final = 1
 REFUSED: Final = 2
@@ -71,15 +80,15 @@ _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 
 def _by_method(place: int = 0) -> Callable[[Int, Line, Pointer, Pointer, Int], None]:
     """Return the function that charges by the method at a place of `CHARGES`, or a later one."""
-    charge = inlined(CHARGES[place])
+    own = inlined(CHARGES[place])
     if place == len(CHARGES) - 1:
-        return inlined(lambda _, line, ring, rule, t_ns: charge(line, ring, rule, t_ns))
+        return inlined(lambda _, line, ring, rule, t_ns: own(line, ring, rule, t_ns))
     later = _by_method(place + 1)
 
     @inlined
     def charge_by(method: Int, line: Line, ring: Pointer, rule: Pointer, t_ns: Int) -> None:
         if method == place:
-            charge(line, ring, rule, t_ns)
+            own(line, ring, rule, t_ns)
         else:
             later(method, line, ring, rule, t_ns)
 
@@ -90,12 +99,12 @@ _charge_by = _by_method()
 
 
 @inlined
-def _charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
+def charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
     """Charge one request to a counter; its ring grows when it is full."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
     method = rule[ALGORITHM]
     if method == SLIDING_LOG and raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
-        _make_slots(raw, line, rule, t_ns)
+        make_slots(raw, line, rule, t_ns)
     _charge_by(method, line, raw.ring, rule, t_ns)
 
 
@@ -116,7 +125,7 @@ def slots_short(raw: Raw, line: Line, charges: Int, now_ns: Int) -> Int:
 
 
 @called
-def _make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
+def make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
     """Make slots in a ring that has used all of them but has never held `limit` charges.
 
     When half of its charges have left the window, their slots are reused; so a ring has at most
@@ -170,7 +179,7 @@ def _charge_refused(raw: Raw, counter: Int, leg: Int, now_ns: Int) -> None:
     line = line_of(raw, counter)
     if raw.flags[CLEARS] and line[BLOCK] > now_ns:
         return
-    _charge(raw, counter, leg, max(now_ns, line[LAST]))
+    charge(raw, counter, leg, max(now_ns, line[LAST]))
     line[READY] = max(line[READY], line[BLOCK])
 
 
@@ -200,7 +209,7 @@ def decide(raw: Raw, now_ns: Int, lane: Int) -> _Found:
     if raw.flags[LATER] and sizes[ALL] > in_force:
         return _admit(raw, now_ns, now_ns, lane)
     for place in range(in_force):
-        _charge(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
+        charge(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
     return 0, 0, 0, 0
 
 
@@ -289,7 +298,7 @@ def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
                     _charge_refused(raw, counter, legs[place], now_ns)
                 continue
             at_ns = max(release_ns, line[READY])
-        _charge(raw, counter, legs[place], at_ns)
+        charge(raw, counter, legs[place], at_ns)
         line[LAST] = at_ns
     return verdict, release_ns - now_ns, 0, shadow
 

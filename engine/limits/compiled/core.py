@@ -100,14 +100,23 @@ FROM_NS: Final = 4  # shadow refusals are counted from here on
 MOST_LEGS: Final = 5  # of any class
 LATER: Final = 6  # charges may be later than their requests: throttles delay, or rules in shadow
 GROWS: Final = 7  # a ring may have to grow at a charge
-FLAGS: Final = 8
+SETS: Final = 8  # sets of counters; as many lanes are made at once, one a set
+KNOWS: Final = 9  # what nodes know of each other: `ALONE`, `SYNCED` or `SLOW`
+EVERY_NS: Final = 10  # how often their events are published
+LAG_NS: Final = 11  # and how much later all know them
+MOST_SLOTS: Final = 12  # the largest limit of any sliding log
+FLAGS: Final = 13
+
+ALONE, SYNCED, SLOW = range(3)
 
 # `used`
 COUNTERS: Final = 0
 LANES: Final = 1
 SLOTS: Final = 2  # of all rings
 LARGEST: Final = 3  # slots of the largest ring
-USED: Final = 4
+EVENTS: Final = 4  # events of all histories
+FREE_EVENT: Final = 5  # the first place for an event, each has the next one in `V_NEXT`
+USED: Final = 6
 
 # A lane's row: its class, then its counters, as many of them as fit and at least `EAGER_PLACES`.
 LANE_COUNTERS: Final = 1
@@ -124,6 +133,19 @@ NOBODY: Final = 0  # the counter that counts nothing
 IN_FORCE: Final = 0
 ALL: Final = 1
 
+# The history of a counter (`engine.limits.nodes`): of a node's own, before which instant it holds
+# the events of all; of a common one, its first and its last event, −1 = none.
+H_HEARD, H_FIRST, H_LAST = range(3)
+HISTORY_WIDTH: Final = 4
+# An event: its instant, the node, what it is, and the next one of its counter.
+V_T, V_NODE, V_WHAT, V_NEXT = range(4)
+EVENT_WIDTH: Final = 4
+# What a decision may change of a counter: its words but `BASE`, the slot that a charge overwrites,
+# and the block that it had.
+SAVED_SLOT: Final = 3
+SAVED_WIDTH: Final = 8
+MOST_RULES: Final = 63
+
 FIRST_SLOTS: Final = 4
 _LINE_BYTES: Final = 64
 _FIRST: Final = 1 << 12
@@ -138,7 +160,8 @@ class Core(NamedTuple):
     used, blocked_ns (legs), shadow_counts (two a leg), lines and lines_apart (counters, 4),
     counter_table (a power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most
     legs), lane_others (lanes, `OTHERS`), lane_table (a power of two, 4: lane, class, key,
-    address).
+    address). Of nodes that know of each other: histories (counters, HISTORY_WIDTH), events (n,
+    EVENT_WIDTH), saved (MOST_RULES, SAVED_WIDTH).
     """
 
     rules: Ints
@@ -155,6 +178,9 @@ class Core(NamedTuple):
     lanes: Numbers32
     lane_others: Numbers32
     lane_table: Numbers32
+    histories: Ints
+    events: Ints
+    saved: Ints
 
 
 def leg_rows(legs: list[Leg]) -> Ints:
@@ -175,6 +201,7 @@ def fresh_core(flags: Ints) -> Core:
     """Return the arrays of a limiter that has seen nothing."""
     used = np.zeros(USED, dtype=np.int64)
     used[COUNTERS] = NOBODY + 1
+    used[FREE_EVENT] = NONE
     return Core(
         rules=leg_rows([]),
         class_legs=np.zeros((1, 1), dtype=np.int32),
@@ -190,6 +217,9 @@ def fresh_core(flags: Ints) -> Core:
         lanes=_aligned((_FIRST, LANE_STEP), np.int32),
         lane_others=np.zeros((_FIRST, OTHERS), dtype=np.int32),
         lane_table=_table(_FIRST),
+        histories=np.zeros((0, HISTORY_WIDTH), dtype=np.int64),
+        events=np.zeros((0, EVENT_WIDTH), dtype=np.int64),
+        saved=np.zeros((MOST_RULES, SAVED_WIDTH), dtype=np.int64),
     )
 
 
@@ -199,9 +229,10 @@ def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
     lanes: how many there must be room for beside those that are there. slots: as many of rings.
     The hash tables are empty where their size has changed (`used` says how much they must hold).
     """
-    most = int(core.flags[MOST_LEGS])
-    counters, old_lanes, old_slots, largest = (int(n) for n in core.used)
-    need = counters + max(lanes, most)
+    most, sets = int(core.flags[MOST_LEGS]), int(core.flags[SETS])
+    lanes = max(lanes, sets)
+    counters, old_lanes, old_slots, largest, events, _ = (int(n) for n in core.used)
+    need = counters + max(lanes, most * sets)
     if need > len(core.lines):
         size = _at_least(need, len(core.lines))
         core = core._replace(
@@ -216,10 +247,46 @@ def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
             lane_others=_longer(core.lane_others, size, old_lanes),
             lane_table=_table(size),
         )
-    need = old_slots + max(slots, most * max(2 * largest, FIRST_SLOTS))
+    each = max(2 * largest, FIRST_SLOTS)
+    if core.flags[KNOWS] != ALONE:
+        core = _with_histories(core)
+        each = NODE_RINGS * most_slots(int(core.flags[MOST_SLOTS]), largest, events)
+    need = old_slots + max(slots, most * each)
     if need > len(core.ring):
         size = max(need, 2 * len(core.ring))
         core = core._replace(ring=_longer(core.ring, size, old_slots))
+    return core
+
+
+NODE_RINGS: Final = 8
+"""Rings that one counter may need in a decision of nodes that know of each other, at most.
+
+The common ring doubles up to its size, which takes twice as many slots; the node's becomes a copy
+of it and doubles too; then the node's and the exact one's may double for the charge.
+"""
+
+
+def most_slots(limit: Any, largest: Any, events: Any) -> Any:  # noqa: ANN401 # reason: numbers of Python, or of compiled code
+    """Return the slots of the largest ring that a decision of nodes may make."""
+    return min(limit, 2 * (largest + events) + FIRST_SLOTS)
+
+
+def _with_histories(core: Core) -> Core:
+    """Return arrays with a history for each counter, and room for the events of a decision."""
+    size = len(core.lines)
+    before = len(core.histories)
+    if before < size:
+        histories = _longer(core.histories, size, before)
+        histories[before:, H_FIRST] = histories[before:, H_LAST] = NONE
+        core = core._replace(histories=histories)
+    events, held = core.events, len(core.events)
+    if int(core.used[EVENTS]) + 2 * MOST_RULES > held:
+        size = max(_FIRST, 2 * held)
+        events = _longer(events, size, held)
+        events[held:, V_NEXT] = np.arange(held + 1, size + 1)
+        events[-1, V_NEXT] = core.used[FREE_EVENT]
+        core.used[FREE_EVENT] = held
+        core = core._replace(events=events)
     return core
 
 

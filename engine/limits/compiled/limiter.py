@@ -29,24 +29,33 @@ from engine.limits.compiled.composition import (
 )
 from engine.limits.compiled.core import (
     ALL,
+    ALONE,
     BOUND_NS,
     CLEARS,
     COUNTERS,
     COUNTS_REFUSED,
+    EVERY_NS,
     EXTENDS,
     FLAGS,
     FROM_NS,
     GROWS,
     IN_FORCE,
+    KNOWS,
+    LAG_NS,
     LANE_COUNTERS,
     LANES,
     LATER,
     LINE_WIDTH,
     MOST_LEGS,
+    MOST_RULES,
+    MOST_SLOTS,
     NOBODY,
     NONE,
     OTHERS,
+    SETS,
     SLOTS,
+    SLOW,
+    SYNCED,
     Core,
     Ints,
     fresh_core,
@@ -70,10 +79,11 @@ from engine.limits.compiled.lookup import (
     sizes_of,
 )
 from engine.limits.legs import Leg, Legs, class_of
+from engine.limits.nodes import publication, sets_of_counters
 from engine.limits.subject import OTHER_PARTS, Subject
 from engine.limits.table import LimitTable
 from engine.messages import Outcome
-from engine.profile import LimitsProfile
+from engine.profile import LimitsProfile, NodesProfile
 
 __all__ = [
     "JIT",
@@ -94,7 +104,6 @@ __all__ = [
 
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
-_MOST_RULES: Final = 63
 _NARROW_BITS: Final = 16
 _UNKNOWN_NS: Final = -(1 << 63)
 """Before any instant: no charge has left its window."""
@@ -108,6 +117,7 @@ class CompiledLimiter:
 
     tables, profile: as `Limiter` takes them. from_ns: shadow refusals are counted from here on.
     tell: called with a line of text when code is compiled, which happens once on a machine.
+    nodes: those that a simulation plays (`engine.limits.compiled.nodes`); columns are for one node.
 
     Raises `InputError` where `Limiter` does, and where only answers decide what counts
     (`counted_statuses = "success"`): there are none here.
@@ -128,6 +138,7 @@ class CompiledLimiter:
         *,
         from_ns: int = 0,
         tell: Callable[[str], None] | None = None,
+        nodes: NodesProfile | None = None,
     ) -> None:
         if profile.counted_statuses == "success":
             raise InputError(
@@ -135,7 +146,10 @@ class CompiledLimiter:
                 "no answers"
             )
         self.profile = profile
-        self._legs = Legs(tables, profile)
+        sets = [(tables, profile)]
+        if nodes is not None and not nodes.is_exact:
+            sets = sets_of_counters(tables, profile, nodes)
+        self._legs = [Legs(*each) for each in sets]
         self._places: dict[int, int] = {}
         self._all: list[Leg] = []
         self._kinds: dict[Any, int] = {}
@@ -147,6 +161,10 @@ class CompiledLimiter:
         flags[CLEARS] = profile.block_reset == "clear"
         flags[FROM_NS] = from_ns
         flags[GROWS] = True
+        flags[SETS] = len(sets)
+        if nodes is not None and len(sets) > 1:
+            flags[KNOWS] = {"synced": SYNCED, "shared-slow": SLOW}.get(nodes.sharing, ALONE)
+            flags[EVERY_NS], flags[LAG_NS] = publication(nodes)
         self.core = fresh_core(flags)
         self._stale = True
         self._roomy: Lanes | None = None
@@ -167,27 +185,29 @@ class CompiledLimiter:
     def kind(self, subject: Subject) -> int:
         """Return the number of a subject's kind: all that decides which rules apply to it.
 
+        Each set of counters has a kind of its own; they are numbered one after the other.
         Raises `InputError` when its table is unknown.
         """
-        resources = self._legs.classifier.matching(subject.method, subject.path)
+        resources = self._legs[0].classifier.matching(subject.method, subject.path)
         asked = class_of(subject, resources)
         found = self._kinds.get(asked)
         if found is None:
             found = self._kinds[asked] = len(self._rows)
-            legs = self._legs.of_class(asked)
-            if len(legs) > _MOST_RULES:
-                raise InputError(
-                    f"limits = {len(legs)} counters for one request must be at most "
-                    f"{_MOST_RULES} where they are compiled; leave rules out"
-                )
-            self._rows.append(
-                (
-                    [self._place(leg) for leg in legs if not leg.rule.shadow],
-                    [self._place(leg) for leg in legs if leg.rule.shadow],
-                )
-            )
+            for legs_of_set in self._legs:
+                self._rows.append(self._row(legs_of_set.of_class(asked)))
             self._stale = True
         return found
+
+    def _row(self, legs: Sequence[Leg]) -> tuple[list[int], list[int]]:
+        if len(legs) > MOST_RULES:
+            raise InputError(
+                f"limits = {len(legs)} counters for one request must be at most "
+                f"{MOST_RULES} where they are compiled; leave rules out"
+            )
+        return (
+            [self._place(leg) for leg in legs if not leg.rule.shadow],
+            [self._place(leg) for leg in legs if leg.rule.shadow],
+        )
 
     def rules(self, kind: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of a kind's rules in force, and in shadow, as masks number them."""
@@ -199,6 +219,12 @@ class CompiledLimiter:
     def legs(self) -> list[str]:
         """The names of rules, as verdicts number them."""
         return [leg.name for leg in self._all]
+
+    @property
+    def exact_legs(self) -> list[bool]:
+        """Whether each leg is one of the exact counter by which nodes are judged."""
+        judges = set(map(id, self._legs[-1].all())) if len(self._legs) > 1 else set()
+        return [id(leg) in judges for leg in self._all]
 
     def _place(self, leg: Leg) -> int:
         found = self._places.get(id(leg))
@@ -223,6 +249,8 @@ class CompiledLimiter:
             sizes[number, IN_FORCE], sizes[number, ALL] = len(force), len(force) + len(shadow)
         core = self.core
         core.flags[MOST_LEGS] = max(most, 1)
+        logs = [leg.rule.limit_requests for leg in self._all if leg.algorithm == "sliding-log"]
+        core.flags[MOST_SLOTS] = max(logs, default=0)
         core.flags[LATER] = core.flags[BOUND_NS] > 0 or any(shadow for _, shadow in self._rows)
         core = core._replace(
             rules=leg_rows(self._all),
@@ -344,12 +372,16 @@ class CompiledLimiter:
     def shadow_counts(self) -> dict[str, int]:
         """Return rule → how many requests a rule in shadow would have refused since `from_ns`."""
         counts = self.core.shadow_counts.reshape(-1, 2).sum(axis=1)
-        return _added_up([leg.name for leg in self._all], counts)
+        return _added_up([leg.name for leg in self._all], self._of_nodes(counts))
+
+    def _of_nodes(self, counts: Ints) -> Ints:
+        """Return counts of legs without those of the exact counter that judges."""
+        return np.where(self.exact_legs, 0, counts[: len(self._all)])
 
     def shadow_requests(self) -> dict[str, int]:
         """Return the same by clause: a request refused by two counters of a clause counts once."""
         counts = self.core.shadow_counts.reshape(-1, 2)[:, 0]
-        return _added_up([leg.rule.id for leg in self._all], counts)
+        return _added_up([leg.rule.id for leg in self._all], self._of_nodes(counts))
 
 
 def _added_up(names: list[str], counts: Ints) -> dict[str, int]:

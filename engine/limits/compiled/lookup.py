@@ -7,10 +7,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine.limits import algorithms, subject
+from engine.limits import algorithms, nodes, subject
 from engine.limits.compiled.core import (
     ALL,
+    ALONE,
     COUNTERS,
+    EVENTS,
     FIRST_OTHER,
     FIRST_PART,
     FIRST_SLOTS,
@@ -19,21 +21,27 @@ from engine.limits.compiled.core import (
     GROWS,
     IP,
     KEY,
+    KNOWS,
     LANE_COUNTERS,
     LANES,
     LARGEST,
     LEG,
     LINE_WIDTH,
     MOST_LEGS,
+    MOST_RULES,
+    MOST_SLOTS,
+    NODE_RINGS,
     NONE,
     OTHERS,
     RULE_WIDTH,
     SECOND_PART,
+    SETS,
     SLOT_WIDTH,
     SLOTS,
     Core,
     Numbers32,
     joined,
+    most_slots,
 )
 from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch
 
@@ -69,21 +77,26 @@ Line: TypeAlias = Any
 _HERE: Final = Path(__file__).parent
 SOURCES: Final = (
     Path(algorithms.__file__),
+    Path(nodes.__file__),
     Path(subject.__file__),
     _HERE / "composition.py",
     _HERE / "core.py",
     _HERE / "jit.py",
     _HERE / "lookup.py",
+    _HERE / "nodes.py",
 )
 """The source files of the compiled decision code."""
 
-_UNREAD: Final = {FROM_NS, MOST_LEGS, GROWS}
+_UNREAD: Final = {FROM_NS, MOST_LEGS, GROWS, SETS, MOST_SLOTS}
 PLAIN: Final = (0,) * FLAGS
 """The flags of a limiter that never delays, counts what it admits and has no rule in shadow."""
 
 # Odd constants with well-spread bits (2^64 / golden ratio and relatives), as signed numbers.
 _MIX_1: Final = -7046029254386353131
 _MIX_2: Final = -4658895280553007687
+
+
+_most_slots = inlined(most_slots)
 
 
 class Raw(NamedTuple):
@@ -114,6 +127,10 @@ class Raw(NamedTuple):
     lane_others: Pointer
     lane_table: Pointer
     lane_mask: Int
+    histories: Pointer
+    events: Pointer
+    event_room: Int
+    saved: Pointer
 
 
 @inlined
@@ -157,6 +174,10 @@ def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointe
         pointer(core.lane_others),
         pointer(core.lane_table),
         core.lane_table.shape[0] - 1,
+        pointer(core.histories),
+        pointer(core.events),
+        core.events.shape[0],
+        pointer(core.saved),
     )
 
 
@@ -193,9 +214,10 @@ def sizes_of(raw: Raw, kind: Int) -> Pointer:
 
 @inlined
 def has_lane_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
-    """Whether one more lane, with counters of its own, can be made."""
-    used = raw.used
-    return used[LANES] < raw.lane_room and used[COUNTERS] + raw.flags[MOST_LEGS] <= raw.counter_room
+    """Whether one more lane a set, with counters of its own, can be made."""
+    used, sets = raw.used, raw.flags[SETS]
+    counters = used[COUNTERS] + sets * raw.flags[MOST_LEGS]
+    return used[LANES] + sets <= raw.lane_room and counters <= raw.counter_room
 
 
 @inlined
@@ -203,6 +225,10 @@ def has_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: as above
     """Whether one more request can be charged, whichever of its rings must grow."""
     used = raw.used
     largest = max(2 * used[LARGEST], FIRST_SLOTS)
+    if raw.flags[KNOWS] != ALONE:
+        largest = NODE_RINGS * _most_slots(raw.flags[MOST_SLOTS], used[LARGEST], used[EVENTS])
+        if used[EVENTS] + 2 * MOST_RULES > raw.event_room:
+            return False
     return used[SLOTS] + raw.flags[MOST_LEGS] * largest <= raw.ring_room
 
 

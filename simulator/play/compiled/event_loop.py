@@ -37,10 +37,13 @@ from engine.limits.compiled.lookup import (
     line_of,
     raw_of,
 )
+from engine.limits.compiled.nodes import decide_on_node
 from simulator.play.compiled import layout as at
+from simulator.play.compiled.balancer import begin_flight, choose_node
 from simulator.play.compiled.event_queue import free_event, next_event, schedule
 from simulator.play.compiled.invocations import (
     call_outside,
+    call_row,
     forget_call,
     go_on,
     plan_call,
@@ -323,7 +326,11 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
     client = client_row(sim, number)
     group = group_row(sim, client)
     combo = combo_row(sim, request[at.R_COMBO])
-    verdict, wait_ns, _, _ = decide(sim.limits, now_ns, np.int64(combo[at.O_LANE]))
+    node = np.int64(0)
+    if sim.clock[at.NODES]:
+        node, verdict, wait_ns = _decide_on_node(sim, client, combo, now_ns)
+    else:
+        verdict, wait_ns, _, _ = decide(sim.limits, now_ns, np.int64(combo[at.O_LANE]))
     behind = np.int64(combo[at.O_BEHIND])
     call = np.int64(at.NONE)
     if behind >= 0:
@@ -349,10 +356,14 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
             forget_call(sim, call)
         answered(sim, number, now_ns, 1)
         _ask_again(sim, asking, now_ns, at.LIMITED, wait_ns)
-    elif call >= 0:
+        return
+    if sim.clock[at.NODES]:
+        begin_flight(sim, node, now_ns + latency_ns if call < 0 else np.int64(at.NONE))
+    if call >= 0:
         written[at.W_LATENCY] = at.NONE
-        number_of_row = sim.clock[at.ROWS_BEFORE] + row
-        call_outside(sim, call, asking, number_of_row, now_ns, wait_ns, service_ns)
+        call_row(sim, call)[at.V_NODE] = node
+        row += sim.clock[at.ROWS_BEFORE]
+        call_outside(sim, call, asking, row, now_ns, wait_ns, service_ns)
     elif latency_ns and (group[at.G_AWAITS] or combo[at.O_PARTS]):
         order = number << 16
         schedule(sim, now_ns + latency_ns, order, request[at.R_SERIAL], at.ANSWER, asking)
@@ -360,6 +371,20 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
         # No other event can change when the answer comes, so the request is counted in advance.
         answered(sim, number, now_ns, 0)
         _end_well(sim, asking, now_ns + latency_ns)
+
+
+@called
+def _decide_on_node(
+    sim: RawSim, client: Pointer, combo: Pointer, now_ns: Int
+) -> tuple[Int, Int, Int]:
+    """Decide as the node does that the attempt reaches, and count where one counter would not."""
+    node = choose_node(sim, combo, now_ns)
+    verdict, wait_ns, exact = decide_on_node(sim.limits, now_ns, np.int64(combo[at.O_LANE]), node)
+    let_in = verdict == 0 or verdict & 3 == DELAYED
+    if let_in != (exact == 0 or exact & 3 == DELAYED) and now_ns >= sim.clock[at.WARM_UP]:
+        refused_by = (exact if let_in else verdict) >> 2
+        sim.apart[client[at.C_GROUP] * sim.apart_width + refused_by - 1] += 1
+    return node, verdict, wait_ns
 
 
 @inlined
@@ -525,6 +550,7 @@ def answered(sim: RawSim, number: Int, now_ns: Int, limited: Int) -> None:
 _HERE: Final = Path(__file__).parent
 _SPARE_EVENTS: Final = 8
 _SPARE_CALLS: Final = 8
+_SPARE_FLIGHTS: Final = at.MOST_NODES + 2
 
 _UNCOMPILED: Final = {"__init__.py", "plan.py", "run.py"}
 
@@ -599,6 +625,8 @@ def _short_of(sim: RawSim) -> Int:
         return at.NO_PLACES
     if clock[at.CALLS] + _SPARE_CALLS >= sim.call_room or clock[at.LATE_COUNT] >= sim.late_room:
         return at.NO_CALLS
+    if clock[at.FLIGHTS] + clock[at.CALLS] + _SPARE_FLIGHTS >= sim.flight_room:
+        return at.NO_FLIGHTS
     return at.DONE
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from engine.limits.compiled.jit import called, inlined, moved
 from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
+from simulator.play.compiled.balancer import end_flight
 from simulator.play.compiled.event_queue import schedule
 from simulator.play.compiled.sampling import drawn_ns, uniform
 from simulator.play.compiled.state import RawSim, request_row
@@ -361,6 +362,8 @@ def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
     asking = row[at.V_ASKING]
     request = request_row(sim, asking)
     request[at.R_NEXT] = ended
+    if clock[at.NODES]:
+        end_flight(sim, row[at.V_NODE], now_ns + service_ns)
     forget_call(sim, call)
     order = request[at.R_CLIENT] << 16
     serial = request[at.R_SERIAL]

@@ -24,7 +24,8 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 _LINE_BYTES: Final = 64
 
-# `clock`: one row of whole numbers about the run, then what the profile says of the outside.
+# `clock`: one row of whole numbers about the run, then what the profile says of the outside and of
+# nodes: how many, 0 where they are exact.
 (
     NOW,
     SEQUENCE,
@@ -57,8 +58,14 @@ _LINE_BYTES: Final = 64
     KEEP_HOT,
     INSTANCES,
     TIMEOUT_STATUS,
-) = range(31)
-CLOCK_WIDTH: Final = 31
+    NODES,
+    BALANCE,
+    TURN,
+    NODE_STREAM,
+    HOME_KEYS,
+    FLIGHTS,
+) = range(37)
+CLOCK_WIDTH: Final = 37
 
 # A group's row. At `G_RULE` stands the rule of its pace (`simulator.traffic.client_rules`).
 (
@@ -190,8 +197,9 @@ POOL_WIDTH: Final = 6
     V_RESPONSE,
     V_NEXT,
     V_BEFORE,
-) = range(22)
-CALL_WIDTH: Final = 22
+    V_NODE,
+) = range(23)
+CALL_WIDTH: Final = 23
 
 # A client's floats: of varying arrivals.
 F_PASSED, F_DUE = range(2)
@@ -240,8 +248,9 @@ N_T, N_NUMBER, N_ASKING = range(3)
 NEAR_WIDTH: Final = 4
 NEAR_ROOM: Final = 64
 
-# A combo's row: who asks for what, its lane, what is behind it and how many files its job has.
-O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS = range(7)
+# A combo's row: who asks for what, its lane, what is behind it, how many files its job has, and its
+# node where the key or the address decides.
+O_CLIENT, O_ENTRY, O_KEY, O_ADDRESS, O_LANE, O_BEHIND, O_PARTS, O_HOME = range(8)
 COMBO_WIDTH: Final = 8
 
 # What is counted of a combo's requests.
@@ -253,12 +262,20 @@ W_T, W_COMBO, W_ATTEMPT, W_VERDICT, W_WAIT, W_LATENCY, W_STATUS = range(7)
 COLUMNS: Final = 7
 ROW_WIDTH: Final = 8
 
+# A balancer (`engine.limits.nodes`). `homes`: the nodes of keys, `HOME_KEYS` of them, then those of
+# addresses. `flights`: a row a node, whose first word counts its requests in flight; then a heap of
+# `FLIGHTS` requests whose end is known, the earliest first.
+ROUND_ROBIN, AT_RANDOM, BY_NAME, LEAST_BUSY = range(4)
+MOST_NODES: Final = 64
+FLIGHT_END, FLIGHT_NODE = range(2)
+FLIGHT_WIDTH: Final = 2
+
 # What a combo's place in the hash table is mixed with.
 MIX_1: Final = -7046029254386353131
 MIX_2: Final = -4658895280553007687
 
 # Why the loop stops.
-DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
+DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS, NO_FLIGHTS = range(8)
 
 
 class Sim(NamedTuple):
@@ -269,7 +286,9 @@ class Sim(NamedTuple):
     by place. links, near, wheel, heap: the order of events (`event_queue`). ended (combos,
     ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
     row's words lie together. late (n, 3): number, latency and status of rows that were answered
-    after they were handed on.
+    after they were handed on. homes, flights: of a balancer. apart (groups, legs): attempts that a
+    node lets in and the exact counter refuses by that leg, or that a node refuses by that leg and
+    the exact counter lets in.
     """
 
     clock: Ints
@@ -301,6 +320,9 @@ class Sim(NamedTuple):
     ended: Ints
     rows: Ints
     late: Ints
+    homes: np.ndarray[Any, np.dtype[np.int32]]
+    flights: Ints
+    apart: Ints
 
 
 def aligned(shape: tuple[int, ...], kind: type = np.int64) -> np.ndarray[Any, Any]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
+from engine.limits.nodes import home_of
 from engine.limits.subject import OTHER_PARTS, Part, Subject
-from engine.profile import OutsideProfile, Profile
+from engine.profile import Balance, OutsideProfile, Profile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
@@ -44,7 +45,12 @@ from simulator.scenario.draws import (
 )
 from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
-from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
+from simulator.traffic.draws import (
+    BALANCE_STREAM,
+    cumulative_weights,
+    stream_number,
+    zipf_weights,
+)
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 
@@ -63,6 +69,15 @@ _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_CALLS: Final = 1 << 6
+
+
+_BALANCES: Final[dict[Balance, int]] = {
+    "round-robin": at.ROUND_ROBIN,
+    "random": at.AT_RANDOM,
+    "address": at.BY_NAME,
+    "key": at.BY_NAME,
+    "least-busy": at.LEAST_BUSY,
+}
 
 
 def cannot_play(scenario: Scenario) -> str | None:
@@ -123,6 +138,8 @@ class Plan:
             for lane in range(client.group.concurrency or 1)
         ]
         self.loops = len(loops)
+        self._node_stream = len(self._streams)
+        self._streams.append((seed, stream_number(BALANCE_STREAM)))
         self.sim = self._arrays(clients, loops)
 
     # --- a group ---------------------------------------------------------------------------------
@@ -368,6 +385,7 @@ class Plan:
         clock[at.END] = self._scenario.duration_ns
         clock[at.SHIFT], clock[at.TUNE_AT] = ALL_NEAR, FIRST_TUNING
         clock_of(self._profile, clock)
+        homes = self._balancer(clock)
         outside = self._outside
         return Sim(
             clock=np.array(clock, dtype=np.int64),
@@ -399,7 +417,24 @@ class Plan:
             ended=np.zeros((_FIRST_ROOM, at.ENDED_WIDTH), dtype=np.int64),
             rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
             late=np.zeros((_FIRST_ROOM, 3), dtype=np.int64),
+            homes=np.array(homes or [0], dtype=np.int32),
+            flights=np.zeros((at.MOST_NODES + _FIRST_ROOM, at.FLIGHT_WIDTH), dtype=np.int64),
+            apart=np.zeros((max(1, len(self._group_rows)), len(self._limiter.legs) + 1), np.int64),
         )
+
+    def _balancer(self, clock: list[int]) -> list[int]:
+        """Write what chooses a node; return the nodes of keys and addresses."""
+        nodes = self._profile.nodes
+        if nodes.is_exact:
+            return []
+        clock[at.NODES] = nodes.count
+        clock[at.BALANCE] = _BALANCES[nodes.balance]
+        clock[at.NODE_STREAM] = self._node_stream
+        if clock[at.BALANCE] != at.BY_NAME:
+            return []
+        keys = list(self._key_numbers) if nodes.balance == "key" else []
+        clock[at.HOME_KEYS] = len(keys)
+        return [home_of(name, nodes.count) for name in (*keys, *self._address_numbers)]
 
 
 def _ints(rows: Sequence[Sequence[int]], width: int) -> Any:  # noqa: ANN401 # reason: an array

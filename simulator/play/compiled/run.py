@@ -26,6 +26,7 @@ from simulator.play.request_mix import asked_by
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
+from simulator.rows.nodes import NodesTally
 from simulator.rows.record import CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
 from simulator.scenario.model import Proxy
@@ -87,6 +88,9 @@ def _nothing() -> Sim:
         ended=ints(at.ENDED_WIDTH),
         rows=ints(1),
         late=ints(3),
+        homes=small,
+        flights=ints(at.FLIGHT_WIDTH),
+        apart=ints(1),
     )
 
 
@@ -111,7 +115,9 @@ class CompiledRun:
     ) -> None:
         self.scenario = scenario
         if template is None:
-            self.limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+            self.limiter = CompiledLimiter(
+                tables, profile.limits, from_ns=from_ns, nodes=profile.nodes
+            )
             plan = Plan(scenario, population, self.limiter, seed, profile)
             sim, self._loops = plan.sim, plan.loops
         else:
@@ -150,6 +156,9 @@ class CompiledRun:
                 self._more_combos()
             elif stopped == at.NO_CALLS:
                 self._more_calls()
+            elif stopped == at.NO_FLIGHTS:
+                flights = self.sim.flights
+                self.sim = self.sim._replace(flights=longer(flights, 2 * len(flights)))
             else:
                 self._more_places()
 
@@ -307,7 +316,9 @@ class Template:
         self.tables = tables
         self.profile = profile
         self.from_ns = from_ns
-        self._limiter = CompiledLimiter(tables, profile.limits, from_ns=from_ns)
+        self._limiter = CompiledLimiter(
+            tables, profile.limits, from_ns=from_ns, nodes=profile.nodes
+        )
         plan = Plan(scenario, population, self._limiter, 0, profile)
         self.loops = plan.loops
         self.known = LimitsView(tables, profile.limits), SubjectTable()
@@ -381,6 +392,7 @@ class Template:
 _WRITTEN: Final = (
     *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
     *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
+    *("flights", "apart"),
 )
 """The arrays that a run writes to; the others are the same for all seeds."""
 _MOST_SUBJECTS: Final = 1_000_000
@@ -529,6 +541,15 @@ class _Writer:
         tally.add_requests(counts[at.Q_BEGAN], counts[at.Q_ENDED], counts[at.Q_WELL])
         for clause, count in self._run.limiter.shadow_requests().items():
             tally.add_shadow_requests(clause, count)
+        if self._book.nodes is not None:
+            self._add_apart(self._book.nodes)
+
+    def _add_apart(self, nodes: NodesTally) -> None:
+        limiter, groups = self._run.limiter, self._run.scenario.clients
+        exact, legs, apart = limiter.exact_legs, limiter.legs, self._run.sim.apart
+        for place, leg in zip(*np.nonzero(apart), strict=True):
+            count = int(apart[place, leg])
+            nodes.add(groups[place].name, legs[leg], count, beyond=exact[leg])
 
 
 def simulate_compiled(  # reason: what a run is told

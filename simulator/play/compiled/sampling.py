@@ -19,6 +19,7 @@ import numpy as np
 from numba import types as _types
 from numba.extending import intrinsic as _intrinsic
 
+from engine.limits.compiled.core import SETS
 from engine.limits.compiled.jit import called, inlined, moved
 from engine.limits.compiled.lookup import Int, Pointer, find_lane
 from simulator.play.compiled import layout as at
@@ -280,6 +281,7 @@ def _describe(sim: RawSim, row: Pointer, number: Int, entry: Int, key: Int) -> N
         upload = np.int64(entry_row(sim, group, job)[at.M_UPLOAD])
         others = moved(_kind_row(sim, group, job * count), at.K_OTHERS)
         row[at.O_LANE] = _lane(sim, upload, np.int64(at.NONE), ip, others)
+        row[at.O_HOME] = _home(sim, np.int64(at.NONE), ip)
         return
     asks = entry_row(sim, group, entry)
     row[at.O_BEHIND] = asks[at.M_BEHIND]
@@ -290,6 +292,7 @@ def _describe(sim: RawSim, row: Pointer, number: Int, entry: Int, key: Int) -> N
         key_number = np.int64(sim.keys[group[at.G_KEYS] + key])
     others = moved(kind, at.K_OTHERS)
     row[at.O_LANE] = _lane(sim, np.int64(kind[at.K_KIND]), key_number, ip, others)
+    row[at.O_HOME] = _home(sim, key_number, ip)
 
 
 @inlined
@@ -300,7 +303,22 @@ def _kind_row(sim: RawSim, group: Pointer, place: Int) -> Pointer:
 
 @called
 def _lane(sim: RawSim, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
-    return np.int64(find_lane(sim.limits, kind, key, ip, others))
+    """Return the lane of the first set of counters; those of the others follow it."""
+    first = np.int64(find_lane(sim.limits, kind, key, ip, others))
+    for number in range(1, sim.limits.flags[SETS]):
+        find_lane(sim.limits, kind + number, key, ip, others)
+    return first
+
+
+@inlined
+def _home(sim: RawSim, key: Int, ip: Int) -> Int:
+    """Return the node to which a balancer sends a key, or an address where keys do not count."""
+    clock = sim.clock
+    if clock[at.BALANCE] != at.BY_NAME:
+        return np.int64(0)
+    if key >= 0 and clock[at.HOME_KEYS]:
+        return np.int64(sim.homes[key])
+    return np.int64(sim.homes[clock[at.HOME_KEYS] + ip])
 
 
 # --- arrivals -----------------------------------------------------------------------------------

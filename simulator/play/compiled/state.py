@@ -52,14 +52,17 @@ _OTHERS: Final = {
     "streams": types.uint64,
     **dict.fromkeys(("group_floats", "client_floats", "shares", "tables", "pieces"), types.float64),
     **dict.fromkeys(("kinds", "keys", "addresses", "wheel", "combos", "combo_table"), types.int32),
+    "homes": types.int32,
 }
 _POINTERS: Final = {name: types.CPointer(_OTHERS.get(name, types.int64)) for name in Sim._fields}
 _SIZES: Final[dict[str, Callable[[Any], int]]] = {
     "call_room": lambda sim: len(sim.calls),
+    "apart_width": lambda sim: sim.apart.shape[1],
     "client_count": lambda sim: len(sim.clients),
     "combo_mask": lambda sim: len(sim.combo_table) - 1,
     "combo_room": lambda sim: len(sim.combos),
     "event_room": lambda sim: len(sim.events),
+    "flight_room": lambda sim: len(sim.flights),
     "late_room": lambda sim: len(sim.late),
     "row_room": lambda sim: sim.rows.shape[1],
     "wheel_mask": lambda sim: len(sim.wheel) - 1,

@@ -1,0 +1,420 @@
+"""Several nodes behind a balancer, and how they share the counters (D-COUNTERS-LIFE).
+
+A balancer gives each request to one node, which decides about it alone. `NodesProfile` says how:
+
+- *balance*. `round-robin`: one node after the other. `random`: drawn from the run's own stream.
+  `address`: by the client's address, as HAProxy's `balance source` (`home_of`). `key`: by the API
+  key; a request without one goes by its address. `least-busy`: the node with the fewest requests
+  in flight, the lowest of several; a request is in flight from its arrival to its answer.
+- *sharing*. `exact`: one counter, whatever the node; the decisions of one node. `none`: each node
+  has counters of its own under the full limits. `split`: the same under a share of each limit; the
+  first nodes get one more where a limit cannot be divided, so that the shares sum up to it.
+- `synced`: each node has counters of its own. At every multiple of `every` all nodes publish what
+  they have counted before; after the `lag` the others know it. A node decides by all the charges
+  and blocks that it knows: its own, and what the others have published.
+- `shared-slow`: one counter, but a decision reads it `race` before it writes it. So an attempt at t
+  sees what attempts up to t − `race` have charged and blocked, and nothing later.
+
+What `synced` and `shared-slow` know is exact for every algorithm, because a counter has a history
+of *events*: a charge, or a refusal that began (or extended) a block, each with its instant. The
+state of a counter is what the algorithm makes of the known events in order of time, those of one
+instant in order of arrival. At t everybody knows the events before `known_before_ns`: they are
+charged to one common counter and forgotten. Under `synced` a node's own counter is a copy of the
+common one to which its own later events are charged too.
+
+Both need instants that never decrease, which a reserved release may do; so they refuse requests
+beyond a rate and never delay them. Under `none` and `split` all choices of the limits are played.
+
+`CompiledLimiter` plays the same over arrays (`engine.limits.compiled.nodes`).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import heapq
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from engine.errors import InputError
+from engine.files import Rate
+from engine.hosts import read_address
+from engine.limits.algorithms import BLOCK, PLACE, READY, begin_or_extend_block
+from engine.limits.legs import Counted, make_charge
+from engine.limits.limiter import Limiter
+from engine.limits.subject import Subject
+from engine.limits.table import LimitTable, Rule
+from engine.messages import Decision
+from engine.profile import LimitsProfile, NodesProfile
+
+__all__ = [
+    "BLOCKS",
+    "CHARGED",
+    "Balancer",
+    "NodesLimiter",
+    "home_of",
+    "known_before_ns",
+    "publication",
+    "sets_of_counters",
+]
+
+_WORD_BITS: Final = 32
+_WORD: Final = (1 << _WORD_BITS) - 1
+
+CHARGED: Final = 0
+BLOCKS: Final = 1
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+def known_before_ns(now_ns: int, every_ns: int, lag_ns: int) -> int:
+    """Return the instant before which the events of all nodes are known.
+
+    It is the latest publication that has been heard of: a multiple of `every_ns`, at least
+    `lag_ns` ago.
+
+    >>> known_before_ns(2_700, 1_000, 600), known_before_ns(2_500, 1_000, 600)
+    (2000, 1000)
+    """
+    if now_ns < lag_ns:
+        return 0
+    heard_ns = now_ns - lag_ns
+    return heard_ns - heard_ns % every_ns
+
+
+def publication(nodes: NodesProfile) -> tuple[int, int]:
+    """Return how often events are published, and the lag until all know them.
+
+    A counter that is written `race_ns` after it was read is one that publishes all the time.
+
+    >>> every_ns, lag_ns = publication(NodesProfile(sharing="shared-slow", race_ns=5))
+    >>> known_before_ns(100, every_ns, lag_ns)  # so that the event at 95 is known
+    96
+    """
+    if nodes.sharing == "shared-slow":
+        return 1, nodes.race_ns - 1
+    return nodes.every_ns, nodes.lag_ns
+
+
+def home_of(name: str, count: int) -> int:
+    """Return the node that an address or a key is sent to.
+
+    An address goes by its 32-bit words, XORed, modulo the count, as HAProxy's `balance source`
+    does with servers of equal weight; a key, or a name that is no address, by its CRC-32.
+
+    >>> home_of("10.0.0.1", 2), home_of("10.0.0.2", 2)
+    (1, 0)
+    """
+    address = read_address(name)
+    if address is None:
+        return zlib.crc32(name.encode()) % count
+    number, found = int(address), 0
+    while number:
+        found ^= number & _WORD
+        number >>= _WORD_BITS
+    return found % count
+
+
+def sets_of_counters(
+    tables: Mapping[str, LimitTable], profile: LimitsProfile, nodes: NodesProfile
+) -> list[tuple[Mapping[str, LimitTable], LimitsProfile]]:
+    """Return the limits of every set of counters that a simulation of nodes holds.
+
+    First those of the nodes (of `exact` and `shared-slow` one, which all use), then under `synced`
+    the common ones, and last the exact ones, by which the nodes are judged.
+
+    Raises `InputError` where a limit is too low to be split among so many nodes, or the profile
+    delays requests and the sharing cannot.
+    """
+    if nodes.sharing in {"synced", "shared-slow"} and profile.throttle == "delay":
+        raise InputError(
+            f"nodes.sharing = {nodes.sharing!r} must stand with limits.throttle = 'refuse'; "
+            "with 'delay' choose 'none', 'split' or 'exact'"
+        )
+    whole = (tables, profile)
+    if nodes.sharing in {"exact", "shared-slow"}:
+        return [whole, whole]
+    if nodes.sharing == "split":
+        return [*(_share(tables, profile, nodes, node) for node in range(nodes.count)), whole]
+    return [whole] * (nodes.count + (2 if nodes.sharing == "synced" else 1))
+
+
+def _share(
+    tables: Mapping[str, LimitTable], profile: LimitsProfile, nodes: NodesProfile, node: int
+) -> tuple[Mapping[str, LimitTable], LimitsProfile]:
+    """Return a node's share of all limits and bursts."""
+    burst = profile.burst_requests
+    if burst is not None:
+        burst = _part(burst, nodes, node, "limits.burst_requests")
+    own = {
+        name: LimitTable(tuple(_share_of_rule(rule, nodes, node) for rule in table))
+        for name, table in tables.items()
+    }
+    return own, dataclasses.replace(profile, burst_requests=burst)
+
+
+def _share_of_rule(rule: Rule, nodes: NodesProfile, node: int) -> Rule:
+    burst = rule.burst_requests
+    if burst is not None:
+        burst = _part(burst, nodes, node, f"the burst of {rule.id}")
+    limit_requests = _part(rule.limit_requests, nodes, node, f"the limit of {rule.id}")
+    return dataclasses.replace(
+        rule, rate=Rate(limit_requests, rule.window_ns), burst_requests=burst
+    )
+
+
+def _part(whole: int, nodes: NodesProfile, node: int, what: str) -> int:
+    """Return a node's part of a whole number; the first nodes have one more."""
+    if whole < nodes.count:
+        raise InputError(
+            f"nodes.count = {nodes.count} must be at most {whole}, {what}, where "
+            "nodes.sharing = 'split'; take fewer nodes or a higher limit"
+        )
+    return whole // nodes.count + (node < whole % nodes.count)
+
+
+# --- a balancer ----------------------------------------------------------------------------------
+
+
+class Balancer:
+    """Chooses the node of each request, and knows how many requests each node has in flight.
+
+    draw: returns numbers in (0, 1), for `random`.
+    """
+
+    __slots__ = ("_balance", "_count", "_draw", "_ends", "_homes", "_in_flight", "_turn")
+
+    def __init__(self, nodes: NodesProfile, draw: Callable[[], float]) -> None:
+        self._count = nodes.count
+        self._balance = nodes.balance
+        self._draw = draw
+        self._turn = 0
+        self._homes: dict[str, int] = {}
+        self._in_flight = [0] * nodes.count
+        self._ends: list[tuple[int, int]] = []
+
+    def choose(self, now_ns: int, subject: Subject) -> int:
+        """Return the node of a request that arrives now."""
+        if self._balance == "round-robin":
+            node = self._turn % self._count
+            self._turn += 1
+            return node
+        if self._balance == "random":
+            return int(self._draw() * self._count)
+        if self._balance == "least-busy":
+            while self._ends and self._ends[0][0] <= now_ns:
+                self._in_flight[heapq.heappop(self._ends)[1]] -= 1
+            return self._in_flight.index(min(self._in_flight))
+        name = subject.ip
+        if self._balance == "key" and subject.key_id is not None:
+            name = subject.key_id
+        node = self._homes.get(name, -1)
+        if node < 0:
+            node = self._homes[name] = home_of(name, self._count)
+        return node
+
+    def begin(self, node: int) -> None:
+        """Note that a node lets a request in, which is in flight from now on."""
+        self._in_flight[node] += 1
+
+    def end(self, node: int, at_ns: int) -> None:
+        """Say when a request that began is answered; from then on it is not in flight."""
+        heapq.heappush(self._ends, (at_ns, node))
+
+
+# --- counters with a history ---------------------------------------------------------------------
+
+
+class _History:
+    """One counter of a rule on all nodes: the common one, each node's own, and the events.
+
+    own: empty where all use the common one. heard: of each node, before which instant its own
+    counter holds the events of all nodes.
+    """
+
+    __slots__ = ("_clears", "_events", "_extends", "common", "heard_ns", "own")
+
+    def __init__(self, common: Counted, own: list[Counted], profile: LimitsProfile) -> None:
+        self.common = common
+        self.own = own
+        self.heard_ns = [0] * len(own)
+        self._events: deque[tuple[int, int, int]] = deque()
+        self._extends = profile.block_extends
+        self._clears = profile.block_reset == "clear"
+
+    def note(self, now_ns: int, node: int, what: int) -> None:
+        """Add an event."""
+        self._events.append((now_ns, node, what))
+
+    def learn(self, before_ns: int) -> None:
+        """Put the events before an instant into the common counter, and forget them."""
+        events = self._events
+        while events and events[0][0] < before_ns:
+            t_ns, _, what = events.popleft()
+            self._play(self.common, t_ns, what)
+
+    def hear(self, node: int, before_ns: int) -> None:
+        """Make a node's own counter from the common one and its own later events."""
+        if self.heard_ns[node] == before_ns:
+            return
+        self.heard_ns[node] = before_ns
+        self.learn(before_ns)
+        counted = self.own[node]
+        counted.line[:] = self.common.line
+        counted.ring[:] = self.common.ring
+        for t_ns, by_node, what in self._events:
+            if by_node == node:
+                self._play(counted, t_ns, what)
+
+    def _play(self, counted: Counted, t_ns: int, what: int) -> None:
+        """Charge an event to a counter."""
+        line, leg = counted.line, counted.leg
+        if what == BLOCKS:
+            if line[BLOCK] <= t_ns or self._extends:
+                begin_or_extend_block(line, t_ns, leg.block_ns, self._extends, self._clears)
+        elif line[BLOCK] <= t_ns or not self._clears:
+            make_charge(leg.charge, line, counted.ring, leg.row, t_ns)
+            line[READY] = max(line[READY], line[BLOCK])
+
+
+class _Saved:
+    """What one decision may change of a counter, to take it back."""
+
+    __slots__ = ("_counted", "_line", "_slot", "_slot_ns")
+
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+        self._line = counted.line.copy()
+        self._slot = counted.line[PLACE]
+        ring = counted.ring
+        self._slot_ns = ring[self._slot] if ring and self._slot < len(ring) else 0
+
+    def put_back(self) -> None:
+        """Restore the counter."""
+        counted = self._counted
+        counted.line[:] = self._line
+        if self._slot < len(counted.ring):
+            counted.ring[self._slot] = self._slot_ns
+
+
+class NodesLimiter:
+    """Decides about requests as nodes do whose balancer gives each request to one of them.
+
+    tables, profile: as `Limiter` takes them. draw: returns numbers in (0, 1), for `random` balance.
+    decision, node: the last one, and who made it. exact: what one exact counter for all nodes has
+    decided about the same request.
+
+    Raises `InputError` as `Limiter` and `sets_of_counters` do.
+
+    >>> nodes = NodesProfile(count=2, sharing="none")
+    >>> limiter = NodesLimiter({"Default": LimitTable.default()}, LimitsProfile(), nodes)
+    >>> ada = Subject("POST", "/tokenize", "192.0.2.1", key_id="k", application_kind="public")
+    >>> [limiter.decide(0, ada).admitted for _ in range(120)].count(True)
+    100
+    >>> limiter.node, limiter.exact.rule
+    (1, 'LIM-PUBLIC')
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        nodes: NodesProfile,
+        draw: Callable[[], float] = lambda: 0.5,
+    ) -> None:
+        sets = sets_of_counters(tables, profile, nodes)
+        self.balancer = Balancer(nodes, draw)
+        self.node = 0
+        self.decision = self.exact = Decision("admitted")
+        self._profile = profile
+        self._limiters = [Limiter(*each, keeps_idle=True) for each in sets]
+        self._judge = self._limiters.pop()
+        self._every_ns, self._lag_ns = publication(nodes)
+        self._sharing = nodes.sharing
+        self._own_subjects: dict[Subject, list[Subject]] = {}
+        self._histories: dict[Counted, _History] = {}
+        self._of_subject: dict[Subject, list[_History]] = {}
+
+    def decide(self, now_ns: int, subject: Subject) -> Decision:
+        """Decide about one request that arrives at `now_ns`; see `Limiter.decide`."""
+        self.node = node = self.balancer.choose(now_ns, subject)
+        self.exact = self._judge.decide(now_ns, subject)
+        own = self._own_subjects.get(subject)
+        if own is None:
+            own = [copy.copy(subject) for _ in self._limiters]
+            self._own_subjects[subject] = own
+        if self._sharing == "synced":
+            self.decision = self._decide_synced(now_ns, subject, node, own)
+        elif self._sharing == "shared-slow":
+            self.decision = self._decide_slowly(now_ns, subject, node, own)
+        else:
+            place = min(node, len(own) - 1)  # of exact ones there is one for all
+            self.decision = self._limiters[place].decide(now_ns, own[place])
+        return self.decision
+
+    def _decide_synced(
+        self, now_ns: int, subject: Subject, node: int, own: list[Subject]
+    ) -> Decision:
+        before_ns = known_before_ns(now_ns, self._every_ns, self._lag_ns)
+        histories = self._histories_of(subject, own)
+        for each in histories:
+            each.hear(node, before_ns)
+        counters = [each.own[node] for each in histories]
+        blocks_ns = [each.line[BLOCK] for each in counters]
+        decision = self._limiters[node].decide(now_ns, own[node])
+        _note(now_ns, node, decision, histories, counters, blocks_ns)
+        return decision
+
+    def _decide_slowly(
+        self, now_ns: int, subject: Subject, node: int, own: list[Subject]
+    ) -> Decision:
+        before_ns = known_before_ns(now_ns, self._every_ns, self._lag_ns)
+        histories = self._histories_of(subject, own)
+        for each in histories:
+            each.learn(before_ns)
+        counters = [each.common for each in histories]
+        blocks_ns = [each.line[BLOCK] for each in counters]
+        saved = [_Saved(each) for each in counters]
+        decision = self._limiters[0].decide(now_ns, own[0])
+        _note(now_ns, node, decision, histories, counters, blocks_ns)
+        for state in saved:
+            state.put_back()
+        return decision
+
+    def _histories_of(self, subject: Subject, own: list[Subject]) -> list[_History]:
+        """Return the histories of a subject's counters; the last limiter has the common ones."""
+        found = self._of_subject.get(subject)
+        if found is None:
+            *lanes, common = (
+                limiter.lane(each) for limiter, each in zip(self._limiters, own, strict=True)
+            )
+            found = self._of_subject[subject] = [
+                self._history(counted, [lane.counters[place] for lane in lanes])
+                for place, counted in enumerate(common.counters)
+            ]
+        return found
+
+    def _history(self, common: Counted, own: list[Counted]) -> _History:
+        found = self._histories.get(common)
+        if found is None:
+            found = self._histories[common] = _History(common, own, self._profile)
+        return found
+
+
+def _note(
+    now_ns: int,
+    node: int,
+    decision: Decision,
+    histories: list[_History],
+    counters: list[Counted],
+    blocks_ns: list[int],
+) -> None:
+    """Add what one decision did to its counters to their histories: blocks, then charges."""
+    for history, counted, block_ns in zip(histories, counters, blocks_ns, strict=True):
+        if counted.line[BLOCK] != block_ns:
+            history.note(now_ns, node, BLOCKS)
+        if counted.leg.name in decision.counted:
+            history.note(now_ns, node, CHARGED)

@@ -58,7 +58,7 @@ DOORS: Final = (
     Door(
         "I model",
         "Say what limits do to traffic before they are turned on.",
-        (7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 23, 24, 25),
+        (7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 23, 24, 25, 26),
     ),
 )
 
@@ -66,7 +66,7 @@ DOORS: Final = (
 PARTS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("Sending data", (1, 2, 5, 4, 3, 6, 15)),
     ("Limits", (7, 10, 8, 9, 11, 12, 13, 14)),
-    ("What would a change do?", (16, 25, 17, 23, 24, 18)),
+    ("What would a change do?", (16, 25, 17, 23, 24, 26, 18)),
     ("Checking a deployment", (19, 20, 21, 22)),
 )
 """The parts of the course and the chapters of each, in the order of reading.

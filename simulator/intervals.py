@@ -255,10 +255,13 @@ def _foreseen(known: Values, metric: str, runs: int, *, difference: bool, error:
 
 
 def _metric_of(name: str) -> Metric:
-    return METRICS.get(name.partition("{")[0], _ANY)
+    return _KNOWN.get(name.partition("{")[0], _ANY)
 
 
 _ANY: Final = Metric("", "", least=-math.inf)
+_KNOWN: Final = METRICS | dict.fromkeys(  # what nodes decide otherwise is in a summary, not in rows
+    ("admitted_beyond", "refused_below"), Metric("", "attempts", is_normal=True)
+)
 
 
 def _range_of(name: str, *, difference: bool) -> tuple[float, float]:

@@ -126,6 +126,7 @@ def _run_replications(
         console().print(f"seed {seed} alone:")
         console().print(result)
         _print_groups(result, console())
+        _print_nodes(result, console())
         _print_warm_up(result, console())
         _print_intervals(found["intervals"], count)
         faults = found["faults"]
@@ -255,6 +256,28 @@ def _print_groups(result: Result, screen: Console) -> None:
     screen.print(table, markup=False)
 
 
+def _print_nodes(result: Result, screen: Console) -> None:
+    """Print what several nodes let in beyond the exact limits, and refused below them."""
+    from rich.table import Table
+
+    from simulator.views import nodes_text
+
+    nodes = result.summary.get("nodes")
+    if nodes is None:
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("clients", "clause"):
+        table.add_column(name, no_wrap=True)
+    for name in ("let in beyond", "refused below"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in nodes["groups"]:
+        counts = f"{row['admitted_beyond']:,}", f"{row['refused_below']:,}"
+        table.add_row(row["group"], row["clause"], *counts)
+    if nodes["groups"]:
+        screen.print(table, markup=False)
+    screen.print(nodes_text(result.summary), markup=False, soft_wrap=True)
+
+
 def _print_warm_up(result: Result, screen: Console) -> None:
     """Print the warm-up that MSER-5 suggests for the refused share, where the run's is shorter."""
     from engine.files import format_duration
@@ -276,6 +299,7 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     """Print groups of clients, totals, checks and thresholds."""
     _print_groups(result, screen)
+    _print_nodes(result, screen)
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

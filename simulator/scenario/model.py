@@ -375,6 +375,9 @@ def draws_at_random(scenario: Scenario) -> bool:
 
     Draws that have no effect count too, so False means that all runs are the same.
     """
+    nodes = profile_of(scenario).nodes
+    if nodes.balance == "random" and not nodes.is_exact:
+        return True
     return any(
         _is_random(part) for part in (scenario.clients, scenario.proxies, scenario.reactors)
     ) or any(pool.deal.zipf is not None for pool in scenario.addresses)

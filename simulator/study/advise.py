@@ -289,6 +289,11 @@ def advise(options: AdviseOptions) -> Advice:
     base = options.played
     if reason := cannot_play(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
+    if not (nodes := profile_of(base).nodes).is_exact:
+        raise InputError(
+            f"nodes.sharing = {nodes.sharing!r} must be 'exact' for advice, which reckons with one "
+            "counter; sweep nodes.count or nodes.every to see what nodes cost"
+        )
     known = [group.name for group in base.clients]
     for name in groups or ():
         if name not in known:

@@ -248,6 +248,11 @@ class _Setting:
                 'counted_statuses = "success" must go with fidelity engine; the limits alone know'
                 " no status"
             )
+        if not self.profile.nodes.is_exact:
+            raise InputError(
+                f"nodes.sharing = {self.profile.nodes.sharing!r} must be 'exact' in a replay; play "
+                'nodes in a scenario, whose arrivals may be those of a file (kind = "replay")'
+            )
 
     def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
         """Read the log; return its requests as this replay takes them."""

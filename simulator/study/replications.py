@@ -116,7 +116,10 @@ def _end_with_parent() -> None:
     os._exit(1)  # the parent is gone; work in progress is lost with the pool
 
 
-NONE_IS_0: Final = ("refused{clause=", "blocked_time{clause=")
+NONE_IS_0: Final = (
+    *("refused{clause=", "blocked_time{clause="),
+    *("admitted_beyond", "refused_below"),
+)
 """Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
 _WORTH_S: Final = 6.0
 """Shorter work is done before other processes could start."""
@@ -161,7 +164,7 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     """Return the metrics of a run that are kept, named as in thresholds.
 
     The overall ones, each client group's refused share, what each clause refused and how long it
-    blocked, and whatever the scenario's thresholds are about.
+    blocked, what several nodes decided otherwise, and whatever the scenario's thresholds are about.
     """
     whole = result.metrics()
     line = {name: value_in(whole, name) for name in METRICS}
@@ -174,10 +177,22 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
             line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])
             if clause["blocked_ns"]:
                 line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
+    line |= _of_nodes(result.summary.get("nodes"))
     for threshold in scenario.thresholds if scenario is not None else ():
         subject = subject_of(threshold.that)
         if subject not in line:
             line[subject] = measure_condition(result, threshold.that)
+    return line
+
+
+def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return what nodes let in beyond the exact limits and refused below them; none of one node."""
+    if nodes is None:
+        return {}
+    line = {name: float(nodes[name]) for name in ("admitted_beyond", "refused_below")}
+    for row in nodes["groups"]:
+        label = f"{{client='{row['group']}',clause='{row['clause']}'}}"
+        line |= {name + label: float(row[name]) for name in tuple(line) if "{" not in name}
     return line
 
 

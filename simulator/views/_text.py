@@ -23,6 +23,7 @@ __all__ = [
     "count_text",
     "counted_text",
     "group_lines",
+    "nodes_text",
     "pace_text",
     "plain_table",
     "plain_text",
@@ -174,6 +175,29 @@ class Axis:
         if self.start_ns is not None:
             return clock_text(self.start_ns + at_ns)
         return "start" if at_ns == 0 else "+" + span_text(at_ns)
+
+
+def nodes_text(summary: Mapping[str, Any]) -> str:
+    """Return what a run on several nodes says of them; empty for one node, or exact ones.
+
+    >>> nodes_text({})
+    ''
+    """
+    nodes = summary.get("nodes")
+    if nodes is None:
+        return ""
+    every, lag, race = (format_duration(nodes[f"{name}_ns"]) for name in ("every", "lag", "race"))
+    how = {
+        "none": "each counts alone",
+        "split": "each has its share of every limit",
+        "synced": f"each publishes its counts every {every}, and the others know them {lag} later",
+        "shared-slow": f"their one counter is written {race} after it is read",
+    }[nodes["sharing"]]
+    return (
+        f"{counted_text(nodes['count'], 'node')}, {nodes['balance']}; {how}. Beyond the exact "
+        f"limits {count_text(nodes['admitted_beyond'])} attempts were let in, and "
+        f"{count_text(nodes['refused_below'])} below them were refused."
+    )
 
 
 _PACE_UNITS: Final = (("s", _SECOND_NS), ("min", 60 * _SECOND_NS), ("h", 3_600 * _SECOND_NS))

@@ -27,7 +27,7 @@ from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
-from simulator.scenario import builtin, loads
+from simulator.scenario import builtin, load, loads, profile_of
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["Case", "cases"]
@@ -64,7 +64,8 @@ def cases() -> Iterator[Case]:
 
 def _built_in() -> Iterator[Case]:
     for name in builtin():
-        for fidelity in _FIDELITIES:
+        several = not profile_of(load(name)).nodes.is_exact  # an engine is one node
+        for fidelity in _FIDELITIES[:2] if several else _FIDELITIES:
             for seed in _SEEDS:
                 play = partial(simulator.run, name, fidelity=fidelity, seed=seed)
                 quick = seed == 1 and fidelity == "compiled"

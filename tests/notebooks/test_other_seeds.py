@@ -39,6 +39,7 @@ OTHERS = (
     ("23_limit_explorer", {"SEED": 5_000}),
     ("24_advice", {"SEED": 5_000}),
     ("25_fitting_a_log", {"SEED": 5_000}),
+    ("26_several_nodes", {"SEED": 5_000}),
 )
 
 

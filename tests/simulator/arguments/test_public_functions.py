@@ -214,7 +214,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
             (
                 "scenario = 'nope' is neither a file nor a built-in scenario; known: everyday,"
                 " bulk-import, checkout, cold-starts, launch-day, legacy-migration,"
-                " management-loop, month-end, retry-storm, shared-office, slow-destination"
+                " management-loop, month-end, retry-storm, several-nodes, shared-office,"
+                " slow-destination"
             ),
         ),
         (lambda: SIM.coverage("limits.toml"), "table = 'limits.toml' must be a LimitTable"),

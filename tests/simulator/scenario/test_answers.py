@@ -236,6 +236,25 @@ def _slow_destination(result: Result) -> Figures:
     ]
 
 
+def _several_nodes(result: Result) -> Figures:
+    scenario = load("several-nodes")
+    exact = _changed(scenario, nodes__sharing="exact")
+    often = _changed(scenario, nodes__every="100ms")
+    one, other = _groups(result), _groups(exact)
+    admitted = exact.summary["totals"]["admitted"]
+    more = result.summary["totals"]["admitted"] - admitted
+    both = {name: f"{_share(one, name)} instead of {_share(other, name)}" for name in one.index}
+    return [
+        f"{more:,} more attempts are let in, {more / admitted:.1%}",
+        f"it loses {_share(one, 'import')} of its attempts instead of {_share(other, 'import')}",
+        f"lose {both['orders']}",
+        f"browsers {both['browsers']}",
+        f"attempt by attempt, {result.summary['nodes']['refused_below']:,} are refused",
+        "every 100 ms",
+        f"{often.summary['totals']['admitted'] - admitted:,} more are let in",
+    ]
+
+
 FIGURES: Final[dict[str, Callable[[Result], Figures]]] = {
     "bulk-import": _bulk_import,
     "checkout": _checkout,
@@ -246,6 +265,7 @@ FIGURES: Final[dict[str, Callable[[Result], Figures]]] = {
     "management-loop": _management_loop,
     "month-end": _month_end,
     "retry-storm": _retry_storm,
+    "several-nodes": _several_nodes,
     "shared-office": _shared_office,
     "slow-destination": _slow_destination,
 }

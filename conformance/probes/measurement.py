@@ -500,7 +500,8 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
     for nodes in _NODES:
         if nodes * limit * 97 <= admitted * 100 <= nodes * limit * 102:
             return f"admits up to {nodes} × the rate: counters per node would explain it"
-    return None
+    is_so = looks_like(admitted, window_ns, rate.block_ns)
+    return f"{admitted} per {window} would explain it" if is_so else None
 
 
 def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:

@@ -56,8 +56,6 @@ _ELSEWHERE: Final = {
 _CHANGES: Final = tuple(_ELSEWHERE)
 _NEARER: Final = "run closer to the server or with less load, or rerun"
 _AGAIN: Final = "rerun: requests at other instants may tell them apart"
-_SHARP: Final = 50
-"""A resolution of this part of the window is sharp: nearer or calmer tells no more."""
 _SPELLING: Final = Spelling()
 _ADDRESSES: Final = 3
 """Of this many addresses, no other check uses at least one."""
@@ -358,7 +356,7 @@ def _counter_seen(
 def _way_out(row: Row, measured: Measured) -> str:
     """Return what to do so that a row can be measured more precisely."""
     rate = measured.rate
-    is_sharp = measured.resolution_ns <= rate.window_ns // _SHARP
+    is_sharp = measured.resolution_ns <= rate.window_ns // rate.limit_requests
     return (_more_keys(row) if rate.block_ns else "") + (_AGAIN if is_sharp else _NEARER)
 
 

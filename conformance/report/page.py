@@ -140,6 +140,8 @@ _ROW: Final = 60
 _TOP: Final = 8
 _AXIS: Final = 26
 _TICKS: Final = 8
+_NARROW: Final = 30
+_CHARACTER: Final = 8
 _STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300)
 
 
@@ -154,7 +156,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
         seconds = (at_ns - start_ns) / _SECOND_NS
         return round(_LEFT + seconds / span_s * (_WIDTH - 2 * _LEFT), 1)
 
-    marks = []
+    marks: list[dict[str, Any]] = []
     for one in timeline:
         left = across(one.at_ns)
         right = across(one.until_ns) if one.until_ns is not None else left
@@ -166,10 +168,13 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
                 "y": y,
                 "label": y - 10 if _kind(one.status) == "refused" else y + 19,
                 "count": one.count,
+                "text": str(one.count),
+                "anchor": "start" if left < _WIDTH - _NARROW else "end",
                 "kind": _kind(one.status),
                 "title": f"{_offset(one, start_ns)}: {_status(one)} {one.says}".strip(),
             }
         )
+    _merge_labels(marks)
     step = next((step for step in _STEPS if span_s / step <= _TICKS), span_s / _TICKS)
     ticks: list[dict[str, Any]] = []
     while len(ticks) * step <= span_s:
@@ -185,6 +190,20 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
         "ticks": ticks,
         "lines": [_line(one, start_ns) for one in timeline],
     }
+
+
+def _merge_labels(marks: Sequence[dict[str, Any]]) -> None:
+    """Write the counts of series that lie close together as one text, not over each other."""
+    last: dict[float, dict[str, Any]] = {}
+    for mark in marks:
+        if mark["count"] < 2:
+            continue
+        near = last.get(mark["label"])
+        if near is not None and mark["x"] - near["x"] < _CHARACTER * (len(near["text"]) + 1):
+            near["text"] += f", {mark['text']}"
+            mark["text"] = ""
+        else:
+            last[mark["label"]] = mark
 
 
 def _line(one: Moment, start_ns: int) -> dict[str, str]:

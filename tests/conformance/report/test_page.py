@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from conformance.faults import fault_of
+from conformance.report.page import picture
 from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Moment
 from conformance.wire.in_process import deploy
 from tests.chromium import chromium, needs_chromium
 
@@ -74,3 +76,17 @@ def test_a_browser_opens_it_without_an_error_or_a_request(
 def _light(colour: str) -> int:
     """Return how light a colour is, of `rgb(16, 19, 26)`."""
     return sum(int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])
+
+
+def test_counts_of_series_that_lie_close_together_are_one_text() -> None:
+    """Counts were written over each other, and cut off at the right edge."""
+    second = 1_000_000_000
+    moments = [
+        Moment(at_ns=0, until_ns=1, status=200, count=25, key="a"),
+        Moment(at_ns=5 * second, until_ns=5 * second + 1, status=200, count=38, key="a"),
+        Moment(at_ns=5 * second + 2, until_ns=5 * second + 3, status=403, count=6, key="a"),
+        Moment(at_ns=10 * second, until_ns=10 * second + 1, status=200, count=35, key="a"),
+    ]
+    marks = picture(moments)["marks"]
+    assert [one["text"] for one in marks] == ["25", "38, 6", "", "35"]
+    assert [one["anchor"] for one in marks] == ["start", "start", "start", "end"]

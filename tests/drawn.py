@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
+
+from engine.profile import Algorithm
 
 __all__ = ["Choices", "Seeded", "outside_scenario_text", "scenario_text"]
 
@@ -86,8 +88,7 @@ def scenario_text(choose: Choices) -> str:
 
 
 def _choices(choose: Choices, on: set[str]) -> list[str]:
-    algorithms = ["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
-    lines = [f'algorithm = "{choose.one(algorithms)}"']
+    lines = [f'algorithm = "{choose.one(get_args(Algorithm))}"']
     if "delay" in on:
         bound = choose.one(["0s", "700ms", "3s"])
         lines += ['throttle = "delay"', f'delay_bound = "{bound}"']

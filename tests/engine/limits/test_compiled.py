@@ -7,7 +7,7 @@ D-COUNT, D-COMPOSE, D-THROTTLE, D-BLOCK-START, D-BLOCK-OWN, D-BLOCK-RESET, D-DEC
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -117,9 +117,7 @@ def test_many_tables_profiles_and_traffics(scenario: tuple[Any, ...]) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
-)
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
 def test_w1_with_growing_arrays(algorithm: Algorithm) -> None:
     workload = w1(30_000)
     calls = list(zip(workload.t_ns.tolist(), subjects(workload), strict=True))

@@ -6,7 +6,7 @@ D-THROTTLE, D-BLOCK-START, D-BLOCK-OWN, D-BLOCK-RESET, D-OR-COUNTER, D-AND-COUNT
 D-GET-TOKENS, D-UNKEYED, D-LEGACY-CLASS, D-PROXY-RULES, D-DECIDER.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from engine.files import Rate
 from engine.limits import Limiter, LimitTable, Match, Rule, Subject
 from engine.limits.table import Counter
-from engine.profile import LimitsProfile, Profile
+from engine.profile import Algorithm, LimitsProfile, Profile
 from tests.oracles.limits import Oracle
 
-ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
+ALGORITHMS = get_args(Algorithm)
 RESOURCES = ("POST /tokens", "GET /tokens", "PATCH /tokens/{id}", "ANY /tokens/*", "POST /tokenize")
 REQUESTS = (
     ("POST", "/tokens"),

@@ -43,6 +43,7 @@ __all__ = [
     "quota",
     "reads",
     "ready",
+    "ready_key",
     "record_of",
     "records_of",
     "refusal",
@@ -155,6 +156,16 @@ def ready(bench: Bench, key: KeyLabel, name: str = "ready") -> Exchange:
     if not is_identifier(given, sent):
         raise Inconclusive("tokenizing a plain string returned no identifier")
     return exchange
+
+
+def ready_key(bench: Bench, role: str) -> KeyLabel:
+    """Return one of the role's keys, once a plain token has come back for it.
+
+    Raises `Inconclusive` where it does not (`ready`).
+    """
+    key = spread_key(bench, role)
+    ready(bench, key)
+    return key
 
 
 def is_identifier(answer: object, sent: object) -> bool:

@@ -10,9 +10,8 @@ from conformance.checks._common import (
     informs,
     is_refused,
     reads,
-    ready,
+    ready_key,
     record_of,
-    spread_key,
     token,
     tokenize,
     unsettled,
@@ -41,8 +40,7 @@ _NAMES: Final = ("containers", "container", "container_path", "container_id", "v
 )
 def field(bench: Bench) -> Iterator[Finding]:
     """Find the field that selects the container: the record then shows the container it names."""
-    key = spread_key(bench, "private_reader")
-    ready(bench, key)
+    key = ready_key(bench, "private_reader")
     path = (bench.target.containers or ("/conformance/named/",))[0]
     usual = bench.profile.tokens.container_field
     is_told = bench.knows("tokens.container_field")
@@ -83,8 +81,7 @@ def _way_out(bench: Bench) -> str:
 )
 def named(bench: Bench) -> Iterator[Finding]:
     """A token goes into the container that its request names."""
-    key = spread_key(bench, "private_reader")
-    ready(bench, key)
+    key = ready_key(bench, "private_reader")
     paths = bench.target.containers or ("/conformance/named/", "/conformance/other/")
     form, shown = _form(bench, key, paths[0])
     if form is None:
@@ -162,8 +159,7 @@ def _shown(bench: Bench, record: dict[str, Any]) -> str | None:
 )
 def default(bench: Bench) -> Iterator[Finding]:
     """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""
-    key = spread_key(bench, "private_reader")
-    ready(bench, key)
+    key = ready_key(bench, "private_reader")
     for made, choice in ((token, _CHOICES[0]), (card, _CHOICES[1])):
         shown = [tokenize(bench, made(bench, f"default {turn}"), key) for turn in range(2)]
         found = [_found_in(bench, exchange, key)[0] for exchange in shown]
@@ -186,8 +182,7 @@ def default(bench: Bench) -> Iterator[Finding]:
 )
 def form(bench: Bench) -> Iterator[Finding]:
     """A value that cannot name a container is refused."""
-    key = spread_key(bench, "private_reader")
-    ready(bench, key)
+    key = ready_key(bench, "private_reader")
     field = bench.profile.tokens.container_field
     for what, given in (("a number", 5), ("an object", {"a": "b"}), ("an array of numbers", [5])):
         exchange = tokenize(bench, token(bench, what, **{field: given}), key)

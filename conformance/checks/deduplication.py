@@ -15,6 +15,7 @@ from conformance.checks._common import (
     quota,
     reads,
     ready,
+    ready_key,
     record_of,
     records_of,
     spread_key,
@@ -54,8 +55,7 @@ def _flagged(record: dict[str, Any]) -> bool | None:
 )
 def equal(bench: Bench) -> Iterator[Finding]:
     """With deduplication on, an equal value returns the existing token; other values do not."""
-    key = spread_key(bench, "dedup")
-    ready(bench, key)
+    key = ready_key(bench, "dedup")
     one, both = token(bench, "equal"), card(bench, "equal")
     for what, body in (("a token", one), ("a card", both)):
         first = tokenize(bench, body, key)
@@ -111,8 +111,7 @@ def _is_equal(
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
     """A value that another tenant has stored is not found: a token belongs to one tenant."""
-    key = spread_key(bench, "dedup")
-    ready(bench, key)
+    key = ready_key(bench, "dedup")
     others = [
         bench.key(role)
         for role in ("private_prod", "private_test", "private_reader")
@@ -166,8 +165,7 @@ _AT_ONCE: Final = 10
 )
 def at_once(bench: Bench) -> Iterator[Finding]:
     """Ten equal requests sent at the same time create one token."""
-    key = spread_key(bench, "dedup")
-    ready(bench, key)
+    key = ready_key(bench, "dedup")
     for what, body in (("cards", card(bench, "at once")), ("tokens", token(bench, "at once"))):
         asked = bench.shaped("tokenize", {"value": body})
         lanes = [bench.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
@@ -199,8 +197,7 @@ def at_once(bench: Bench) -> Iterator[Finding]:
 )
 def kept(bench: Bench) -> Iterator[Finding]:
     """Find whose metadata a deduplicated record shows, and whether the container matters."""
-    key = spread_key(bench, "dedup_reader")
-    ready(bench, key)
+    key = ready_key(bench, "dedup_reader")
     first = tokenize(bench, token(bench, "kept", metadata={"o": "1"}), key)
     second = tokenize(bench, token(bench, "kept", metadata={"o": "2"}), key)
     before, after = record_of(first), record_of(second)

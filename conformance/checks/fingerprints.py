@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from conformance.checks._common import (
     card,
     reads,
-    ready,
+    ready_key,
     record_of,
     records_of,
     says_whether,
-    spread_key,
     token,
     tokenize,
     value,
@@ -34,8 +33,7 @@ __all__: list[str] = []
 )
 def expression(bench: Bench) -> Iterator[Finding]:
     """`fingerprint_expression` is the expression in force."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     number: Json = "{{ data.number }}"
     for what, body, wanted in (
         ("a card without it", card(bench, "none"), number),
@@ -83,8 +81,7 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def fingerprint(bench: Bench) -> Iterator[Finding]:
     """A fingerprint depends on the value that the expression selects, and on nothing else."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     one, other = card(bench, "printed"), card(bench, "printed otherwise")
     later = {**one, "data": {**one["data"], "expiration_year": 2040, "cvc": "111"}}
     cards = tokenize(bench, [one, later, other], key)
@@ -120,8 +117,7 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
 )
 def not_the_value(bench: Bench) -> Iterator[Finding]:
     """A fingerprint is derived from the value and does not contain it."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     secret = value(bench, "derived")
     body: Json = {"type": "token", "data": secret, "fingerprint_expression": "{{ data }}"}
     exchange = tokenize(bench, body, key)

@@ -18,11 +18,10 @@ from conformance.checks._common import (
     is_refused,
     ok_or_unsettled,
     reads,
-    ready,
+    ready_key,
     record_of,
     records_of,
     refusal,
-    spread_key,
     token,
     tokenize,
     value,
@@ -58,8 +57,7 @@ _VISA: Final = "4242424242424242"
 )
 def valid(bench: Bench) -> Iterator[Finding]:
     """A token request object with each field that the specification names is accepted."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     mixed = tokenize(bench, [token(bench, "mixed"), card(bench, "mixed")], key)
     yield _types(bench, mixed)
     cases: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -182,8 +180,7 @@ def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
     try:
         witness = Witness.of(bench)
     except NoWitness as why:
-        key = spread_key(bench, "private_prod")
-        ready(bench, key)
+        key = ready_key(bench, "private_prod")
         return None, key, f"whether tokens are created cannot be seen: {why}"
     return witness, witness.key, ""
 
@@ -228,8 +225,7 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
 )
 def json_body(bench: Bench) -> Iterator[Finding]:
     """The body is JSON, `Content-Type: application/json`."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     text = value(bench, "json")
     for what, media in (
         ("application/json", "application/json"),
@@ -263,8 +259,7 @@ def json_body(bench: Bench) -> Iterator[Finding]:
 )
 def encrypted(bench: Bench) -> Iterator[Finding]:
     """`encrypted` can replace `data`; the decrypted value becomes the token's."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     jwk = bench.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
     text, number = value(bench, "sealed"), card_number(bench, "sealed")
@@ -393,8 +388,7 @@ _CASES: Final[tuple[_Case, ...]] = (
 )
 def readings(bench: Bench) -> Iterator[Finding]:
     """Find which fields and values beyond those specified a token request object may have."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     for clause, choice, when_accepted, when_refused, asked in _CASES:
         exchange = tokenize(bench, asked(bench), key)
         if exchange.ok:
@@ -446,8 +440,7 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
 )
 def both(bench: Bench) -> Iterator[Finding]:
     """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     jwk = bench.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
     inside, beside = card(bench, "inside")["data"], card(bench, "beside")["data"]
@@ -516,8 +509,7 @@ _MOST: Final = 2_000
 )
 def bounds(bench: Bench) -> Iterator[Finding]:
     """Find how many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     for clause, choice, usual, fields in _BOUNDS:
         yield _bound(bench, key, clause, choice, usual, fields)
 

@@ -13,7 +13,7 @@ from conformance.checks._common import (
     card,
     card_number,
     reads,
-    ready,
+    ready_key,
     record_of,
     spread_key,
     token,
@@ -93,8 +93,7 @@ def _shows_cvc(exchange: Exchange, cvc: str) -> bool:
 )
 def answers(bench: Bench) -> Iterator[Finding]:
     """No answer to tokenize, accepted or refused, contains the sensitive input in plain text."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     failed = False
     for what, body, secrets, cvc in _cases(bench):
         exchange = tokenize(bench, body, key)
@@ -179,8 +178,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def reading(bench: Bench) -> Iterator[Finding]:
     """Find whether reading a token shows its plaintext to a key with token:read (D-READ)."""
-    key = spread_key(bench, "private_reader")
-    ready(bench, key)
+    key = ready_key(bench, "private_reader")
     made = token(bench, "read back")
     token_id = record_of(tokenize(bench, made, key))["id"]
     exchange = bench.call("get", {"id": token_id}, key=key)
@@ -207,8 +205,7 @@ def reading(bench: Bench) -> Iterator[Finding]:
 )
 def deduplicated_record(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record contains no plaintext, whatever the key's permissions."""
-    key = spread_key(bench, "dedup_reader")
-    ready(bench, key)
+    key = ready_key(bench, "dedup_reader")
     for what, body in (("a token", token(bench, "again")), ("a card", card(bench, "again"))):
         tokenize(bench, body, key)
         exchange = tokenize(bench, body, key)

@@ -14,10 +14,10 @@ from conformance.checks._common import (
     is_uuid,
     reads,
     ready,
+    ready_key,
     record_of,
     records_of,
     says_whether,
-    spread_key,
     token,
     tokenize,
     unsettled,
@@ -50,8 +50,7 @@ _FORMER: Final = ("REC-ID", "REC-TENANT", "REC-TYPE", "REC-CREATED", "REC-EXTRAS
 )
 def fields(bench: Bench) -> Iterator[Finding]:
     """Every record has its identifier, tenant, type, creator, creation time and flag."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     seen: list[tuple[dict[str, Any], Exchange]] = []
     for number in range(2):
         both: list[Json] = [token(bench, f"both {number}"), card(bench, f"both {number}")]
@@ -220,8 +219,7 @@ _MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
 )
 def mask(bench: Bench) -> Iterator[Finding]:
     """A card's record shows the number with all but the last four digits as `X`, and the expiry."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     views: set[str] = set()
     last: Exchange | None = None
     for digits in range(12, 20):
@@ -293,8 +291,7 @@ _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
 )
 def echo(bench: Bench) -> Iterator[Finding]:
     """Metadata and search indexes come back exactly, and only if supplied."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     for place, supplied in enumerate(_METADATA):
         made = card if place % 2 else token
         given: dict[str, Json] = dict(supplied)

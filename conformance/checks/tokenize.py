@@ -20,7 +20,7 @@ from conformance.checks._common import (
     ok_or_unsettled,
     quota,
     reads,
-    ready,
+    ready_key,
     records_of,
     refusal,
     spread_key,
@@ -384,8 +384,7 @@ _MOST_DEPTH: Final = 128
 )
 def depth(bench: Bench) -> Iterator[Finding]:
     """Eight levels of nesting are accepted; the deployment's bound is measured (D-DEPTH)."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     shown = _nested(bench, key, _LEAST_DEPTH)
     yield ok_or_unsettled(bench, "TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)
     if not shown.ok:
@@ -418,8 +417,7 @@ def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
 )
 def empty(bench: Bench) -> Iterator[Finding]:
     """Find how a body without a token and a lone string are answered (D-EMPTY, D-SCALAR)."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     found: list[tuple[str, Exchange]] = []
     cases: tuple[Json, ...] = ({}, [], {"a": [{}, []]})
     for body in cases:
@@ -458,8 +456,7 @@ def empty(bench: Bench) -> Iterator[Finding]:
 )
 def no_string(bench: Bench) -> Iterator[Finding]:
     """Find how leaves that are numbers, booleans or null are answered (D-LEAF)."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     found: dict[str, Exchange] = {}
     leaves: tuple[Json, ...] = (12345, True, None)
     for leaf in leaves:
@@ -498,8 +495,7 @@ def no_string(bench: Bench) -> Iterator[Finding]:
 )
 def type_field(bench: Bench) -> Iterator[Finding]:
     """An object is a token request object exactly if it has the key `type`, at any depth."""
-    key = spread_key(bench, "private_prod")
-    ready(bench, key)
+    key = ready_key(bench, "private_prod")
     for what, body in (
         ("an object whose `type` is no token type", {"kind": {"type": "visa"}}),
         ("an object whose `type` is a number", [{"type": 5, "data": "x"}]),

@@ -199,16 +199,18 @@ def _names(record: Document) -> list[Name]:
 
 
 class DocumentShelf:
-    """All documents of a store. `named` is open to the store, for look-ups.
+    """All documents of a store. `named` and `listed` are open to the store, for look-ups.
 
-    Tenants are listed under the tenant id "".
+    `listed` has a tenant's records of a class, in order; tenants are listed under the id "".
     """
 
-    __slots__ = ("_held", "_listed", "named")
+    __slots__ = ("_held", "listed", "named")
 
     def __init__(self) -> None:
         self._held: defaultdict[type, dict[str, Document]] = defaultdict(dict)
-        self._listed: dict[tuple[type, str], Catalogue[Document]] = {}
+        self.listed: defaultdict[tuple[type, str], Catalogue[Document]] = defaultdict(
+            lambda: Catalogue(_place_of, _no_terms)
+        )
         self.named: dict[Name, Document] = {}
 
     def get(self, kind: type, record_id: str) -> Document | None:
@@ -227,22 +229,15 @@ class DocumentShelf:
         held = self._held[kind]
         old = held.pop(record_id, None)
         if old is not None:
-            self._listed[kind, _owner(old)].remove(record_id)
+            self.listed[kind, _owner(old)].remove(record_id)
             for name in _names(old):
                 del self.named[name]
         if new is not None:
             held[record_id] = new
-            place = (kind, _owner(new))
-            if place not in self._listed:
-                self._listed[place] = Catalogue(_place_of, _no_terms)
-            self._listed[place].add(record_id, new)
+            self.listed[kind, _owner(new)].add(record_id, new)
             for name in _names(new):
                 self.named[name] = new
         return old
-
-    def listed(self, kind: type, tenant_id: str) -> Catalogue[Document] | None:
-        """Return a tenant's records of a class, in order."""
-        return self._listed.get((kind, tenant_id))
 
     def tenant(self, tenant_id: str) -> Sequence[Document]:
         """Return the one tenant of that id, as a list."""

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
 from engine.model import Intent, Job, JobResult, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.catalogue import Catalogue, DocumentShelf, LogShelf, SortKey, TokenShelf
 from engine.store.protocol import (
-    Block,
     Cursor,
     D,
     Document,
     LogFilter,
     RecordMac,
     TokenFilter,
+    Transactional,
     WithoutCvc,
     bare,
     cursor_place,
@@ -66,32 +67,27 @@ _UNASKED = frozenset({Intent, Job, JobResult, KeptAnswer})
 """Records that are not read to identify a caller."""
 
 
-class MemoryStore:
+class MemoryStore(Transactional):
     """The store in memory; safe among threads, one transaction after the other."""
 
     persistent = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._open = False
         self._log: _Steps = []
         self._undo: _Steps | None = None
-        self._writing = Block(self, write=True)
-        self._reading = Block(self, write=False)
         self._documents = DocumentShelf()
         self._version = 0
         self._latest_ns = 0
-        self._tokens: dict[str, TokenShelf] = {}
-        self._logs: dict[str, LogShelf] = {}
+        self._tokens: defaultdict[str, TokenShelf] = defaultdict(TokenShelf)
+        self._logs: defaultdict[str, LogShelf] = defaultdict(LogShelf)
         self._deadlines: list[tuple[int, str, str]] = []
         self._secrets: dict[str, bytes] = {}
         self._work: dict[str, LogEntry] = {}
 
     # transactions
-    def transaction(self, *, write: bool = True) -> Block:
-        """Return the block of one transaction."""
-        return self._writing if write else self._reading
-
     def begin(self, *, write: bool = True, wait: bool = True) -> None:  # noqa: ARG002 # reason: no other program holds it
         """Open a transaction, when the one before it has ended."""
         self._lock.acquire()
@@ -121,12 +117,6 @@ class MemoryStore:
         self._open = False
         self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def scrub(self) -> bool:
         """Return True: nothing of what was erased is left."""
         return True
@@ -139,6 +129,9 @@ class MemoryStore:
         with self._lock:
             assert not self._open, "a transaction is open"
             self.__init__()  # type: ignore[misc]  # reason: an empty store, which nobody uses
+
+    def _check_reads(self) -> None:
+        assert self._open, "a read must stand in a transaction"
 
     def _changes(self) -> _Steps:
         assert self._undo is not None, "a write must stand in a transaction that writes"
@@ -157,7 +150,7 @@ class MemoryStore:
 
     def get(self, kind: type[D], record_id: str) -> D | None:
         """Return the record of that class and id."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return cast("D | None", self._documents.get(kind, record_id))
 
     def delete(self, kind: type[D], record_id: str) -> bool:
@@ -172,34 +165,31 @@ class MemoryStore:
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
     ) -> Sequence[D]:
         """Return a tenant's records of that class in order, after a cursor."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         if kind is Tenant:
             own = self._documents.tenant(tenant_id)
             return cast("Sequence[D]", [] if after is not None else own[:size])
-        shelf = self._documents.listed(kind, tenant_id)
-        if shelf is None:
-            return []
+        shelf = self._documents.listed[kind, tenant_id]
         return cast("Sequence[D]", _page(shelf, (), _any, after, size))
 
     def tenants(self) -> Sequence[Tenant]:
         """Return all tenants in order."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._documents.listed(Tenant, "")
-        return [] if shelf is None else cast("Sequence[Tenant]", _page(shelf, (), _any, None, None))
+        self._check_reads()
+        return cast("Sequence[Tenant]", self._documents.listed[Tenant, ""].page((), _any))
 
     def key_by_hash(self, text_hash: bytes) -> Key | None:
         """Return the API key of that text hash."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return cast("Key | None", self._documents.named.get(("key hash", text_hash)))
 
     def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
         """Return the proxy of that proxy-key hash."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return cast("Proxy | None", self._documents.named.get(("proxy-key hash", key_hash)))
 
     def proxy_by_host(self, host: str) -> Proxy | None:
         """Return the proxy of that custom hostname."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return cast("Proxy | None", self._documents.named.get(("hostname", host)))
 
     def documents_version(self) -> int:
@@ -225,9 +215,7 @@ class MemoryStore:
         for token in tokens:
             if token.tenant_id is not tenant_id:
                 tenant_id = token.tenant_id
-                shelf = self._tokens.get(tenant_id)
-                if shelf is None:
-                    shelf = self._tokens[tenant_id] = TokenShelf()
+                shelf = self._tokens[tenant_id]
                 records, fresh = shelf.records, shelf.fresh
             token_id = token.id
             if records.setdefault(token_id, token) is not token:
@@ -240,21 +228,19 @@ class MemoryStore:
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._tokens.get(tenant_id)
-        return None if shelf is None else shelf.records.get(token_id)
+        self._check_reads()
+        return self._tokens[tenant_id].records.get(token_id)
 
     def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
         """Return the oldest token of that hash (D-DEDUP-KEY)."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._tokens.get(tenant_id)
-        return None if shelf is None else shelf.oldest(dedup_hash)
+        self._check_reads()
+        return self._tokens[tenant_id].oldest(dedup_hash)
 
     def update_token(self, token: Token) -> None:
         """Replace the token of the same id."""
         undo = self._changes()
-        shelf = self._tokens.get(token.tenant_id)
-        if shelf is None or token.id not in shelf.records:
+        shelf = self._tokens[token.tenant_id]
+        if token.id not in shelf.records:
             raise StoreError("a token that is updated must exist; it does not")
         undo.append((self._swap_token, shelf.swap(token)))
         self._note_cvc(token)
@@ -262,8 +248,8 @@ class MemoryStore:
     def delete_token(self, tenant_id: str, token_id: str) -> bool:
         """Remove a token."""
         undo = self._changes()
-        shelf = self._tokens.get(tenant_id)
-        if shelf is None or token_id not in shelf.records:
+        shelf = self._tokens[tenant_id]
+        if token_id not in shelf.records:
             return False
         undo.append((self._put_token, shelf.drop(token_id)))
         return True
@@ -272,25 +258,21 @@ class MemoryStore:
         self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
     ) -> Sequence[Token]:
         """Return at most `size` chosen tokens in order, after a cursor."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._tokens.get(tenant_id)
-        if shelf is None:
-            return []
+        self._check_reads()
+        shelf = self._tokens[tenant_id]
         unions = token_unions(chosen, shelf.types() if wants_types(chosen) else ())
         return _page(shelf, unions, lambda token: token_matches(token, chosen), after, size)
 
     def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
         """Return a tenant's tokens that hold a cvc."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._tokens.get(tenant_id)
-        records = () if shelf is None else shelf.records.values()
+        self._check_reads()
+        records = self._tokens[tenant_id].records.values()
         return [token for token in records if token.sealed_cvc is not None]
 
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._tokens.get(tenant_id)
-        return 0 if shelf is None else len(shelf.records)
+        self._check_reads()
+        return len(self._tokens[tenant_id].records)
 
     def _drop_tokens(self, added: Sequence[Token]) -> None:
         for token in reversed(added):
@@ -313,9 +295,7 @@ class MemoryStore:
         """Append a log entry."""
         undo = self._undo
         assert undo is not None, "a write must stand in a transaction that writes"
-        shelf = self._logs.get(entry.tenant_id)
-        if shelf is None:
-            shelf = self._logs[entry.tenant_id] = LogShelf()
+        shelf = self._logs[entry.tenant_id]
         if entry.id in shelf.records:
             raise StoreError("the id of a new log entry must be its own; it is taken")
         shelf.arrivals = arrival = shelf.arrivals + 1
@@ -326,16 +306,13 @@ class MemoryStore:
         self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
     ) -> Sequence[LogEntry]:
         """Return at most `size` chosen entries in order, after a cursor."""
-        assert self._open, "a read must stand in a transaction"
-        shelf = self._logs.get(tenant_id)
-        return [] if shelf is None else shelf.find(chosen, after, size)
+        self._check_reads()
+        return self._logs[tenant_id].find(chosen, after, size)
 
     def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
         """Erase a tenant's entries older than `before_ns` (QUO-LOG)."""
         undo = self._changes()
-        shelf = self._logs.get(tenant_id)
-        if shelf is None:
-            return 0
+        shelf = self._logs[tenant_id]
         gone = shelf.expire(before_ns, size)
         undo.extend((shelf.put, numbered) for numbered in gone)
         return len(gone)
@@ -405,7 +382,7 @@ class MemoryStore:
     # secrets
     def secret(self, name: str) -> bytes | None:
         """Return the wrapped secret of that name."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return self._secrets.get(name)
 
     def put_secret(self, name: str, wrapped: bytes) -> None:
@@ -415,7 +392,7 @@ class MemoryStore:
 
     def secrets(self) -> Mapping[str, bytes]:
         """Return all wrapped secrets by name."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return dict(self._secrets)
 
     # work
@@ -433,7 +410,7 @@ class MemoryStore:
 
     def unfinished_work(self) -> Sequence[LogEntry]:
         """Return what never finished, in order of (at_ns, id)."""
-        assert self._open, "a read must stand in a transaction"
+        self._check_reads()
         return sorted(self._work.values(), key=lambda entry: (entry.at_ns, entry.id))
 
     def abandoned_work(self) -> Sequence[LogEntry]:

@@ -12,11 +12,12 @@ nest. After a `StoreError` inside one, the transaction is to be given up.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -36,7 +37,6 @@ from engine.model import (
 )
 
 __all__ = [
-    "Block",
     "Cursor",
     "Document",
     "LogFilter",
@@ -395,20 +395,38 @@ class Store(Protocol):
         ...
 
 
-class Transactional(Protocol):
-    """An object with `begin`, `commit` and `rollback`."""
+class Transactional(ABC):
+    """What every store does alike: it hands out blocks, and is closed at the end of its own."""
 
+    def __init__(self) -> None:
+        self._writing = Block(self, write=True)
+        self._reading = Block(self, write=False)
+
+    @abstractmethod
     def begin(self, *, write: bool = True) -> None:
         """Open a transaction."""
-        ...
 
+    @abstractmethod
     def commit(self) -> None:
         """Keep what it did."""
-        ...
 
+    @abstractmethod
     def rollback(self) -> None:
         """Undo what it did."""
-        ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the store."""
+
+    def transaction(self, *, write: bool = True) -> Block:
+        """Return the block of one transaction."""
+        return self._writing if write else self._reading
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Block:

@@ -22,20 +22,20 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from msgspec.structs import astuple
 
 from engine.errors import StoreError, wrong_type
 from engine.model import Intent, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.protocol import (
-    Block,
     Cursor,
     D,
     Document,
     LogFilter,
     RecordMac,
     TokenFilter,
+    Transactional,
     WithoutCvc,
     bare,
 )
@@ -146,7 +146,7 @@ def _is_locked(file: Path) -> bool:
 _SECRETS: Final = "SELECT name, (SELECT cell FROM sealed WHERE slot = secrets.sealed) FROM secrets"
 
 
-class SqliteStore:
+class SqliteStore(Transactional):
     """The store in one SQLite file (write-ahead log, full synchronisation, mode 0600).
 
     path: the file; made when there is none. `-wal`, `-shm` and `-lock` stand beside it, and an
@@ -168,14 +168,13 @@ class SqliteStore:
         given: object = path
         if not isinstance(given, str | Path):
             raise wrong_type("path", given, "a file's path")
+        super().__init__()
         self._session = Session(Path(path), timeout_s=timeout_s, scrubs=scrubs)
         self._slots = Slots(self._session)
         self._documents = DocumentTables(self._session, self._slots)
         self._tokens = TokenTable(self._session, self._slots)
         self._logs = LogTable(self._session)
         self._work = WorkTable(self._session)
-        self._writing = Block(self, write=True)
-        self._reading = Block(self, write=False)
         self._version = -1
         self._deadline_ns: int | None = None
         self._knows_deadline = False
@@ -184,10 +183,6 @@ class SqliteStore:
         return f"SqliteStore({str(self._session.path)!r})"
 
     # transactions
-    def transaction(self, *, write: bool = True) -> Block:
-        """Return the block of one transaction."""
-        return self._writing if write else self._reading
-
     def begin(self, *, write: bool = True, wait: bool = True) -> None:
         """Open a transaction, when the one before it has ended, in whichever process."""
         self._session.begin(write=write, wait=wait)
@@ -214,12 +209,6 @@ class SqliteStore:
         if self._session.writes:
             self._forget()
         self._session.rollback()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def scrub(self) -> bool:
         """Overwrite what is left of what was erased; False where another program is in the way."""

@@ -4,14 +4,14 @@ Tables, ties, shadows, settling, room left, blocks and memory (QUO-RATE, LIM-IP,
 D-429-HEADERS, D-COUNTED, D-DECIDER).
 """
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from engine.errors import InputError
 from engine.files import Rate
 from engine.limits import Block, Headroom, Limiter, LimitTable, Match, Rule, Subject
-from engine.profile import LimitsProfile, Profile
+from engine.profile import Algorithm, LimitsProfile, Profile
 
 SECOND_NS = 1_000_000_000
 
@@ -249,9 +249,7 @@ def test_after_a_refusal_headroom_waits_for_the_latest_of_all_refusing_rules() -
     assert headroom.reset_s == headroom.retry_after_s == 5
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
-)
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
 def test_remaining_is_how_many_more_would_be_admitted_at_once(algorithm: str) -> None:
     times = [0, 3, 3, 9, 10, 14, 15, 15, 19, 20, 26, 27, 60]
     for place, now in enumerate(times):

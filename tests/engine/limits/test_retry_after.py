@@ -5,7 +5,7 @@ D-429-HEADERS, D-COUNT: the decision says when the rules that refused would no l
 The two differ only where refused requests count, and a refused one fills a counter that let it by.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from engine.files import Rate
 from engine.limits import Limiter, LimitTable, Rule, Subject
 from engine.messages import Decision
-from engine.profile import LimitsProfile, Profile
+from engine.profile import Algorithm, LimitsProfile, Profile
 
-ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
+ALGORITHMS = get_args(Algorithm)
 
 
 def profile(**fields: Any) -> LimitsProfile:

@@ -16,6 +16,8 @@ from engine.files import parse_toml
 from simulator.cli import main
 from simulator.logs import LogMap
 from simulator.scenario import OnOffArrivals, PoissonArrivals, Scenario, loads
+from simulator.study.fit.judge import Judgement, Line
+from simulator.study.fit.observed import Window
 
 S = 1_000_000_000
 
@@ -155,6 +157,28 @@ def test_what_was_held_out_is_predicted_with_an_interval() -> None:
     low, high = interval(found.comparison, "refused share", "")
     assert 0 < low <= found.comparison["log"].to_dict()["refused share", ""] <= high < 0.5
     assert found.judged.predicted
+
+
+def test_an_attempt_that_a_log_states_is_taken_as_it_stands() -> None:
+    rows = poisson_log(5, 1.0, 300.0)
+    stated = rows.assign(attempt=np.where(np.arange(len(rows)) % 4 == 0, "1", "2"))
+    assert "rate 14.9/m" in simulator.fit(stated, judged=False).text, "a retry is no arrival"
+    assert "rate 59.5/m" in simulator.fit(rows, judged=False).text
+
+
+def test_a_fit_says_in_what_the_log_differs() -> None:
+    lines = [
+        Line("gap distance", "people", 0.4, 0.1, 0.0, 0.2),
+        Line("refused share", "LIM-PUBLIC", 0.0, 0.2, 0.1, 0.3),
+        Line("peak", "LIM-READ", 90, 40, 30, 50),
+        Line("offered", "", 100, 100, 90, 110),
+    ]
+    said = Judgement(lines, 9, False, Window(0, 1), np.zeros(1, np.int64), np.zeros((1, 1))).lost
+    assert said == [
+        "the times between requests of people: they have another distribution",
+        "refused share by LIM-PUBLIC: less in the log",
+        "how full LIM-READ gets: fuller in the log",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ def drawings(page: str) -> Iterator[ET.Element]:
         yield ET.fromstring(text)
 
 
+def heights(path: ET.Element) -> list[float]:
+    """Return the heights of the bars of a path."""
+    return [float(v) for v in re.findall(r"h[-0-9.]+v([-0-9.]+)h", path.get("d") or "")]
+
+
 def test_it_answers_first_and_shows_every_part(tmp_path: Path) -> None:
     old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="20/1m")
     page = page_of(tmp_path, busy(), against=old)
@@ -275,6 +280,10 @@ def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path
         "Refused share by address: 198.51.100.1 64.2 %, 198.51.100.2 35.8 %",
     ):
         assert any(said in label for label in labels), said
+    headroom = next(d for d in drawings(page) if "How full" in str(d.get("aria-label")))
+    tallest = [max(tall) for path in headroom.iter() if (tall := heights(path))]
+    create, public = tallest[:2]
+    assert create == pytest.approx(0.22 * public, rel=0.05), "22 % stands 22 % high"
     # Attempts and goodput share a table, and so do the two that a phone shows instead.
     assert page.count("as a table") == len(labels) - 3
     rows = simulator.Result.load(tmp_path / "out").requests

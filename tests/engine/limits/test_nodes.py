@@ -99,6 +99,23 @@ def test_a_synced_block_is_heard_too() -> None:
     assert limiter.decide(10 * S + 1, other).admitted
 
 
+def test_a_block_that_clears_forgets_what_another_node_let_in_meanwhile() -> None:
+    """D-BLOCK-RESET: nothing is charged before the end of a block that clears, whoever begins it.
+
+    One node blocks from 1 ns on; the other has not heard of it, and lets five in. At the block's
+    end the first one has the whole limit again.
+    """
+    nodes = nodes_of(sharing="synced", balance="address", every_ns=S)
+    table = LimitTable((Rule(id="OWN-K", counter="key", rate=Rate(50, 60 * S)),))
+    table = table.replace_rule("OWN-K", action="block", block_ns=10 * S)
+    other = Subject("POST", "/tokenize", "192.0.2.2", key_id="k")
+    limiter = NodesLimiter({"Default": table}, LimitsProfile(block_reset="clear"), nodes)
+    assert [limiter.decide(1, PUBLIC).admitted for _ in range(51)].count(True) == 50
+    assert all(limiter.decide(2, other).admitted for _ in range(5))
+    end_ns = 10 * S + 1
+    assert [limiter.decide(end_ns, PUBLIC).admitted for _ in range(60)].count(True) == 50
+
+
 def test_two_attempts_within_the_race_see_the_same_counter() -> None:
     """At t, what was charged up to t − race is seen; of a burst at one instant all get in."""
     slow = nodes_of(sharing="shared-slow", race_ns=10)
@@ -241,8 +258,12 @@ def rules(draw: st.DrawFn) -> LimitTable:
         }
     ),
     sharing=st.sampled_from(("synced", "shared-slow")),
-    times=st.tuples(st.integers(1, 9), st.integers(0, 12), st.integers(1, 9)),
-    asked=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(0, 1)), max_size=40),
+    times=st.tuples(st.integers(1, 30), st.integers(0, 12), st.integers(1, 15)),
+    asked=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from((0, 0, 0, 1)), st.sampled_from((0, 0, 0, 1))),
+        min_size=20,
+        max_size=60,
+    ),
 )
 @settings(max_examples=150)
 def test_nodes_decide_as_a_replay_of_all_that_they_know(

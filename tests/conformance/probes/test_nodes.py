@@ -18,7 +18,7 @@ from engine import Decision, Engine, LimitTable
 from engine.files import Rate
 from engine.limits import Headroom, Limiter, Rule, Subject
 from engine.profile import LimitsProfile
-from tests.conformance.probes.measured import MS_NS, SECOND_NS, jittery, play
+from tests.conformance.probes.measured import MS_NS, SECOND_NS, Stalling, jittery, play
 
 SEED = LimitTable.default()
 CERTAIN = "admits up to {} × the rate: counters per node, since"
@@ -70,7 +70,8 @@ def at_random(_: Subject, number: int) -> int:
 
 def said(rule_id: str, count: int, balance: Balance, **more: Any) -> str:
     """Return what is said of a row that several nodes count; it fails unless nothing is said."""
-    found = play(rule_id, engine=nodes_of(count, balance), latency=jittery(4, 2, 1), **more)
+    more.setdefault("latency", jittery(4, 2, 1))
+    found = play(rule_id, engine=nodes_of(count, balance), **more)
     return found.says(rule_id) if rule_id in found.failed else ""
 
 
@@ -89,6 +90,12 @@ def test_nodes_are_told_whatever_they_count_by(algorithm: str) -> None:
 @pytest.mark.parametrize(("rule_id", "count"), [("LIM-CREATE", 2), ("LIM-READ", 4)])
 def test_nodes_are_told_by_rows_of_higher_rates(rule_id: str, count: int) -> None:
     assert CERTAIN.format(count) in said(rule_id, count, in_turn)
+
+
+@pytest.mark.slow
+def test_nodes_are_told_on_a_machine_that_pauses() -> None:
+    """The bursts are too coarse to rule out the row's own rate; the turns are not."""
+    assert CERTAIN.format(2) in said("LIM-SEARCH", 2, in_turn, latency=Stalling(1, 4, 0.9))
 
 
 @pytest.mark.slow

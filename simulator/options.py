@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns
@@ -49,7 +49,6 @@ from simulator.rows.parquet import COLUMNS, choose_columns
 from simulator.scenario import Scenario, is_toml, load
 
 __all__ = [
-    "COUNT",
     "DEFAULT",
     "DEFAULT_KIND",
     "DEFAULT_TENANT",
@@ -69,6 +68,7 @@ __all__ = [
     "given",
     "number_of",
     "option",
+    "options",
     "read_options",
     "repeated",
     "resolve",
@@ -104,8 +104,8 @@ class _Option:
 def option(  # reason: what there is to say of an option
     rule: Rule,
     says: str,
-    default: Any = MISSING,  # noqa: ANN401 # reason: of any option
     *,
+    default: Any = MISSING,  # noqa: ANN401 # reason: of any option
     python: str = "",
     name: str = "",
     apart: bool = False,
@@ -117,6 +117,12 @@ def option(  # reason: what there is to say of an option
         taken["action"] = argparse.BooleanOptionalAction if default else "store_true"
     told = _Option(rule, says, taken if flag else None, python, name, apart)
     return field(default=default, metadata={"option": told})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option,))
+def options(kind: type[Told]) -> type[Told]:
+    """Make a class a frozen dataclass of options; type checkers know which have no default."""
+    return dataclass(frozen=True)(kind)
 
 
 def _options(kind: Any) -> dict[str, tuple[Field[Any], _Option]]:  # noqa: ANN401 # reason: a dataclass
@@ -250,7 +256,6 @@ _PRECISION: Final = Rule(
     lambda value: is_number(value) and 0 < value < 0.5,
     float,
 )
-COUNT: Final[dict[str, Any]] = {"type": count_of, "metavar": "N"}
 _COLUMN_NAMES: Final = (
     "columns that requests.parquet keeps, as t_ns,key,outcome; decisions stands for"
     " t_ns,key,outcome,rule,wait_ns (all)"
@@ -274,17 +279,22 @@ class Budget:
     most_time_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class BudgetOptions:
     """What bounds replications."""
 
+    _: KW_ONLY
     most_replications: int | None = option(
-        optional(whole(1)), "runs that precision may take (1000)", None, **COUNT
+        optional(whole(1)),
+        "runs that precision may take (1000)",
+        default=None,
+        type=count_of,
+        metavar="N",
     )
     most_time: str | int | None = option(
         optional(DURATION, "no bound"),
         "end after this time, such as 1m30s, at the latest",
-        None,
+        default=None,
         metavar="D",
     )
 
@@ -305,15 +315,16 @@ class BudgetOptions:
         return Budget(most, None if time_ns is None else time_ns / 1e9)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class PrecisionOptions(BudgetOptions):
     """A precision to reach, and what bounds it."""
 
+    _: KW_ONLY
     precision: float | None = option(
         optional(_PRECISION),
         "replicate until every share is known to ± this, such as 0.005; checked after replications"
         " (5) and from then on",
-        None,
+        default=None,
         type=number_of(_PRECISION),
         metavar="X",
     )
@@ -328,18 +339,21 @@ class PrecisionOptions(BudgetOptions):
         return super().budget(first)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class FolderOptions:
     """Where a run's files go."""
 
+    _: KW_ONLY
     check: bool = option(FLAG, "run the invariant checkers (on)", default=True)
     out: str | Path | None = option(
         optional(FOLDER, "rows in memory"),
         "folder for the rows, the summary and the report",
-        None,
+        default=None,
         metavar="DIR",
     )
-    columns: str | Sequence[str] | None = option(COLUMNS, _COLUMN_NAMES, None, metavar="NAMES")
+    columns: str | Sequence[str] | None = option(
+        COLUMNS, _COLUMN_NAMES, default=None, metavar="NAMES"
+    )
     force: bool = option(FLAG, "replace the results in that folder", default=False)
 
     def __post_init__(self) -> None:
@@ -364,7 +378,7 @@ def resolve(scenario: ScenarioLike) -> Scenario:
     return scenario if isinstance(scenario, Scenario) else load(scenario)
 
 
-@dataclass(frozen=True)
+@options
 class ScenarioOptions:
     """What is played, and under which seed."""
 
@@ -375,7 +389,9 @@ class ScenarioOptions:
         metavar="SCENARIO",
     )
     _: KW_ONLY
-    seed: int | None = option(SEED, "the scenario's unless given", None, type=seed_of, metavar="N")
+    seed: int | None = option(
+        SEED, "the scenario's unless given", default=None, type=seed_of, metavar="N"
+    )
 
     @property
     def played(self) -> Scenario:
@@ -383,7 +399,7 @@ class ScenarioOptions:
         return resolve(self.scenario)
 
 
-@dataclass(frozen=True)
+@options
 class CompiledOptions(ScenarioOptions):
     """Of a study that plays many runs."""
 
@@ -392,12 +408,12 @@ class CompiledOptions(ScenarioOptions):
         one_of(FIDELITIES),
         "compiled: limit decisions alone, many times as fast (default); limits: the same decisions"
         " under SimPy; engine: every request runs whole",
-        "compiled",
+        default="compiled",
         choices=FIDELITIES,
     )
 
 
-@dataclass(frozen=True)
+@options
 class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
     """The options of a run of a scenario."""
 
@@ -406,20 +422,24 @@ class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
         one_of(FIDELITIES),
         "engine: every request runs whole (default); limits: limit decisions alone; compiled: the"
         " decisions of limits, many times as fast",
-        "engine",
+        default="engine",
         choices=FIDELITIES,
     )
     replications: int | None = option(
-        optional(whole(1)), "runs, under seeds that count up (1)", None, **COUNT
+        optional(whole(1)),
+        "runs, under seeds that count up (1)",
+        default=None,
+        type=count_of,
+        metavar="N",
     )
     warm_up: str | int | None = option(
         optional(DURATION, "the scenario's"),
         "leave out the first part of results, such as 1m30s",
-        None,
+        default=None,
         metavar="D",
     )
     progress: bool | None = option(
-        optional(FLAG), "show a bar; left out, in notebooks only", None, flag=False
+        optional(FLAG), "show a bar; left out, in notebooks only", default=None, flag=False
     )
 
     @property
@@ -453,7 +473,7 @@ _SPEED: Final = Rule(
 )
 
 
-@dataclass(frozen=True)
+@options
 class LogOptions:
     """The options of reading a log, and the limits that its requests are put through."""
 
@@ -467,13 +487,13 @@ class LogOptions:
     format: Format | None = option(
         optional(one_of(FORMATS)),
         "format of the log; by default it is detected",
-        None,
+        default=None,
         choices=FORMATS,
     )
     as_kind: Kind | None = option(
         optional(one_of(KINDS)),
         "kind of every key whose kind the log does not state (public)",
-        None,
+        default=None,
         choices=KINDS,
         name="as",
         apart=True,
@@ -481,32 +501,32 @@ class LogOptions:
     map: LogMap | str | Path | None = option(
         optional(instance("a LogMap or a file's path", LogMap, str, Path)),
         "file that says which fields of the log are tenants, kinds, keys and more",
-        None,
+        default=None,
         metavar="FILE",
         apart=True,
     )
     tenant: TenantKind | None = option(
         optional(one_of(_TENANTS)),
         "kind of the tenant if the log does not state it (production)",
-        None,
+        default=None,
         choices=("production", "test"),
     )
     time_column: str | None = option(
-        optional(TEXT), "the field that holds the time", None, metavar="NAME"
+        optional(TEXT), "the field that holds the time", default=None, metavar="NAME"
     )
     limits: LimitTable | str | Path | None = option(
-        optional(_TABLE), "limit table; default is the built-in one", None, metavar="FILE"
+        optional(_TABLE), "limit table; default is the built-in one", default=None, metavar="FILE"
     )
     profile: Profile | str | Path | None = option(
         optional(instance("a Profile or a file's path", Profile, str, Path)),
         "choices of how limits count; by default the built-in ones",
-        None,
+        default=None,
         metavar="FILE",
     )
     progress: Callable[[str, int], None] | None = option(
         optional(FUNCTION),
         "told now and then what is done (`reading`, `deciding` …) and how much of it so far",
-        None,
+        default=None,
         flag=False,
     )
 
@@ -545,16 +565,16 @@ def table_of(limits: LimitTable | str | Path | None) -> LimitTable:
     return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
 
 
-@dataclass(frozen=True)
+@options
 class ReplayOptions(FolderOptions, LogOptions):
     """The options of a replay of a log."""
 
     _: KW_ONLY
     against: LimitTable | str | Path | None = option(
-        optional(_TABLE), "older table (or default): who gains?", None, metavar="FILE"
+        optional(_TABLE), "older table (or default): who gains?", default=None, metavar="FILE"
     )
     speed: str | int | Fraction = option(
-        _SPEED, "how many times faster than the log (1)", 1, metavar="X"
+        _SPEED, "how many times faster than the log (1)", default=1, metavar="X"
     )
     pseudonymise: bool = option(
         FLAG,
@@ -565,10 +585,10 @@ class ReplayOptions(FolderOptions, LogOptions):
         one_of(FIDELITIES),
         "limits: decide by the limits alone (default); compiled: likewise in one pass; engine: run"
         " each request whole",
-        "limits",
+        default="limits",
         choices=("limits", "compiled", "engine"),
     )
-    command: Sequence[str] = option(TEXTS, "what repeats the replay", (), flag=False)
+    command: Sequence[str] = option(TEXTS, "what repeats the replay", default=(), flag=False)
 
 
 _SHARE: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?)%")
@@ -591,7 +611,7 @@ HOLDOUT: Final = optional(
 )
 
 
-@dataclass(frozen=True)
+@options
 class FitOptions(LogOptions):
     """The options of a fit."""
 
@@ -599,13 +619,14 @@ class FitOptions(LogOptions):
     holdout: str | float | None = option(
         HOLDOUT,
         "predict the last part of the time, such as 50%, from what comes before it",
-        None,
+        default=None,
         metavar="SHARE",
     )
     runs: int | None = option(
         optional(whole(3)),
         "runs of the scenario for judging it; by default as many as are quick",
-        None,
-        **COUNT,
+        default=None,
+        type=count_of,
+        metavar="N",
     )
     judged: bool = option(FLAG, "False skips the judge", default=True, flag=False)

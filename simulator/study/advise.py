@@ -30,10 +30,11 @@ from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, whole
 from simulator.intervals import Interval, Verdict, interval_of, judged
 from simulator.options import (
-    COUNT,
     Budget,
     ScenarioOptions,
+    count_of,
     option,
+    options,
     takes_options,
 )
 from simulator.play import seed_in_force, simulate
@@ -243,7 +244,7 @@ class AdviceInterrupted(KeyboardInterrupt):
         self.found = found
 
 
-@dataclass(frozen=True)
+@options
 class AdviseOptions(ScenarioOptions):
     """What advice can be told."""
 
@@ -251,28 +252,31 @@ class AdviseOptions(ScenarioOptions):
     refused: float = option(
         _SHARE,
         "the share of a group's attempts that may be refused, as 1% or 0.01 (1%)",
-        0.01,
+        default=0.01,
         type=share_of,
         metavar="SHARE",
     )
     groups: Sequence[str] | None = option(
         optional(TEXTS, "every group"),
         "advise this client group alone; may be repeated",
-        None,
+        default=None,
         name="for",
         action="append",
         metavar="GROUP",
     )
-    replications: int = option(whole(1), "runs of each change (20)", REPLICATIONS, **COUNT)
+    replications: int = option(
+        whole(1), "runs of each change (20)", default=REPLICATIONS, type=count_of, metavar="N"
+    )
     most_replications: int = option(
         whole(1),
         "runs that deciding one pace or one limit may take (60)",
-        MOST_REPLICATIONS,
-        **COUNT,
+        default=MOST_REPLICATIONS,
+        type=count_of,
+        metavar="N",
     )
     verify: bool = option(FLAG, "play each suggestion again, under fresh seeds", default=False)
     told: Callable[[str], None] | None = option(
-        optional(FUNCTION), "hears what is being played", None, flag=False
+        optional(FUNCTION), "hears what is being played", default=None, flag=False
     )
 
 

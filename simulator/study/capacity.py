@@ -44,12 +44,13 @@ from simulator.intervals import (
     spent,
 )
 from simulator.options import (
-    COUNT,
     Budget,
     BudgetOptions,
     CompiledOptions,
+    count_of,
     number_of,
     option,
+    options,
     takes_options,
 )
 from simulator.play import Fidelity, seed_in_force
@@ -152,7 +153,7 @@ class Player(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@options
 class CapacityOptions(BudgetOptions, CompiledOptions):
     """What a search for a capacity can be told."""
 
@@ -173,21 +174,26 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         "the condition to keep, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
     )
-    replications: int = option(whole(1), "runs of a pilot (5)", 5, **COUNT)
+    replications: int = option(
+        whole(1), "runs of a pilot (5)", default=5, type=count_of, metavar="N"
+    )
     tolerance: float = option(
         _TOLERANCE,
         "how near to the border to go, as a share of the value (0.01)",
-        0.01,
+        default=0.01,
         type=number_of(_TOLERANCE),
         metavar="SHARE",
     )
     told: Callable[[Trial], None] | None = option(
-        optional(FUNCTION), "hears each trial, and trials under way as they go on", None, flag=False
+        optional(FUNCTION),
+        "hears each trial, and trials under way as they go on",
+        default=None,
+        flag=False,
     )
     progress: Callable[[str, int, int], None] | None = option(
         optional(FUNCTION),
         "hears, run by run, the value under way, how many of its next runs are done, of how many",
-        None,
+        default=None,
         flag=False,
     )
 

@@ -28,7 +28,7 @@ from simulator.intervals import (
     is_share,
     spent,
 )
-from simulator.options import Budget, PrecisionOptions, option, takes_options
+from simulator.options import Budget, PrecisionOptions, option, options, takes_options
 from simulator.play import Fidelity
 from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing
@@ -107,7 +107,7 @@ class Comparison:
         return "not paired: the runs differ in length or warm-up, so there are no intervals"
 
 
-@dataclass(frozen=True)
+@options
 class CompareOptions(PrecisionOptions):
     """What a comparison of two runs can be told."""
 
@@ -115,7 +115,9 @@ class CompareOptions(PrecisionOptions):
     b: Result | str | Path = option(_RUN, "another")
     _: KW_ONLY
     told: Callable[[int, Precision], None] | None = option(
-        optional(FUNCTION), "hears the pairs so far and what they make of the precision", None
+        optional(FUNCTION),
+        "hears the pairs so far and what they make of the precision",
+        default=None,
     )
 
 

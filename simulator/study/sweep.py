@@ -56,7 +56,7 @@ import pyarrow.parquet as pq
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
-from simulator.options import COUNT, CompiledOptions, option, takes_options
+from simulator.options import CompiledOptions, count_of, option, options, takes_options
 from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Progress, Stop, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
@@ -641,7 +641,7 @@ _WRITTEN: Final = "written"
 _SEED: Final = "seed"
 
 
-@dataclass(frozen=True)
+@options
 class SweepOptions(CompiledOptions):
     """What a sweep can be told."""
 
@@ -653,26 +653,33 @@ class SweepOptions(CompiledOptions):
     )
     _: KW_ONLY
     sample: str | None = option(
-        optional(TEXT), "points of the ranges together", None, metavar="lhs:N"
+        optional(TEXT), "points of the ranges together", default=None, metavar="lhs:N"
     )
-    replications: int = option(whole(1), "runs a point, under seeds that count up (1)", 1, **COUNT)
+    replications: int = option(
+        whole(1),
+        "runs a point, under seeds that count up (1)",
+        default=1,
+        type=count_of,
+        metavar="N",
+    )
     scheduler: str | None = option(
         optional(TEXT),
         "local, or the address of a Dask scheduler; left out, the cores of this machine",
-        None,
+        default=None,
         metavar="ADDRESS",
     )
     workers: int | None = option(
         optional(whole(1), "all cores"),
         "how many: threads where compiled, else processes (all cores)",
-        None,
-        **COUNT,
+        default=None,
+        type=count_of,
+        metavar="N",
     )
     out: str | Path = option(
         FOLDER, "folder of the dataset; one that holds this sweep goes on where it was", flag=False
     )
     progress: Callable[[int, int], None] | None = option(
-        optional(FUNCTION), "hears how many runs are done, of how many", None, flag=False
+        optional(FUNCTION), "hears how many runs are done, of how many", default=None, flag=False
     )
 
 

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from dataclasses import KW_ONLY, FrozenInstanceError, dataclass
+from dataclasses import KW_ONLY, FrozenInstanceError
 
 import pytest
 
 from engine.errors import InputError
 from simulator.arguments import optional, whole
 from simulator.options import (
-    COUNT,
     RunOptions,
     add_flags,
+    count_of,
     given,
     option,
+    options,
     read_options,
     repeated,
     takes_options,
 )
 
 
-@dataclass(frozen=True)
+@options
 class MoreOptions(RunOptions):
     """One more option than a run has: one place."""
 
     _: KW_ONLY
     patience: int | None = option(
-        optional(whole(2)), "how often to ask again (never)", None, **COUNT
+        optional(whole(2)),
+        "how often to ask again (never)",
+        default=None,
+        type=count_of,
+        metavar="N",
     )
 
 

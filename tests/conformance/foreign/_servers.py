@@ -30,7 +30,7 @@ from engine.http._cli_serve import KEY_VARIABLE
 
 __all__ = ["balanced", "delaying", "demo", "haproxy", "nginx"]
 
-_PATIENCE_S: Final = 15.0
+_PATIENCE_S: Final = 60
 _CHUNK_BYTES: Final = 65_536
 _PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 

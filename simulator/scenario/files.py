@@ -158,6 +158,11 @@ def _check_nodes(scenario: Scenario, document: Document) -> None:
     profile = profile_of(scenario)
     if profile.nodes.is_exact:
         return
+    if profile.nodes.sharing == "split" and profile.limits.compose == "lowest":
+        raise InputError(
+            f"{document.where(('nodes',))}nodes.sharing = 'split' must stand with limits.compose = "
+            "'all'; a share that is rounded could make another rule the lowest"
+        )
     try:
         sets_of_counters(limit_tables_of(scenario), profile.limits, profile.nodes)
     except InputError as error:

@@ -14,9 +14,11 @@ TIMES = ("1ns", "7ms", "300ms", "1s", "3s")
 
 
 def text_with_nodes(text: str, choose: Choices) -> str:
-    """Return a drawn scenario with drawn nodes; sharing that cannot delay does not."""
+    """Return a drawn scenario with drawn nodes; what sharing cannot play is left out."""
     sharing = choose.one(SHARINGS)
     count = 2 if sharing == "split" else choose.whole(2, 4)
+    if sharing == "split":
+        text = text.replace('compose = "lowest"', 'compose = "all"')
     if sharing in {"synced", "shared-slow"}:
         text = text.replace('throttle = "delay"', 'throttle = "refuse"')
     if choose.either():

@@ -29,12 +29,15 @@ class _Command(NamedTuple):
     run: str = "run"
 
 
+_LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
 
 _COMMANDS: Final[dict[str, _Command]] = {
     "run": _Command("run a scenario", "simulator.commands.run"),
-    "replay": _Command("put a real access log through the limits", "simulator.commands.replay"),
-    "fit": _Command("fit a scenario to a real access log", "simulator.commands.fit"),
+    "replay": _Command(
+        "put a real access log through the limits", _LOGS, "add_replay", "run_replay"
+    ),
+    "fit": _Command("fit a scenario to a real access log", _LOGS, "add_fit", "run_fit"),
     "coverage": _Command(
         "trigger every limit, quota and bound once",
         _STUDIES,

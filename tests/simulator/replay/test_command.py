@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.commands import replay as cli
+from simulator.commands import logs as cli
 from simulator.rows import Result
 
 LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1" 200 1 "-" "-"'
@@ -15,8 +15,8 @@ LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1"
 
 def run(*words: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.run(parser.parse_args([str(word) for word in words]))
+    cli.add_replay(parser)
+    return cli.run_replay(parser.parse_args([str(word) for word in words]))
 
 
 @pytest.fixture

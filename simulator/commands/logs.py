@@ -1,4 +1,4 @@
-"""`python -m simulator replay`: its flags, and what it prints."""
+"""The commands that read an access log, `replay` and `fit`: their flags, and what they print."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from simulator.commands.words import console
 from simulator.logs import log_name
 from simulator.progress import Due
 
-__all__ = ["add_arguments", "progress_of", "run"]
+__all__ = ["add_fit", "add_replay", "run_fit", "run_replay"]
+
+_SCENARIO: Final = "scenario.toml"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_replay(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `replay`."""
     parser.description = "Put the requests of a real access log through the limits."
     from simulator.options import ReplayOptions, add_flags
@@ -25,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only the report's path")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_replay(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
     from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, ReplayOptions, given, repeated
     from simulator.rows import check_out
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         )
     command = ["python", "-m", "simulator", "replay", *repeated(args, ReplayOptions, force=True)]
     asked = given(args, ReplayOptions) | {"out": out, "command": command}
-    with progress_of(quiet=args.quiet) as progress:
+    with _progress(quiet=args.quiet) as progress:
         result = replay(**asked, progress=progress)
     if not args.quiet:
         print_answer(result, screen)
@@ -64,8 +67,40 @@ def run(args: argparse.Namespace) -> int:
     return 1 if result.violations else 0
 
 
+def add_fit(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `fit`."""
+    parser.description = (
+        "Fit a scenario to a real access log, and run both under the same limits to judge it."
+    )
+    from simulator.options import FitOptions, add_flags
+
+    add_flags(parser, FitOptions)
+    parser.add_argument("--out", metavar="FILE", help=f"the scenario file ({_SCENARIO})")
+    parser.add_argument("--force", action="store_true", help="replace that file")
+    parser.add_argument("--quiet", action="store_true", help="print only the file's path")
+
+
+def run_fit(args: argparse.Namespace) -> int:
+    """Run the command; returns the exit code. Raises `InputError` for bad input."""
+    from simulator.options import FitOptions, given
+    from simulator.study.fit import check_free, fit
+
+    out = Path(args.out or _SCENARIO)
+    check_free(out, force=args.force)
+    with _progress(quiet=args.quiet) as progress:
+        found = fit(**given(args, FitOptions), judged=not args.quiet, progress=progress)
+    found.save(out, force=args.force)
+    if args.quiet:
+        print(out)
+        return 0
+    console().print(found)
+    print("play it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
+    print("scenario:", out)
+    return 0
+
+
 @contextmanager
-def progress_of(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
+def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
     """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
     if quiet:
         yield None

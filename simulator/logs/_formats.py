@@ -27,6 +27,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -473,10 +473,10 @@ class FrameReader:
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes
         """Take the frame as an Arrow table. Raises `InputError` when Arrow cannot take it."""
-        if isinstance(frame, pd.DataFrame):
+        if _is_pandas(frame):
             _refuse_twins("frame", frame.columns.astype(str))
         try:
-            if isinstance(frame, pd.DataFrame):
+            if _is_pandas(frame):
                 self._table = pa.Table.from_pandas(frame, preserve_index=False)
             else:
                 self._table = pa.table(frame)
@@ -537,9 +537,15 @@ def _refuse_twins(what: str, names: Iterable[str]) -> None:
         met.add(name)
 
 
-def _unconvertible(frame: object) -> str | None:
+def _is_pandas(frame: object) -> bool:
+    """Whether it is a pandas frame; pandas is not loaded to find that out."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(frame, pandas.DataFrame)
+
+
+def _unconvertible(frame: Any) -> str | None:  # noqa: ANN401 # reason: whatever Arrow takes
     """Return the name of the first column that Arrow cannot take; None where it is no column."""
-    if not isinstance(frame, pd.DataFrame | Mapping):
+    if not (_is_pandas(frame) or isinstance(frame, Mapping)):
         return None
     for name, column in frame.items():
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from conformance.probes.bursts import SECOND_NS, Counter
+from conformance.probes.delays import delays
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measurement import (
     Measured,
@@ -20,7 +21,7 @@ from conformance.probes.measurement import (
 )
 from conformance.probes.procedures import Played
 from conformance.probes.rows import Row
-from conformance.probes.sightings import Sighting
+from conformance.probes.sightings import LATE_NS, Sighting
 from conformance.probes.signature import ANY, APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive
@@ -222,6 +223,7 @@ def row_findings(  # reason: what a row is, and what was played of it
         yield bench.fails(clause_id, still, *shown)
         return
     if measured.fault is not None:
+        _check_waits_are_seen(rate, histories)
         _check_not_spaced(bench, row, rate, histories, since_ns)
         _check_address_free(bench, row, played)
         _check_key_free(bench, row, rule, before)
@@ -456,6 +458,22 @@ def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
         and match.application in {None, application_kind(key)}
         and match.legacy in {None, key.role == "legacy"}
     )
+
+
+def _check_waits_are_seen(rate: Rate, histories: Sequence[Sequence[Cluster]]) -> None:
+    """Raise `Inconclusive` if waits decide, and are too short to be told from pauses.
+
+    A wait is told from a server that pauses where it is longer than `LATE_NS`. In a window that is
+    not much longer some waits are seen and others are not, so what was let in when is uncertain.
+    """
+    seen = [one for history in histories for cluster in history for one in cluster]
+    if any(one.outcome == "refused" for one in seen) or rate.window_ns > 2 * LATE_NS:
+        return
+    if delays(histories):
+        raise Inconclusive(
+            "not decided: requests beyond the rate wait instead of being refused, and in a window "
+            f"of {_seconds(rate.window_ns)} waits look like pauses of the server; {_NEARER}"
+        )
 
 
 def _check_not_spaced(

@@ -35,6 +35,7 @@ from conformance.wire.exchange import Exchange
 __all__ = [
     "ABSENT_STATUSES",
     "FRONT_STATUSES",
+    "LATE_NS",
     "Outcome",
     "Premature",
     "Sighting",
@@ -60,7 +61,7 @@ Outcome: TypeAlias = Literal["admitted", "refused", "lost"]
 FRONT_STATUSES: Final = frozenset({408, 413, 414, 431})
 """Answers that a front end may give itself, before or after a limiter counts; so may any 5xx."""
 
-_LATE_NS: Final = 1_000_000_000
+LATE_NS: Final = 1_000_000_000
 _LATE_FACTOR: Final = 4
 _SHORT: Final = 4
 """In this part of a window a bucket regains little."""
@@ -147,7 +148,7 @@ def uncertainty_ns(sightings: Iterable[Sighting]) -> int:
 
 def late_after_ns(calm_ns: int) -> int:
     """Return the round trip above which an admission was held back, and not just slow."""
-    return _LATE_NS + _LATE_FACTOR * calm_ns
+    return LATE_NS + _LATE_FACTOR * calm_ns
 
 
 def mark_late(

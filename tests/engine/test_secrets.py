@@ -107,10 +107,15 @@ def test_no_repr_of_anything_alive_holds_a_secret(acme: Deployment) -> None:
     key = acme.principal(RIGHTS)[1]
     exchanges = _ask_all(acme, key)
     alive = [one for one in gc.get_objects() if str(type(one).__module__).startswith("engine.")]
-    assert {Request, Response, Engine} <= {type(one) for one in alive}
+    whole = set()
     for one in alive:
-        shown = repr(one)
+        try:
+            shown = repr(one)
+        except AttributeError:  # another thread, or a test before this one, has not built it whole
+            continue
+        whole.add(type(one))
         assert not [c for c in (*CANARIES, key) if c in shown], type(one)
+    assert {Request, Response, Engine} <= whole
     assert exchanges
 
 

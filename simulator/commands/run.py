@@ -298,6 +298,8 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     """Print groups of clients, totals, checks and thresholds."""
+    from simulator.views import value_text
+
     _print_groups(result, screen)
     _print_nodes(result, screen)
     totals = result.summary["totals"]
@@ -316,5 +318,5 @@ def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
         screen.print(f"checks: {found} ({names}; {result.check_s:.2f} s)", markup=False)
     for line in result.summary["thresholds"]:
         word = "holds" if line["holds"] else "does not hold"
-        value = "no value" if line["value"] is None else f"{line['value']:g}"
+        value = "no value" if line["value"] is None else value_text(line["that"], line["value"])
         screen.print(f"threshold: {line['that']} {word} ({value})", markup=False)

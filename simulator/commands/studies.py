@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _TWO: Final = 2
+_SWEPT: Final = ("offered", "admitted", "refused_share", "admitted_beyond", "refused_below")
+"""Metrics of a sweep that are printed; the last two are of several nodes."""
 
 
 def add_capacity(parser: argparse.ArgumentParser) -> None:
@@ -213,14 +215,14 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
     """Print each point's means."""
-    from simulator.views import plain_table
+    from simulator.views import number_text, plain_table
 
-    metrics = [name for name in ("offered", "admitted", "refused_share") if name in frame]
+    metrics = [name for name in _SWEPT if name in frame]
     columns = (*paths, "runs", *metrics)
     table = plain_table((), columns, wraps=columns)
     for _, rows in frame[frame["status"] == "ok"].groupby("point"):
         values = [str(rows[path].iloc[0]) for path in paths]
-        means = [f"{rows[name].mean():,.4g}" for name in metrics]
+        means = [number_text(rows[name].mean()) for name in metrics]
         table.add_row(*values, str(len(rows)), *means)
     console().print(table)
 

@@ -27,24 +27,27 @@ def console() -> Console:
 def metric_text(metric: str, value: float | None) -> str:
     """Return a metric's value as readable text; durations in seconds."""
     from simulator.scenario import METRICS
+    from simulator.views import number_text
 
     if value is None or not math.isfinite(value):
         return "–"
     base = METRICS.get(metric.partition("{")[0])
     if base is not None and base.is_duration:
-        return f"{value / 1e9:.4g} s"
-    return f"{value:,.6g}"
+        return f"{number_text(value / 1e9)} s"
+    return number_text(value, 6)
 
 
 def interval_text(interval: Interval) -> str:
     """Return an interval in words."""
+    from simulator.views import number_text
+
     if interval.runs == 0:
         return "no value"
     runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
     if interval.method == "exact":
-        return f"{interval.mean:g}"
-    low, high = (f"{end:.4g}" if math.isfinite(end) else "–" for end in interval[1:3])
-    return f"{interval.mean:.4g}, from {low} to {high}, {runs}"
+        return number_text(interval.mean, 6)
+    mean, low, high = map(number_text, interval[:3])
+    return f"{mean}, from {low} to {high}, {runs}"
 
 
 def needed_text(needed: int | None) -> str:

@@ -14,11 +14,13 @@ from simulator.views._text import (
     count_text,
     counted_text,
     nodes_text,
+    number_text,
     pace_text,
     plain_table,
     plain_text,
     share_text,
     span_text,
+    value_text,
 )
 from simulator.views.charts import ADMITTED, CLAUSES, REFUSED
 
@@ -36,11 +38,13 @@ __all__ = [
     "counted_text",
     "gather",
     "nodes_text",
+    "number_text",
     "pace_text",
     "plain_table",
     "plain_text",
     "share_text",
     "span_text",
     "together_ns",
+    "value_text",
     "write_report",
 ]

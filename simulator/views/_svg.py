@@ -25,6 +25,7 @@ from simulator.views._text import (
     Axis,
     count_text,
     counted_text,
+    number_text,
     plain_text,
     share_text,
     span_text,
@@ -523,9 +524,7 @@ def _bars(drawing: Drawing, axis: Axis, chart: Stacked) -> None:
         y = top + _TALL * (1 - share)
         drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "grid" if share else "axis")
         rate = share * most * _SECOND_NS / width_ns
-        drawing.text(
-            _LEFT - 5, y + 4, f"{rate:.3g}" if rate < 1e4 else f"{rate:.1e}", "tick end"
-        )  # reason: four digits fit
+        drawing.text(_LEFT - 5, y + 4, number_text(rate, 3), "tick end")
     drawing.text(_LEFT, 10, f"{chart.unit} a second", "tick")
     _ticks(drawing, axis, _LEFT, _PLOT, top + _TALL)
     below = np.zeros(len(total), dtype=np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.files import format_duration
@@ -24,6 +25,7 @@ __all__ = [
     "counted_text",
     "group_lines",
     "nodes_text",
+    "number_text",
     "pace_text",
     "plain_table",
     "plain_text",
@@ -47,8 +49,21 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def count_text(count: int) -> str:
-    """Return a whole number in groups of three: `19 366`."""
-    return f"{count:,}".replace(",", _THIN)
+    """Return a whole number in groups of three: `19,366`."""
+    return f"{count:,}"
+
+
+def number_text(value: float, digits: int = 4) -> str:
+    """Return a number in so many digits, whole ones never cut, and without an exponent.
+
+    >>> number_text(28_173.4), number_text(0.123456), number_text(2e-5), number_text(12.0)
+    ('28,173', '0.1235', '0.00002', '12')
+    """
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
 def counted_text(count: int, word: str, words: str = "") -> str:
@@ -335,6 +350,4 @@ def value_text(metric: str, value: float | None) -> str:
     if name in METRICS and METRICS[name].is_duration:
         step = 10 ** max(0, len(str(int(value))) - 4)
         return format_duration(round(value / step) * step)
-    return (
-        f"{value:.4g}" if abs(value) < 10_000 else count_text(round(value))
-    )  # reason: four digits
+    return number_text(value)

@@ -13,7 +13,15 @@ from engine.limits import Limiter, Subject
 from engine.profile import NodesProfile, Profile
 from simulator.cli import main
 from simulator.rows.invariants import checkers
-from simulator.scenario import Scenario, limit_tables_of, load, loads, profile_of, with_value
+from simulator.scenario import (
+    Scenario,
+    limit_tables_of,
+    load,
+    loads,
+    profile_of,
+    with_value,
+    with_values,
+)
 from simulator.scenario.model import draws_at_random
 from simulator.traffic.population import populate
 
@@ -43,9 +51,7 @@ arrivals = "1/2s"
 
 def on(scenario: Scenario, **nodes: object) -> Scenario:
     """Return a scenario with fields of its nodes changed."""
-    for name, value in nodes.items():
-        scenario = with_value(scenario, f"nodes.{name}", value)
-    return scenario
+    return with_values(scenario, [(f"nodes.{name}", value) for name, value in nodes.items()])
 
 
 def test_nodes_that_count_alone_admit_so_many_times_the_rate() -> None:
@@ -125,9 +131,9 @@ def test_a_report_says_what_nodes_let_in_and_refuse(
     file.write_text(SMALL)
     out = tmp_path / "out"
     assert main(["run", str(file), "--fidelity", "limits", "--out", str(out)]) == 0
-    shown = " ".join(capsys.readouterr().out.split()).replace("\u202f", " ")
+    shown = " ".join(capsys.readouterr().out.split())
     assert "3 nodes, round-robin; each counts alone. Beyond the exact limits" in shown
-    page = (out / "report.html").read_text("utf-8").replace("\u202f", " ")
+    page = (out / "report.html").read_text("utf-8")
     assert "On several nodes" in page
     nodes = simulator.Result.load(out).summary["nodes"]
     (row,) = nodes["groups"]
@@ -147,6 +153,20 @@ def test_a_sweep_gives_the_frame_by_count_and_lag(tmp_path: Path) -> None:
     assert (beyond.unstack()["5s"] >= beyond.unstack()["0s"]).all()
     assert beyond[3, "5s"] > beyond[2, "5s"] > 0
     assert "admitted_beyond{client='many',clause='LIM-PUBLIC'}" in frame.columns
+
+
+def test_a_sweep_prints_what_nodes_let_in_and_whole_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(SMALL.replace('"2m"', '"45m"'))
+    asked = ["sweep", str(file), "--set", "nodes.count=1,3", "--out", str(tmp_path / "out")]
+    assert main(asked) == 0
+    head, one, three = (line.split() for line in capsys.readouterr().out.splitlines()[1:4])
+    assert head[-2:] == ["admitted_beyond", "refused_below"]
+    assert one[:3] == ["1", "1", "12,150"]
+    assert one[-2:] == ["0", "0"]
+    assert int(three[-2].replace(",", "")) > 1_000
 
 
 def test_replications_give_intervals() -> None:

@@ -1,8 +1,10 @@
 """Numbers, instants and hostile texts as a reader sees them."""
 
+import math
+
 import pytest
 
-from simulator.views import Axis, count_text, plain_text, share_text, span_text
+from simulator.views import Axis, count_text, number_text, plain_text, share_text, span_text
 
 SECOND_NS = 10**9
 
@@ -45,7 +47,15 @@ def test_shares_never_hide_the_rare(part: int, whole: int, text: str) -> None:
 
 
 def test_counts_stand_in_groups_of_three() -> None:
-    assert plain(count_text(1_234_567)) == "1 234 567"
+    assert count_text(1_234_567) == "1,234,567"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(28_170.0, "28,170"), (1_234_567.8, "1,234,568"), (0.000012, "0.000012"), (math.nan, "–")],
+)
+def test_numbers_have_no_exponent(value: float, text: str) -> None:
+    assert number_text(value) == text
 
 
 def test_control_characters_are_shown_not_obeyed() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final
 
-from conformance.faults.bodies import elements_in, is_creating
+from conformance.faults.bodies import elements_in, is_creating, read_answered
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -90,14 +90,19 @@ async def _allowing(
     engine: FaultyEngine,
     request: Request,
     submit: Submit,
-    choose: Callable[[list[str], Callable[[str, str], bool]], list[str]],
+    *,
+    is_first_checked: bool = False,
 ) -> Response:
-    """Submit a request with token:create granted for the containers that `choose` returns."""
+    """Submit a request with token:create granted for its containers.
+
+    is_first_checked: only if its key holds the permission for the first of them.
+    """
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)
-    named = [_container_of(one) for one in elements_in(json_of(request))]
-    passing = choose(named, caller.may)
+    passing = [_container_of(one) for one in elements_in(json_of(request))]
+    if is_first_checked and passing and not caller.may("token:create", passing[0]):
+        passing = []
     with engine.answering(caller, "token:create", passing, lambda _: True):
         return await submit(request)
 
@@ -105,11 +110,7 @@ async def _allowing(
 @fault("first-container-only", "AUTH-CREATE")
 async def _first_container_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The right to create is checked on the first container of a request only."""
-
-    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
-        return named[1:] if named and may("token:create", named[0]) else []
-
-    return await _allowing(engine, request, submit, choose)
+    return await _allowing(engine, request, submit, is_first_checked=True)
 
 
 @fault("default-container-unchecked", "AUTH-CREATE")
@@ -118,49 +119,30 @@ async def _default_container(engine: FaultyEngine, request: Request, submit: Sub
     body = json_of(request) if is_creating(request) else None
     if any(isinstance(one, dict) and "containers" in one for one in elements_in(body)):
         return await submit(request)
-
-    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
-        del may
-        return named
-
-    return await _allowing(engine, request, submit, choose)
+    return await _allowing(engine, request, submit)
 
 
 @fault("create-unchecked", "AUTH-CREATE")
 async def _create_unchecked(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Every known key may create tokens."""
-
-    def choose(named: list[str], may: Callable[[str, str], bool]) -> list[str]:
-        del may
-        return named
-
-    return await _allowing(engine, request, submit, choose)
+    return await _allowing(engine, request, submit)
 
 
 @fault("read-ignored", "AUTH-READ")
 async def _read_ignored(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A deduplicated record is redacted, whether or not the key holds token:read."""
-    caller = engine.identify(request)
-    if caller is None or not is_creating(request):
-        return await submit(request)
-    with engine.answering(caller, "token:read", _DEFAULTS.values(), lambda _: False):
-        return await submit(request)
+    return await read_answered(engine, request, submit, lambda _: False)
 
 
 @fault("read-not-asked-for", "AUTH-READ")
 async def _read_not_asked_for(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A deduplicated record is never redacted."""
-    caller = engine.identify(request)
-    if caller is None or not is_creating(request):
-        return await submit(request)
-    with engine.answering(caller, "token:read", _DEFAULTS.values(), lambda _: True):
-        return await submit(request)
+    return await read_answered(engine, request, submit, lambda _: True)
 
 
 @fault_of_answers("redacted-for-readers", "AUTH-READ")
-def _redacted_for_readers(body: Json, answer: Json) -> Json:
+def _redacted_for_readers(_: Json, answer: Json) -> Json:
     """A deduplicated record has no metadata, even for a key with token:read."""
-    del body
     for record in records_in(answer):
         if record["_extras"]["deduplicated"]:
             record.pop("metadata", None)
@@ -247,19 +229,15 @@ def _legacy_unknown(engine: FaultyEngine) -> None:
 
 
 @fault("busy-for-too-many", "ERR-429")
-async def _busy_for_too_many(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _busy_for_too_many(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A rate-limited request gets 503."""
-    del engine
     response = await submit(request)
     return dataclasses.replace(response, status=503) if response.status == 429 else response
 
 
 @fault("forbidden-while-blocked", "ERR-429")
-async def _forbidden_while_blocked(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+async def _forbidden_while_blocked(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A request refused by a block gets 403; one refused by a throttle gets 429."""
-    del engine
     response = await submit(request)
     is_blocked = response.decision.outcome == "blocked"
     return dataclasses.replace(response, status=403) if is_blocked else response
@@ -280,8 +258,7 @@ async def _forbidden_after_first(
 
 
 @fault("gateway-timeout", "ERR-408")
-async def _gateway_timeout(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _gateway_timeout(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A proxy whose destination takes too long answers 504."""
-    del engine
     response = await submit(request)
     return dataclasses.replace(response, status=504) if response.status == 408 else response

@@ -11,12 +11,14 @@ from conformance.faults.registry import (
     Submit,
     fault,
     fault_of_answers,
-    fault_of_bodies,
+    fault_of_cards,
     fault_of_engines,
     fault_of_profile,
     fault_of_refusals,
+    fault_of_requests,
     json_of,
     records_in,
+    requests_changed,
     with_body,
 )
 from engine import Profile, Request, Response
@@ -25,12 +27,14 @@ from engine.model import Token
 
 __all__ = [
     "DEFAULT_CONTAINERS",
+    "containers_named",
+    "counting",
     "elements_in",
     "is_creating",
     "is_record",
     "is_request",
     "quota_during",
-    "requests_changed",
+    "read_answered",
     "requests_in",
 ]
 
@@ -62,17 +66,6 @@ def requests_in(body: Json) -> Iterator[dict[str, Any]]:
     return (one for one in elements_in(body) if isinstance(one, dict))
 
 
-def requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
-    """Return the body with every token request object changed."""
-    if isinstance(body, dict):
-        if "type" in body:
-            return change(dict(body)) if isinstance(body["type"], str) else body
-        return {key: requests_changed(one, change) for key, one in body.items()}
-    if isinstance(body, list):
-        return [requests_changed(one, change) for one in body]
-    return body
-
-
 def is_record(answer: Json) -> bool:
     """Whether a part of an answer is a token record."""
     return isinstance(answer, dict) and isinstance(answer.get("_extras"), dict)
@@ -82,34 +75,30 @@ def is_record(answer: Json) -> bool:
 
 
 @fault_of_answers("array-reversed", "TOK-ARRAY")
-def _array_reversed(body: Json, answer: Json) -> Json:
+def _array_reversed(_: Json, answer: Json) -> Json:
     """An array comes back in the opposite order."""
-    del body
     return answer[::-1] if isinstance(answer, list) else answer
 
 
 @fault_of_answers("strings-rotated", "TOK-ARRAY")
-def _strings_rotated(body: Json, answer: Json) -> Json:
+def _strings_rotated(_: Json, answer: Json) -> Json:
     """The identifiers of an array of strings come back shifted by one place."""
-    del body
     if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
         return answer[-1:] + answer[:-1]
     return answer
 
 
 @fault_of_answers("array-sorted", "TOK-ARRAY")
-def _array_sorted(body: Json, answer: Json) -> Json:
+def _array_sorted(_: Json, answer: Json) -> Json:
     """The identifiers of an array of strings come back in order of their text."""
-    del body
     if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
         return sorted(answer)
     return answer
 
 
 @fault_of_answers("last-item-dropped", "TOK-ARRAY")
-def _last_item_dropped(body: Json, answer: Json) -> Json:
+def _last_item_dropped(_: Json, answer: Json) -> Json:
     """The last element of an array is missing."""
-    del body
     return answer[:-1] if isinstance(answer, list) and len(answer) > 1 else answer
 
 
@@ -140,16 +129,14 @@ def _values_swapped(body: Json, answer: Json) -> Json:
 
 
 @fault_of_answers("object-as-identifier", "TOK-OBJECT")
-def _object_as_identifier(body: Json, answer: Json) -> Json:
+def _object_as_identifier(_: Json, answer: Json) -> Json:
     """A token request object alone comes back as its identifier."""
-    del body
     return answer["id"] if isinstance(answer, dict) and is_record(answer) else answer
 
 
 @fault_of_answers("record-in-list", "TOK-OBJECT")
-def _record_in_list(body: Json, answer: Json) -> Json:
+def _record_in_list(_: Json, answer: Json) -> Json:
     """A token request object alone comes back as an array of one record."""
-    del body
     return [answer] if is_record(answer) else answer
 
 
@@ -160,9 +147,8 @@ def _record_wrapped(body: Json, answer: Json) -> Json:
 
 
 @fault_of_answers("nested-flattened", "TOK-COMPOSITE")
-def _nested_flattened(body: Json, answer: Json) -> Json:
+def _nested_flattened(_: Json, answer: Json) -> Json:
     """An array of one element inside another array comes back as that element."""
-    del body
 
     def flat(one: Json, *, inside: bool) -> Json:
         if isinstance(one, list):
@@ -176,9 +162,8 @@ def _nested_flattened(body: Json, answer: Json) -> Json:
 
 
 @fault_of_answers("deep-part-unwalked", "TOK-COMPOSITE")
-def _deep_part_unwalked(body: Json, answer: Json) -> Json:
+def _deep_part_unwalked(_: Json, answer: Json) -> Json:
     """What is nested deeper than four levels comes back empty."""
-    del body
 
     def cut(one: Json, left: int) -> Json:
         if isinstance(one, list):
@@ -204,18 +189,16 @@ def _leaf_as_record(body: Json, answer: Json) -> Json:
 
 
 @fault_of_answers("leaf-prefixed", "TOK-LEAF")
-def _leaf_prefixed(body: Json, answer: Json) -> Json:
+def _leaf_prefixed(_: Json, answer: Json) -> Json:
     """In an object, the identifier of a plain string comes back with the prefix `token:`."""
-    del body
     if isinstance(answer, dict) and not is_record(answer):
         return {k: f"token:{one}" if isinstance(one, str) else one for k, one in answer.items()}
     return answer
 
 
 @fault_of_answers("same-id-twice", "TOK-LEAF")
-def _same_id_twice(body: Json, answer: Json) -> Json:
+def _same_id_twice(_: Json, answer: Json) -> Json:
     """The second of two strings in an array gets the first one's identifier."""
-    del body
     if isinstance(answer, list) and len(answer) > 1 and isinstance(answer[0], str):
         answer[1] = answer[0]
     return answer
@@ -230,28 +213,20 @@ def _encrypted_in_arrays(body: Json) -> bool:
     return isinstance(body, list) and any("encrypted" in one for one in requests_in(body))
 
 
-@fault_of_bodies("encrypted-never-opened", "TOK-ENCRYPTED")
-def _encrypted_never_opened(body: Json) -> Json:
+@fault_of_requests("encrypted-never-opened", "TOK-ENCRYPTED")
+def _encrypted_never_opened(asked: dict[str, Any]) -> Json:
     """An encrypted payload is never decrypted: its text is stored as the data."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        if asked["type"] == "token" and "encrypted" in asked and "data" not in asked:
-            asked["data"] = str(asked.pop("encrypted"))
-        return asked
-
-    return requests_changed(body, change)
+    if asked["type"] == "token" and "encrypted" in asked and "data" not in asked:
+        asked["data"] = str(asked.pop("encrypted"))
+    return asked
 
 
-@fault_of_bodies("no-data-accepted", "TOK-ONE-OF")
-def _no_data_accepted(body: Json) -> Json:
+@fault_of_requests("no-data-accepted", "TOK-ONE-OF")
+def _no_data_accepted(asked: dict[str, Any]) -> Json:
     """A token request object with neither `data` nor `encrypted` creates an empty token."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        if asked["type"] == "token" and not {"data", "encrypted", "token_intent_id"} & set(asked):
-            asked["data"] = ""
-        return asked
-
-    return requests_changed(body, change)
+    if asked["type"] == "token" and not {"data", "encrypted", "token_intent_id"} & set(asked):
+        asked["data"] = ""
+    return asked
 
 
 @fault_of_refusals("mixed-types-refused", "TOK-TYPES")
@@ -261,14 +236,10 @@ def _mixed_types_refused(body: Json) -> bool:
     return "card" in types and "token" in types
 
 
-@fault_of_bodies("unknown-type-accepted", "TOK-TYPES")
-def _unknown_type_accepted(body: Json) -> Json:
+@fault_of_requests("unknown-type-accepted", "TOK-TYPES")
+def _unknown_type_accepted(asked: dict[str, Any]) -> Json:
     """A token request object of an unknown type is accepted as a `token`."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        return asked if asked["type"] in {"token", "card"} else {**asked, "type": "token"}
-
-    return requests_changed(body, change)
+    return asked if asked["type"] in {"token", "card"} else {**asked, "type": "token"}
 
 
 @fault_of_refusals("other-scripts-refused", "TOK-TOKEN-DATA")
@@ -278,84 +249,51 @@ def _other_scripts_refused(body: Json) -> bool:
     return any(isinstance(data, str) and not data.isascii() for data in found)
 
 
-@fault_of_bodies("month-as-text", "TOK-CARD-DATA")
-def _month_as_text(body: Json) -> Json:
+@fault_of_cards("month-as-text", "TOK-CARD-DATA", "expiration_month")
+def _month_as_text(month: Json) -> Json:
     """A card's month may be a string of digits."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        data = asked.get("data")
-        if asked["type"] == "card" and isinstance(data, dict):
-            month = data.get("expiration_month")
-            if isinstance(month, str) and month.isdigit():
-                asked["data"] = {**data, "expiration_month": int(month)}
-        return asked
-
-    return requests_changed(body, change)
+    return int(month) if isinstance(month, str) and month.isdigit() else month
 
 
-@fault_of_bodies("number-as-integer", "TOK-CARD-DATA")
-def _number_as_integer(body: Json) -> Json:
+@fault_of_cards("number-as-integer", "TOK-CARD-DATA", "number")
+def _number_as_integer(number: Json) -> Json:
     """A card's number may be an integer."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        data = asked.get("data")
-        if asked["type"] == "card" and isinstance(data, dict) and type(data.get("number")) is int:
-            asked["data"] = {**data, "number": str(data["number"])}
-        return asked
-
-    return requests_changed(body, change)
+    return str(number) if type(number) is int else number
 
 
-@fault_of_bodies("metadata-of-numbers", "TOK-METADATA")
-def _metadata_of_numbers(body: Json) -> Json:
+@fault_of_requests("metadata-of-numbers", "TOK-METADATA")
+def _metadata_of_numbers(asked: dict[str, Any]) -> Json:
     """A metadata value may be a number; it is stored as text."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        metadata = asked.get("metadata")
-        if isinstance(metadata, dict):
-            asked["metadata"] = {
-                key: str(one) if isinstance(one, int | float) else one
-                for key, one in metadata.items()
-            }
-        return asked
-
-    return requests_changed(body, change)
+    metadata = asked.get("metadata")
+    if isinstance(metadata, dict):
+        asked["metadata"] = {
+            key: str(one) if isinstance(one, int | float) else one for key, one in metadata.items()
+        }
+    return asked
 
 
-@fault_of_bodies("odd-metadata-ignored", "TOK-METADATA")
-def _odd_metadata_ignored(body: Json) -> Json:
+@fault_of_requests("odd-metadata-ignored", "TOK-METADATA")
+def _odd_metadata_ignored(asked: dict[str, Any]) -> Json:
     """Metadata that is not an object is dropped, and the token is created."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        if not isinstance(asked.get("metadata", {}), dict):
-            del asked["metadata"]
-        return asked
-
-    return requests_changed(body, change)
+    if not isinstance(asked.get("metadata", {}), dict):
+        del asked["metadata"]
+    return asked
 
 
-@fault_of_bodies("odd-expression-ignored", "TOK-FPEXPR")
-def _odd_expression_ignored(body: Json) -> Json:
+@fault_of_requests("odd-expression-ignored", "TOK-FPEXPR")
+def _odd_expression_ignored(asked: dict[str, Any]) -> Json:
     """A `fingerprint_expression` that is not a string is dropped, and the token is created."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        if not isinstance(asked.get("fingerprint_expression", ""), str):
-            del asked["fingerprint_expression"]
-        return asked
-
-    return requests_changed(body, change)
+    if not isinstance(asked.get("fingerprint_expression", ""), str):
+        del asked["fingerprint_expression"]
+    return asked
 
 
-@fault_of_bodies("one-index-as-text", "TOK-INDEXES")
-def _one_index_as_text(body: Json) -> Json:
+@fault_of_requests("one-index-as-text", "TOK-INDEXES")
+def _one_index_as_text(asked: dict[str, Any]) -> Json:
     """A single search index may be a string instead of an array."""
-
-    def change(asked: dict[str, Any]) -> Json:
-        if isinstance(asked.get("search_indexes"), str):
-            asked["search_indexes"] = [asked["search_indexes"]]
-        return asked
-
-    return requests_changed(body, change)
+    if isinstance(asked.get("search_indexes"), str):
+        asked["search_indexes"] = [asked["search_indexes"]]
+    return asked
 
 
 @fault_of_refusals("expression-refused", "TOK-FPEXPR")
@@ -366,12 +304,21 @@ def _expression_refused(body: Json) -> bool:
 
 
 @fault("broken-json-accepted", "TOK-JSON")
-async def _broken_json_accepted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _broken_json_accepted(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A body that is not JSON is read as an empty object."""
-    del engine
     if is_creating(request) and isinstance(request.body, bytes) and json_of(request) is None:
         return await submit(with_body(request, {}))
     return await submit(request)
+
+
+def containers_named(request: Request) -> list[Any]:
+    """Return what stands in the arrays of containers that a request names."""
+    return [
+        path
+        for one in requests_in(json_of(request))
+        if isinstance(one.get("containers"), list)
+        for path in one["containers"]
+    ]
 
 
 @fault("container-ignored", "TOK-CONTAINER")
@@ -380,12 +327,7 @@ async def _container_ignored(engine: FaultyEngine, request: Request, submit: Sub
     caller = engine.identify(request)
     if caller is None or request.path != "/tokenize":
         return await submit(request)
-    named = [
-        path
-        for one in elements_in(json_of(request))
-        if isinstance(one, dict) and isinstance(one.get("containers"), list)
-        for path in one["containers"]
-    ]
+    named = containers_named(request)
     if not all(isinstance(path, str) and path.startswith("/") for path in named):
         return await submit(request)
     if not all(caller.may("token:create", path.lower()) for path in named):
@@ -517,6 +459,29 @@ def quota_during(engine: FaultyEngine, request: Request, name: str, value: int) 
         engine.set_quota(caller.tenant, name, before)
 
 
+async def counting(
+    engine: FaultyEngine, request: Request, submit: Submit, counted: int
+) -> Response:
+    """Submit a request; the Tokenize Limit applies only to what the fault counts."""
+    caller = engine.identify(request)
+    limit = None if caller is None else caller.tenant.quotas["Tokenize Limit"]
+    if not is_creating(request) or not isinstance(limit, int) or counted > limit:
+        return await submit(request)
+    with quota_during(engine, request, "Tokenize Limit", _MANY):
+        return await submit(request)
+
+
+async def read_answered(
+    engine: FaultyEngine, request: Request, submit: Submit, change: Callable[[bool], bool]
+) -> Response:
+    """Submit a request while the answer to whether its key holds token:read is changed."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    with engine.answering(caller, "token:read", DEFAULT_CONTAINERS, change):
+        return await submit(request)
+
+
 async def _each_alone(request: Request, submit: Submit, elements: list[Any]) -> None:
     """Create each element in a request of its own."""
     for one in elements:
@@ -524,9 +489,8 @@ async def _each_alone(request: Request, submit: Submit, elements: list[Any]) -> 
 
 
 @fault("partial-creation", "TOK-ATOMIC")
-async def _partial_creation(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _partial_creation(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The valid tokens of a refused request are created anyway."""
-    del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
         await _each_alone(request, submit, list(elements_in(json_of(request))))
@@ -534,11 +498,8 @@ async def _partial_creation(engine: FaultyEngine, request: Request, submit: Subm
 
 
 @fault("created-until-invalid", "TOK-ATOMIC")
-async def _created_until_invalid(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+async def _created_until_invalid(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The tokens before the first invalid one in a request are created anyway."""
-    del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
         for one in elements_in(json_of(request)):
@@ -548,11 +509,8 @@ async def _created_until_invalid(
 
 
 @fault("strings-before-invalid", "TOK-ATOMIC")
-async def _strings_before_invalid(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+async def _strings_before_invalid(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The plain strings of a request with an invalid token are created anyway."""
-    del engine
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
         leaves = [one for one in elements_in(json_of(request)) if isinstance(one, str)]
@@ -578,29 +536,14 @@ async def _first_five_created(engine: FaultyEngine, request: Request, submit: Su
 async def _limit_by_top_level(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The limit counts only the top-level elements of a body."""
     body = json_of(request)
-    caller = engine.identify(request)
-    if request.path != "/tokenize" or not isinstance(body, dict | list) or caller is None:
-        return await submit(request)
-    limit = caller.tenant.quotas["Tokenize Limit"]
-    top = 1 if is_request(body) else len(body)
-    within = sum(1 for _ in elements_in(body))
-    if not isinstance(limit, int) or within <= limit or top > limit:
-        return await submit(request)
-    with quota_during(engine, request, "Tokenize Limit", _MANY):
-        return await submit(request)
+    top = len(body) if isinstance(body, dict | list) and not is_request(body) else 1
+    return await counting(engine, request, submit, top)
 
 
 @fault("limit-by-objects", "TOK-LIMIT")
 async def _limit_by_objects(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The limit counts token request objects; plain strings are free."""
-    caller = engine.identify(request)
-    elements = list(elements_in(json_of(request))) if is_creating(request) else []
-    limit = None if caller is None else caller.tenant.quotas["Tokenize Limit"]
-    objects = sum(isinstance(one, dict) for one in elements)
-    if not isinstance(limit, int) or len(elements) <= limit or objects > limit:
-        return await submit(request)
-    with quota_during(engine, request, "Tokenize Limit", _MANY):
-        return await submit(request)
+    return await counting(engine, request, submit, len(list(requests_in(json_of(request)))))
 
 
 @fault_of_refusals("known-values-crash", "TOK-LIMIT", 500)
@@ -611,9 +554,8 @@ def _known_values_crash(body: Json) -> bool:
 
 
 @fault_of_answers("dedup-claimed-false", "TOK-DEDUP")
-def _dedup_claimed_false(body: Json, answer: Json) -> Json:
+def _dedup_claimed_false(_: Json, answer: Json) -> Json:
     """The record of a deduplicated token says `deduplicated: false`."""
-    del body
     for record in records_in(answer):
         record["_extras"] = {"deduplicated": False}
     return answer

@@ -13,24 +13,28 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from conformance.faults.bodies import (
+    containers_named,
+    counting,
     elements_in,
     is_creating,
     is_record,
     is_request,
     quota_during,
-    requests_changed,
 )
-from conformance.faults.records import masks_in
+from conformance.faults.records import asked_and_given, masks_in
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
     fault_of_answers,
     fault_of_bodies,
+    fault_of_cards,
     fault_of_records,
     fault_of_refusals,
+    fault_of_requests,
     json_of,
     records_in,
+    requests_changed,
     with_body,
 )
 from engine import Request, Response
@@ -65,60 +69,42 @@ def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
     return body
 
 
-def _card_changed(body: Json, name: str, change: Callable[[Any], Any]) -> Json:
-    """Return a body with one field of every card changed."""
-
-    def one(asked: dict[str, Any]) -> dict[str, Any]:
-        data = asked.get("data")
-        if asked["type"] == "card" and isinstance(data, dict) and name in data:
-            asked["data"] = {**data, name: change(data[name])}
-        return asked
-
-    return requests_changed(body, one)
-
-
 # --- keys of objects ----------------------------------------------------------------------------
 
 
 @fault_of_answers("keys-composed", "TOK-PLAIN")
-def _keys_composed(body: Json, answer: Json) -> Json:
+def _keys_composed(_: Json, answer: Json) -> Json:
     """The keys of a plain object come back in Unicode's composed form (NFC)."""
-    del body
     return _keys_changed(answer, lambda key: unicodedata.normalize("NFC", key))
 
 
 @fault_of_answers("keys-decomposed", "TOK-PLAIN")
-def _keys_decomposed(body: Json, answer: Json) -> Json:
+def _keys_decomposed(_: Json, answer: Json) -> Json:
     """The keys of a plain object come back in Unicode's decomposed form (NFD)."""
-    del body
     return _keys_changed(answer, lambda key: unicodedata.normalize("NFD", key))
 
 
 @fault_of_answers("keys-compatible", "TOK-PLAIN")
-def _keys_compatible(body: Json, answer: Json) -> Json:
+def _keys_compatible(_: Json, answer: Json) -> Json:
     """The keys of a plain object come back in Unicode's compatibility form (NFKC)."""
-    del body
     return _keys_changed(answer, lambda key: unicodedata.normalize("NFKC", key))
 
 
 @fault_of_answers("keys-trimmed", "TOK-PLAIN")
-def _keys_trimmed(body: Json, answer: Json) -> Json:
+def _keys_trimmed(_: Json, answer: Json) -> Json:
     """The keys of a plain object come back without leading and trailing whitespace."""
-    del body
     return _keys_changed(answer, str.strip)
 
 
 @fault_of_answers("keys-cut-short", "TOK-PLAIN")
-def _keys_cut_short(body: Json, answer: Json) -> Json:
+def _keys_cut_short(_: Json, answer: Json) -> Json:
     """The keys of a plain object come back with 64 characters at most."""
-    del body
     return _keys_changed(answer, lambda key: key[:64])
 
 
 @fault_of_answers("keys-without-joiners", "TOK-PLAIN")
-def _keys_without_joiners(body: Json, answer: Json) -> Json:
+def _keys_without_joiners(_: Json, answer: Json) -> Json:
     """Characters without width are dropped from the keys of a plain object."""
-    del body
     return _keys_changed(answer, lambda key: key.replace("\u200b", "").replace("\ufeff", ""))
 
 
@@ -146,16 +132,14 @@ def _dotted_key_nested(body: Json, answer: Json) -> Json:
 
 
 @fault_of_answers("array-of-one-unwrapped", "TOK-ARRAY")
-def _array_of_one(body: Json, answer: Json) -> Json:
+def _array_of_one(_: Json, answer: Json) -> Json:
     """An array of one element comes back as that element."""
-    del body
     return answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
 
 
 @fault_of_answers("array-as-object", "TOK-ARRAY")
-def _array_as_object(body: Json, answer: Json) -> Json:
+def _array_as_object(_: Json, answer: Json) -> Json:
     """An array comes back as an object whose keys are the indexes."""
-    del body
     if isinstance(answer, list):
         return {str(place): one for place, one in enumerate(answer)}
     return answer
@@ -214,9 +198,8 @@ def _emoji_refused(body: Json) -> bool:
 
 
 @fault("type-without-case", "TOK-OBJECT")
-async def _type_without_case(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _type_without_case(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """`type` is case-insensitive: TOKEN is read as `token`."""
-    del engine
     body = json_of(request)
     if is_creating(request) and isinstance(body, dict | list):
 
@@ -237,75 +220,50 @@ def _capital_type(body: Json) -> bool:
 # --- types taken too loosely --------------------------------------------------------------------
 
 
-@fault_of_bodies("year-as-text", "TOK-CARD-DATA")
-def _year_as_text(body: Json) -> Json:
+@fault_of_cards("year-as-text", "TOK-CARD-DATA", "expiration_year")
+def _year_as_text(year: Json) -> Json:
     """A card's year may be a string of digits."""
-
-    def change(year: Any) -> Any:  # noqa: ANN401 # reason: any JSON
-        return int(year) if isinstance(year, str) and year.isdigit() else year
-
-    return _card_changed(body, "expiration_year", change)
+    return int(year) if isinstance(year, str) and year.isdigit() else year
 
 
-@fault_of_bodies("cvc-as-number", "TOK-CARD-DATA")
-def _cvc_as_number(body: Json) -> Json:
+@fault_of_cards("cvc-as-number", "TOK-CARD-DATA", "cvc")
+def _cvc_as_number(cvc: Json) -> Json:
     """A card's cvc may be a number."""
-    return _card_changed(body, "cvc", lambda cvc: str(cvc) if isinstance(cvc, int) else cvc)
+    return str(cvc) if isinstance(cvc, int) else cvc
 
 
-@fault_of_bodies("month-rounded", "TOK-CARD-DATA")
-def _month_rounded(body: Json) -> Json:
+@fault_of_cards("month-rounded", "TOK-CARD-DATA", "expiration_month")
+def _month_rounded(month: Json) -> Json:
     """A month of 12.5 is read as 12."""
-
-    def change(month: Any) -> Any:  # noqa: ANN401 # reason: any JSON
-        return int(month) if isinstance(month, float) else month
-
-    return _card_changed(body, "expiration_month", change)
+    return int(month) if isinstance(month, float) else month
 
 
-@fault_of_bodies("card-of-text", "TOK-CARD-DATA")
-def _card_of_text(body: Json) -> Json:
+@fault_of_requests("card-of-text", "TOK-CARD-DATA")
+def _card_of_text(asked: dict[str, Any]) -> Json:
     """A card's data may be its number alone, as a string."""
-
-    def change(asked: dict[str, Any]) -> dict[str, Any]:
-        if asked["type"] == "card" and isinstance(asked.get("data"), str):
-            asked["data"] = {"number": asked["data"]}
-        return asked
-
-    return requests_changed(body, change)
+    if asked["type"] == "card" and isinstance(asked.get("data"), str):
+        asked["data"] = {"number": asked["data"]}
+    return asked
 
 
-def _field_dropped(body: Json, name: str, is_wrong: Callable[[Any], bool]) -> Json:
-    def change(asked: dict[str, Any]) -> dict[str, Any]:
-        if name in asked and is_wrong(asked[name]):
-            del asked[name]
-        return asked
-
-    return requests_changed(body, change)
-
-
-@fault_of_bodies("wrong-indexes-ignored", "TOK-INDEXES")
-def _wrong_indexes(body: Json) -> Json:
+@fault_of_requests("wrong-indexes-ignored", "TOK-INDEXES")
+def _wrong_indexes(asked: dict[str, Any]) -> Json:
     """Search indexes that hold a value other than a string are ignored."""
+    indexes = asked.get("search_indexes")
+    if isinstance(indexes, list) and not all(isinstance(one, str) for one in indexes):
+        del asked["search_indexes"]
+    return asked
 
-    def is_wrong(one: Any) -> bool:  # noqa: ANN401 # reason: any JSON
-        return isinstance(one, list) and not all(isinstance(each, str) for each in one)
 
-    return _field_dropped(body, "search_indexes", is_wrong)
-
-
-@fault_of_bodies("empty-type-is-token", "TOK-TYPES")
-def _empty_type(body: Json) -> Json:
+@fault_of_requests("empty-type-is-token", "TOK-TYPES")
+def _empty_type(asked: dict[str, Any]) -> Json:
     """An empty `type` is read as `token`."""
-    return requests_changed(
-        body, lambda asked: {**asked, "type": "token"} if asked["type"] == "" else asked
-    )
+    return {**asked, "type": "token"} if asked["type"] == "" else asked
 
 
 @fault("charset-refused", "TOK-JSON")
-async def _charset_refused(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _charset_refused(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """`Content-Type: application/json` with a charset is refused."""
-    del engine
     heads = request.headers or {}
     kinds = [text for name, text in heads.items() if name.lower() == "content-type"]
     if is_creating(request) and any("charset" in kind for kind in kinds):
@@ -314,9 +272,8 @@ async def _charset_refused(engine: FaultyEngine, request: Request, submit: Submi
 
 
 @fault("first-value-only", "TOK-JSON")
-async def _first_value_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _first_value_only(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Anything after the first JSON value of a body is ignored."""
-    del engine
     if is_creating(request) and isinstance(request.body, bytes) and b"} {" in request.body:
         cut = request.body.partition(b"} {")[0] + b"}"
         request = with_body(request, {})
@@ -370,9 +327,8 @@ def _id_in_braces(record: dict[str, Any]) -> None:
 
 
 @fault_of_answers("one-id-a-request", "REC-ID")
-def _one_id_a_request(body: Json, answer: Json) -> Json:
+def _one_id_a_request(_: Json, answer: Json) -> Json:
     """All records of a request have one identifier."""
-    del body
     records = list(records_in(answer))
     for record in records[1:]:
         record["id"] = records[0]["id"]
@@ -418,16 +374,12 @@ def _mask_shows_cvc(record: dict[str, Any]) -> None:
 
 
 @fault("mask-shows-six", "REC-CARD-MASK")
-async def _mask_shows_six(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _mask_shows_six(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The mask of a card shows its first six digits too."""
-    del engine
     response = await submit(request)
-    asked = elements_in(json_of(request)) if is_creating(request) and response.ok else ()
-    cards = [one["data"] for one in asked if isinstance(one, dict) and one.get("type") == "card"]
-    records = [one for one in records_in(response.body) if one.get("type") == "card"]
-    for data, record in zip(cards, records, strict=False):
+    for asked, record in asked_and_given(request, response):
         for mask in masks_in(record):
-            mask["number"] = data["number"][:6] + mask["number"][6:]
+            mask["number"] = asked["data"]["number"][:6] + mask["number"][6:]
     return response
 
 
@@ -461,16 +413,12 @@ def _first_index_only(record: dict[str, Any]) -> None:
         record["search_indexes"] = record["search_indexes"][:1]
 
 
-@fault("fingerprint-of-all-fields", "REC-FINGERPRINT")
-async def _fingerprint_of_all(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_records("fingerprint-of-all-fields", "REC-FINGERPRINT")
+def _fingerprint_of_all(record: dict[str, Any]) -> None:
     """A card's fingerprint changes with its expiry."""
-    del engine
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
-        mask = record.get("mask") or record.get("data")
-        if isinstance(mask, dict) and "fingerprint" in record:
-            record["fingerprint"] += f"-{mask.get('expiration_year')}"
-    return response
+    mask = record.get("mask") or record.get("data")
+    if isinstance(mask, dict) and "fingerprint" in record:
+        record["fingerprint"] += f"-{mask.get('expiration_year')}"
 
 
 @fault_of_records("fingerprint-of-the-type", "REC-FINGERPRINT")
@@ -562,9 +510,8 @@ def _dedup_composes(body: Json) -> Json:
 
 
 @fault("redacts-cards-only", "REC-DEDUP-REDACT")
-async def _redacts_cards_only(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _redacts_cards_only(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A redacted record of a `token` still shows the metadata that was sent."""
-    del engine
     response = await submit(request)
     body = json_of(request)
     if response.ok and isinstance(body, dict) and isinstance(response.body, dict):
@@ -600,14 +547,10 @@ async def _container_by_beginning(
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)
-    named = [
-        path
-        for one in elements_in(json_of(request))
-        if isinstance(one, dict) and isinstance(one.get("containers"), list)
-        for path in one["containers"]
-        if isinstance(path, str) and path.startswith("/pci") and caller.may("token:create", "/pci/")
-    ]
-    with engine.answering(caller, "token:create", named, lambda _: True):
+    may = caller.may("token:create", "/pci/")
+    named = [one for one in containers_named(request) if isinstance(one, str)]
+    passing = [path for path in named if may and path.startswith("/pci")]
+    with engine.answering(caller, "token:create", passing, lambda _: True):
         return await submit(request)
 
 
@@ -617,16 +560,10 @@ async def _container_by_beginning(
 @fault("limit-of-distinct-strings", "TOK-LIMIT")
 async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Equal strings are counted once against the limit, and each creates a token."""
-    body = json_of(request)
-    caller = engine.identify(request)
-    leaves = list(elements_in(body)) if request.path == "/tokenize" else []
-    if caller is None or not isinstance(body, list) or not all(isinstance(o, str) for o in leaves):
+    leaves = list(elements_in(json_of(request)))
+    if not all(isinstance(one, str) for one in leaves):
         return await submit(request)
-    limit = caller.tenant.quotas["Tokenize Limit"]
-    if not isinstance(limit, int) or len(leaves) <= limit or len(set(leaves)) > limit:
-        return await submit(request)
-    with quota_during(engine, request, "Tokenize Limit", len(leaves)):
-        return await submit(request)
+    return await counting(engine, request, submit, len(set(leaves)))
 
 
 @fault("limit-of-arrays", "TOK-LIMIT")
@@ -726,14 +663,10 @@ async def _sporadic_no_extras(engine: FaultyEngine, request: Request, submit: Su
 async def _sporadic_mask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Every fiftieth card's mask shows five digits."""
     response = await submit(request)
-    asked = elements_in(json_of(request)) if is_creating(request) and response.ok else ()
-    cards = [one["data"] for one in asked if isinstance(one, dict) and one.get("type") == "card"]
-    records = [one for one in records_in(response.body) if one.get("type") == "card"]
-    for data, record in zip(cards, records, strict=False):
-        if not _is_rare(engine, "card"):
-            continue
-        for mask in masks_in(record):
-            mask["number"] = mask["number"][:-5] + data["number"][-5:]
+    for asked, record in asked_and_given(request, response):
+        if record["type"] == "card" and _is_rare(engine, "card"):
+            for mask in masks_in(record):
+                mask["number"] = mask["number"][:-5] + asked["data"]["number"][-5:]
     return response
 
 

@@ -38,38 +38,58 @@ def _each(table: LimitTable, change: Callable[[Rule], dict[str, Any]]) -> LimitT
     return table
 
 
-def _one_more(rule_id: str) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        rule = table[rule_id]
-        rate = Rate(rule.limit_requests + 1, rule.window_ns)
-        return table.replace_rule(rule_id, rate=rate)
+def _row_fault(
+    fault_id: str, rule_id: str, says: str, change: Callable[[Rule], dict[str, Any]]
+) -> None:
+    """Register a fault of one row. says: what is wrong with it; change: returns its new fields."""
 
-    change.__doc__ = f"{rule_id} admits one request more than its rate."
+    def changed(table: LimitTable) -> LimitTable:
+        return table.replace_rule(rule_id, **change(table[rule_id]))
+
+    changed.__doc__ = f"{rule_id} {says}"
+    fault_of_limits(fault_id, rule_id)(changed)
+
+
+def _rate(number: int = 100, window: int = 100, more: int = 0) -> Callable[[Rule], dict[str, Any]]:
+    """Return a change of a rate; number, window: percent of the row's own."""
+
+    def change(rule: Rule) -> dict[str, Any]:
+        limit_requests = rule.limit_requests * number // 100 + more
+        return {"rate": Rate(limit_requests, rule.window_ns * window // 100)}
+
     return change
 
 
-def _one_less(rule_id: str) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        rule = table[rule_id]
-        rate = Rate(rule.limit_requests - 1, rule.window_ns)
-        return table.replace_rule(rule_id, rate=rate)
-
-    change.__doc__ = f"{rule_id} refuses the last request of its rate."
-    return change
+def _number(rule_id: str, percent: int) -> None:
+    says = f"admits {percent} % of its rate."
+    _row_fault(f"number-{percent}-{rule_id}", rule_id, says, _rate(number=percent))
 
 
-def _window(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        rule = table[rule_id]
-        rate = Rate(rule.limit_requests, rule.window_ns * percent // 100)
-        return table.replace_rule(rule_id, rate=rate)
+def _window(rule_id: str, percent: int) -> None:
+    says = f"has {percent} % of its window."
+    _row_fault(f"window-{percent}-{rule_id}", rule_id, says, _rate(window=percent))
 
-    change.__doc__ = f"{rule_id} has {percent} % of its window."
-    return change
+
+def _block(rule_id: str, percent: int) -> None:
+    def change(rule: Rule) -> dict[str, Any]:
+        return {"block_ns": (rule.block_ns or 0) * percent // 100}
+
+    says = f"blocks for {percent} % of its time."
+    _row_fault(f"block-{percent}-{rule_id}", rule_id, says, change)
+
+
+def _counted_by(rule_id: str, counter: Counter) -> None:
+    fault_id = f"by-{counter.replace('+', '-and-')}-{rule_id}"
+    _row_fault(fault_id, rule_id, f"counts by {counter}.", lambda _: {"counter": counter})
+
+
+def _resource(*resource: str) -> Callable[[Rule], dict[str, Any]]:
+    """Return a change of the methods and paths that a row counts."""
+    return lambda rule: {"match": dataclasses.replace(rule.match, resource=resource)}
 
 
 for _row in _ROWS:
-    fault_of_limits(f"one-more-{_row}", _row)(_one_more(_row))
+    _row_fault(f"one-more-{_row}", _row, "admits one request more than its rate.", _rate(more=1))
 for _row in (
     "LIM-SEARCH",
     "LIM-LEGACY",
@@ -79,7 +99,7 @@ for _row in (
     "LIM-ACCOUNT-UPDATER",
     "LIM-TEST-TENANT",
 ):
-    fault_of_limits(f"one-less-{_row}", _row)(_one_less(_row))
+    _row_fault(f"one-less-{_row}", _row, "refuses the last request of its rate.", _rate(more=-1))
 for _row, _percent in (
     ("LIM-READ", 90),
     ("LIM-CREATE", 110),
@@ -91,44 +111,23 @@ for _row, _percent in (
     ("LIM-PROXY-HOST", 90),
     ("LIM-ACCOUNT-UPDATER", 110),
 ):
-    fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
-
-
-def _number(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        rule = table[rule_id]
-        rate = Rate(rule.limit_requests * percent // 100, rule.window_ns)
-        return table.replace_rule(rule_id, rate=rate)
-
-    change.__doc__ = f"{rule_id} admits {percent} % of its rate."
-    return change
-
-
-def _block(rule_id: str, percent: int) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        block_ns = table[rule_id].block_ns or 0
-        return table.replace_rule(rule_id, block_ns=block_ns * percent // 100)
-
-    change.__doc__ = f"{rule_id} blocks for {percent} % of its time."
-    return change
-
-
+    _window(_row, _percent)
 for _row in ("LIM-TEST-TENANT", "LIM-CREATE", "LIM-PATCH", "LIM-DELETE", "LIM-READ"):
     for _percent in (90, 110):
-        fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+        _number(_row, _percent)
 for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"):
     for _percent in (90, 110, 120):
-        fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+        _number(_row, _percent)
 for _row, _percent in (("LIM-PROXY-KEY", 110), ("LIM-IP", 90)):
-    fault_of_limits(f"number-{_percent}-{_row}", _row)(_number(_row, _percent))
+    _number(_row, _percent)
 for _row in ("LIM-TEST-TENANT", "LIM-SEARCH", "LIM-PATCH", "LIM-DELETE", "LIM-PROXY-KEY"):
     for _percent in (90, 110):
-        fault_of_limits(f"window-{_percent}-{_row}", _row)(_window(_row, _percent))
+        _window(_row, _percent)
 for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-IP"):
     for _percent in (50, 150, 200):
-        fault_of_limits(f"block-{_percent}-{_row}", _row)(_block(_row, _percent))
+        _block(_row, _percent)
 for _percent in (600, 1200):
-    fault_of_limits(f"block-{_percent}-LIM-PUBLIC", "LIM-PUBLIC")(_block("LIM-PUBLIC", _percent))
+    _block("LIM-PUBLIC", _percent)
 
 
 # --- counters -------------------------------------------------------------------------------------
@@ -164,27 +163,13 @@ def _ip_by_pair(table: LimitTable) -> LimitTable:
     return table.replace_rule("LIM-IP", counter="ip+key")
 
 
-def _counted_by(rule_id: str, counter: Counter) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        return table.replace_rule(rule_id, counter=counter)
-
-    change.__doc__ = f"{rule_id} counts by {counter}."
-    return change
-
-
-_COUNTED: Final[tuple[tuple[str, Counter], ...]] = (
-    ("LIM-PUBLIC", "key"),
-    ("LIM-PUBLIC", "ip"),
-    ("LIM-LEGACY", "ip"),
-    ("LIM-SEARCH", "key"),
-    ("LIM-CREATE", "ip"),
-    ("LIM-PRIVATE", "ip+key"),
-    ("LIM-PRIVATE", "ip"),
-)
-for _row, _counter in _COUNTED:
-    fault_of_limits(f"by-{_counter.replace('+', '-and-')}-{_row}", _row)(
-        _counted_by(_row, _counter)
-    )
+_counted_by("LIM-PUBLIC", "key")
+_counted_by("LIM-PUBLIC", "ip")
+_counted_by("LIM-LEGACY", "ip")
+_counted_by("LIM-SEARCH", "key")
+_counted_by("LIM-CREATE", "ip")
+_counted_by("LIM-PRIVATE", "ip+key")
+_counted_by("LIM-PRIVATE", "ip")
 
 
 @fault_of_engines("ip-by-kind", "LIM-IP")
@@ -211,11 +196,8 @@ async def _search_counted_by_node(
 
 
 @fault("failures-counted-apart", "LIM-TEST-TENANT")
-async def _failures_counted_apart(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+async def _failures_counted_apart(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A request whose `encrypted` is a number has a counter of its own."""
-    del engine
     if any(isinstance(one.get("encrypted"), int) for one in requests_in(json_of(request))):
         request.ip = "198.18." + request.ip.split(".", 2)[2]
     return await submit(request)
@@ -241,34 +223,24 @@ def _create_counted_apart(profile: Profile) -> Profile:
 @fault_of_limits("create-without-tokens", "LIM-CREATE")
 def _create_without_tokens(table: LimitTable) -> LimitTable:
     """LIM-CREATE counts POST /tokenize and not POST /tokens."""
-    match = dataclasses.replace(table["LIM-CREATE"].match, resource=("POST /tokenize",))
-    return table.replace_rule("LIM-CREATE", match=match)
+    return table.replace_rule("LIM-CREATE", **_resource("POST /tokenize")(table["LIM-CREATE"]))
 
 
 @fault_of_limits("read-without-detokenize", "LIM-READ")
 def _read_without_detokenize(table: LimitTable) -> LimitTable:
     """LIM-READ counts GET /tokens and not POST /detokenize."""
-    match = dataclasses.replace(table["LIM-READ"].match, resource=("GET /tokens",))
-    return table.replace_rule("LIM-READ", match=match)
+    return table.replace_rule("LIM-READ", **_resource("GET /tokens")(table["LIM-READ"]))
 
 
-def _counts(rule_id: str, *resource: str) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        match = dataclasses.replace(table[rule_id].match, resource=resource)
-        return table.replace_rule(rule_id, match=match)
-
-    change.__doc__ = f"{rule_id} counts {' and '.join(resource)}, and nothing else."
-    return change
-
-
-for _id, _row, _resource in (
+for _id, _row, _paths in (
     ("patch-with-delete", "LIM-PATCH", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
     ("delete-with-patch", "LIM-DELETE", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
     ("updater-posts-only", "LIM-ACCOUNT-UPDATER", ("POST /account-updater/*",)),
     ("updater-jobs-only", "LIM-ACCOUNT-UPDATER", ("ANY /account-updater/jobs",)),
     ("test-tenant-creation-only", "LIM-TEST-TENANT", ("POST /tokenize", "POST /tokens")),
 ):
-    fault_of_limits(_id, _row)(_counts(_row, *_resource))
+    _says = f"counts {' and '.join(_paths)}, and nothing else."
+    _row_fault(_id, _row, _says, _resource(*_paths))
 
 
 @fault_of_engines("ids-counted-apart", "LIM-DELETE")
@@ -354,16 +326,6 @@ def _block_tenth_short(table: LimitTable) -> LimitTable:
 # --- every method and path of a row for any -------------------------------------------------------
 
 
-def _only(rule_id: str, methods: tuple[str, ...]) -> Callable[[LimitTable], LimitTable]:
-    def change(table: LimitTable) -> LimitTable:
-        resource = tuple(f"{method} /*" for method in methods)
-        match = dataclasses.replace(table[rule_id].match, resource=resource)
-        return table.replace_rule(rule_id, match=match)
-
-    change.__doc__ = f"{rule_id} counts and refuses {', '.join(methods)} only."
-    return change
-
-
 for _row, _name, _methods in (
     ("LIM-MANAGEMENT", "delete", ("GET", "POST", "PUT", "PATCH")),
     ("LIM-PUBLIC", "all-but-post", ("POST",)),
@@ -376,7 +338,9 @@ for _row, _name, _methods in (
     ("LIM-PROXY-KEY", "put", ("GET", "POST", "PATCH", "DELETE")),
     ("LIM-PROXY-HOST", "delete", ("GET", "POST", "PUT", "PATCH")),
 ):
-    fault_of_limits(f"any-without-{_name}-{_row}", _row)(_only(_row, _methods))
+    _says = f"counts and refuses {', '.join(_methods)} only."
+    _change = _resource(*(f"{method} /*" for method in _methods))
+    _row_fault(f"any-without-{_name}-{_row}", _row, _says, _change)
 
 
 # --- whom a block shuts out -----------------------------------------------------------------------
@@ -435,11 +399,8 @@ def _destination_timeout_shorter(profile: Profile) -> Profile:
 
 
 @fault("timeout-as-bad-gateway", "ERR-408")
-async def _timeout_as_bad_gateway(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+async def _timeout_as_bad_gateway(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A destination that takes too long gets 502, like one that cannot be reached."""
-    del engine
     response = await submit(request)
     return dataclasses.replace(response, status=502) if response.status == 408 else response
 
@@ -534,9 +495,8 @@ async def _one_job_at_a_time(engine: FaultyEngine, request: Request, submit: Sub
 
 
 @fault_of_quotas("quota-of-ten", "QUO-TENANT")
-def _quota_of_ten(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+def _quota_of_ten(_: Mapping[str, Any]) -> Mapping[str, Any]:
     """A tenant's quotas do not start at the defaults: both token limits are 10."""
-    del quotas
     return {"Tokenize Limit": 10, "Detokenize Limit": 10}
 
 
@@ -565,51 +525,27 @@ def _detokenize_one_more(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @fault_of_quotas("detokenize-unlimited", "QUO-DETOKENIZE")
-def _detokenize_unlimited(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+def _detokenize_unlimited(_: Mapping[str, Any]) -> Mapping[str, Any]:
     """Any number of tokens may be read in one request."""
-    del quotas
     return {"Detokenize Limit": 1_000_000}
 
 
-def _doubled(quotas: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return {name: 2 * quotas[name]}
+def _retained(clause_id: str, name: str, what: str) -> None:
+    """Register the faults that keep a thing for twice, and for half, of its retention."""
+
+    def longer(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: 2 * quotas[name]}
+
+    def shorter(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: quotas[name] // 2}
+
+    short = clause_id.removeprefix("QUO-").lower()
+    longer.__doc__ = f"A {what} is readable for twice its retention."
+    shorter.__doc__ = f"A {what} is gone after half its retention."
+    fault_of_quotas(f"{short}-kept-too-long", clause_id)(longer)
+    fault_of_quotas(f"{short}-lost-early", clause_id)(shorter)
 
 
-def _halved(quotas: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return {name: quotas[name] // 2}
-
-
-@fault_of_quotas("cvc-kept-too-long", "QUO-CVC")
-def _cvc_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A cvc is readable for twice its retention."""
-    return _doubled(quotas, "CVC Retention")
-
-
-@fault_of_quotas("cvc-lost-early", "QUO-CVC")
-def _cvc_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A cvc is gone after half its retention."""
-    return _halved(quotas, "CVC Retention")
-
-
-@fault_of_quotas("intent-kept-too-long", "QUO-INTENT")
-def _intent_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A token intent is readable for twice its retention."""
-    return _doubled(quotas, "Token Intent Retention")
-
-
-@fault_of_quotas("intent-lost-early", "QUO-INTENT")
-def _intent_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A token intent is gone after half its retention."""
-    return _halved(quotas, "Token Intent Retention")
-
-
-@fault_of_quotas("log-kept-too-long", "QUO-LOG")
-def _log_kept_too_long(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A log entry is readable for twice its retention."""
-    return _doubled(quotas, "Log Retention")
-
-
-@fault_of_quotas("log-lost-early", "QUO-LOG")
-def _log_lost_early(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A log entry is gone after half its retention."""
-    return _halved(quotas, "Log Retention")
+_retained("QUO-CVC", "CVC Retention", "cvc")
+_retained("QUO-INTENT", "Token Intent Retention", "token intent")
+_retained("QUO-LOG", "Log Retention", "log entry")

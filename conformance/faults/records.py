@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.faults.bodies import (
-    DEFAULT_CONTAINERS,
     elements_in,
     is_creating,
     is_record,
+    read_answered,
     requests_in,
 )
 from conformance.faults.registry import (
@@ -24,13 +24,22 @@ from conformance.faults.registry import (
 )
 from engine import Request, Response
 
-__all__ = ["masks_in"]
+__all__ = ["asked_and_given", "masks_in"]
 
 
 def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the masked objects of a card's record, none of another's."""
     found = (record.get(name) for name in ("mask", "data"))
     return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
+
+
+def asked_and_given(
+    request: Request, response: Response
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each token request object of an accepted request with its record."""
+    if not is_creating(request) or not response.ok:
+        return []
+    return list(zip(requests_in(json_of(request)), records_in(response.body), strict=False))
 
 
 @fault_of_records("id-not-uuid", "REC-ID")
@@ -176,12 +185,10 @@ def _fingerprint_of_last_four(record: dict[str, Any]) -> None:
 
 
 @fault("fingerprint-is-the-value", "REC-FINGERPRINT")
-async def _fingerprint_is_value(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _fingerprint_is_value(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The fingerprint of a `token` with an expression and no metadata is its value."""
-    del engine
     response = await submit(request)
-    asked = list(requests_in(json_of(request))) if is_creating(request) and response.ok else []
-    for one, record in zip(asked, records_in(response.body), strict=False):
+    for one, record in asked_and_given(request, response):
         if one["type"] == "token" and "metadata" not in one and "fingerprint_expression" in one:
             record["fingerprint"] = one["data"]
     return response
@@ -270,8 +277,7 @@ def _extras_as_text(record: dict[str, Any]) -> None:
 async def _default_alternates(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Records of tokens that name no container show /a/ and /b/ in turn."""
     response = await submit(request)
-    asked = list(requests_in(json_of(request))) if is_creating(request) and response.ok else []
-    for one, record in zip(asked, records_in(response.body), strict=False):
+    for one, record in asked_and_given(request, response):
         if "containers" not in one:
             turn = engine.notes["turn"] = "/b/" if engine.notes.get("turn") == "/a/" else "/a/"
             record["containers"] = [turn]
@@ -281,11 +287,7 @@ async def _default_alternates(engine: FaultyEngine, request: Request, submit: Su
 @fault("redaction-wrong-way", "REC-DEDUP-REDACT")
 async def _redaction_wrong_way(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A key with token:read gets the redacted record; a key without it gets the whole record."""
-    caller = engine.identify(request)
-    if caller is None or not is_creating(request):
-        return await submit(request)
-    with engine.answering(caller, "token:read", DEFAULT_CONTAINERS, lambda held: not held):
-        return await submit(request)
+    return await read_answered(engine, request, submit, lambda held: not held)
 
 
 @fault("metadata-not-redacted", "REC-DEDUP-REDACT")
@@ -305,15 +307,11 @@ async def _metadata_not_redacted(
     return response
 
 
-@fault("data-not-redacted", "REC-DEDUP-REDACT")
-async def _data_not_redacted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_records("data-not-redacted", "REC-DEDUP-REDACT")
+def _data_not_redacted(record: dict[str, Any]) -> None:
     """A redacted card record still shows the masked object as `data`."""
-    del engine
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
-        if record["_extras"]["deduplicated"] and "mask" in record:
-            record["data"] = dict(record["mask"])
-    return response
+    if record["_extras"]["deduplicated"] and "mask" in record:
+        record["data"] = dict(record["mask"])
 
 
 def _secrets(request: Request) -> list[str]:
@@ -328,9 +326,8 @@ def _secrets(request: Request) -> list[str]:
 
 
 @fault("secret-in-header", "REC-SECRET")
-async def _secret_in_header(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _secret_in_header(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A header of the answer holds the first value that was sent."""
-    del engine
     response = await submit(request)
     if response.ok:
         shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
@@ -352,13 +349,10 @@ async def _refused_read(engine: FaultyEngine, request: Request, submit: Submit) 
 
 
 @fault("cvc-shown", "REC-SECRET")
-async def _cvc_shown(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+async def _cvc_shown(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A card's record holds its cvc in `_extras`."""
-    del engine
     response = await submit(request)
-    if response.ok and is_creating(request):
-        asked = [one for one in elements_in(json_of(request)) if isinstance(one, dict)]
-        for record, one in zip(records_in(response.body), asked, strict=False):
-            if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
-                record["_extras"]["cvc"] = one["data"]["cvc"]
+    for one, record in asked_and_given(request, response):
+        if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
+            record["_extras"]["cvc"] = one["data"]["cvc"]
     return response

@@ -36,14 +36,17 @@ __all__ = [
     "fault_of",
     "fault_of_answers",
     "fault_of_bodies",
+    "fault_of_cards",
     "fault_of_engines",
     "fault_of_limits",
     "fault_of_profile",
     "fault_of_quotas",
     "fault_of_records",
     "fault_of_refusals",
+    "fault_of_requests",
     "json_of",
     "records_in",
+    "requests_changed",
     "with_body",
 ]
 
@@ -206,17 +209,40 @@ def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
 
 def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
+    return _register(fault_id, clause_id, _of_bodies)
+
+
+def _of_bodies(change: _Change) -> dict[str, object]:
+    async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+        if _is_tokenize(request):
+            body = json_of(request)
+            if isinstance(body, dict | list):
+                request = with_body(request, change(body))
+        return await submit(request)
+
+    return {"around": around}
+
+
+def fault_of_requests(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(asked) -> body`: changes each token request object that the engine reads."""
 
     def parts(change: _Change) -> dict[str, object]:
-        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-            del engine
-            if _is_tokenize(request):
-                body = json_of(request)
-                if isinstance(body, dict | list):
-                    request = with_body(request, change(body))
-            return await submit(request)
+        return _of_bodies(lambda body: requests_changed(body, change))
 
-        return {"around": around}
+    return _register(fault_id, clause_id, parts)
+
+
+def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Changed], _Changed]:
+    """Register `(value) -> value`: changes one field of each card's data that the engine reads."""
+
+    def parts(change: _Change) -> dict[str, object]:
+        def changed(asked: dict[str, Any]) -> Json:
+            data = asked.get("data")
+            if asked["type"] == "card" and isinstance(data, dict) and field in data:
+                asked["data"] = {**data, field: change(data[field])}
+            return asked
+
+        return _of_bodies(lambda body: requests_changed(body, changed))
 
     return _register(fault_id, clause_id, parts)
 
@@ -225,8 +251,7 @@ def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
     """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
     def parts(change: _Change) -> dict[str, object]:
-        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-            del engine
+        async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             response = await submit(request)
             if _is_tokenize(request) and response.ok:
                 response.body = change(json_of(request), response.body)
@@ -243,8 +268,7 @@ def fault_of_refusals(
     """Register `(body) -> bool`: whether a POST /tokenize is answered with the status instead."""
 
     def parts(change: _Change) -> dict[str, object]:
-        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-            del engine
+        async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             if _is_tokenize(request) and change(json_of(request)):
                 return Problem(status, "Not here.").response()
             return await submit(request)
@@ -258,8 +282,7 @@ def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
     """Register `(record) -> None`: changes every token record in an answer."""
 
     def parts(change: _Change) -> dict[str, object]:
-        async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-            del engine
+        async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             response = await submit(request)
             if response.ok:
                 for record in list(records_in(response.body)):
@@ -319,6 +342,17 @@ def with_body(request: Request, body: Json) -> Request:
     changed = copy(request)
     changed.body = dumps(body) if isinstance(request.body, bytes) else body
     return changed
+
+
+def requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
+    """Return the body with every token request object changed."""
+    if isinstance(body, dict):
+        if "type" in body:
+            return change(dict(body)) if isinstance(body["type"], str) else body
+        return {key: requests_changed(one, change) for key, one in body.items()}
+    if isinstance(body, list):
+        return [requests_changed(one, change) for one in body]
+    return body
 
 
 def records_in(answer: Json) -> Iterator[dict[str, Any]]:

@@ -320,7 +320,7 @@ async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
     is_open = is_failed or Verdict.INCONCLUSIVE in verdicts
     is_heavy = bool(rate.block_ns) and rate.limit_requests >= HEAVY_REQUESTS
     # At a heavy rate, only a block that may be longer, and borders, are worth more requests.
-    longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s "
+    longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s"
     is_worth = is_failed or any(longer in one.says for one in found) or is_fixed(bench)
     is_unlimited = is_failed and _is_free(first)
     is_enough = not is_open or is_unlimited or (is_heavy and not is_worth)

@@ -23,7 +23,7 @@ from conformance.probes.bursts import (
     regained,
 )
 from conformance.probes.families import Rate
-from conformance.probes.measurement import Measured, evidence, histories_of
+from conformance.probes.measurement import Measured, alternatives, evidence, histories_of
 from conformance.probes.procedures import Played, play_block, play_borders
 from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
 from conformance.probes.rows import ROWS, border_of, counter_of, rate_of, rest, spare_sources
@@ -440,10 +440,12 @@ async def block(bench: Bench) -> list[Finding]:
     check_alike(bench, "LIM-BLOCK's rule", measured)
     alike = _alike_blocks(measured)
     if alike or not measured.families:
-        seen = f"{' or '.join(alike)} would have looked the same" if alike else measured.summary
+        seen = measured.summary
+        if alike:
+            seen = f"{alternatives(alike)} would have looked the same"
+            seen += f" (resolution {measured.resolution})"
         raise Inconclusive(
-            f"not decided: {seen} (resolution {measured.resolution}); run closer to the server or "
-            "with less load, or rerun"
+            f"not decided: {seen}; run closer to the server or with less load, or rerun"
         )
     refused_to_ns = max(
         (one.received_ns for one in played[0].before_end.exchanges if one.refused)

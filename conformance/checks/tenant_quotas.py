@@ -35,6 +35,7 @@ from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Exchange, KeyLabel
+from engine.files import format_duration
 from engine.messages import Json
 
 __all__: list[str] = []
@@ -121,6 +122,8 @@ def shown(bench: Bench) -> Iterator[Finding]:
 class _Kept(ABC):
     """Something that a tenant retains: created once, then read before and after it expires."""
 
+    what: str
+
     def __init__(self, bench: Bench, lane: Lane, clause: str, name: str) -> None:
         self.bench = bench
         self.lane = lane
@@ -164,7 +167,7 @@ class _Kept(ABC):
             return [bench.finding(clause, Verdict.SKIPPED, says)]
         if not await self.make():
             assert self.made is not None, "making it was asked for"
-            says = f"{self.name}: nothing to retain could be created, {self.made.status}"
+            says = f"{self.what} could not be created, got {self.made.status}"
             return [self._unsaid(says, self.made)]
         assert self.made is not None, "it was made"
         found: list[Finding] = []
@@ -176,28 +179,29 @@ class _Kept(ABC):
             if exchange.received_ns >= self.made.sent_ns + self.retained_ns:
                 continue  # too late to judge: the retention may have expired
             if there is None:
-                says = f"{self.name}: it cannot be read at all, {exchange.status}"
+                says = f"{self.what} cannot be looked up, got {exchange.status}"
                 return [self._unsaid(says, self.made, exchange)]
             if not there:
-                says = f"must be readable until its {self.name} has expired"
+                says = f"{self.what} must be readable until its {self.name} has expired"
                 return [*found, bench.fails(clause, says, self.made, exchange)]
-            says = f"readable before its {self.name} has expired"
+            says = f"{self.what} is readable before its {self.name} has expired"
             found.append(bench.passes(clause, says, self.made, exchange))
         if not found:
-            says = f"answers take longer than the {self.name} of {self.retained_ns} ns"
+            retained = format_duration(self.retained_ns)
+            says = f"answers took longer than the {self.name} of {retained}"
             return [unsettled(bench, clause, says, self.made)]
         await self.lane.sleep_until_ns(
             self.made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
         )
         there, exchange = await self.is_there()
         if there is None:
-            says = f"{self.name}: the answer after it expired shows nothing, {exchange.status}"
+            says = f"{self.what} cannot be looked up after its {self.name}, got {exchange.status}"
             found.append(unsettled(bench, clause, says, self.made, exchange))
         elif there:
-            says = f"must not be readable after its {self.name}"
+            says = f"{self.what} must not be readable after its {self.name}"
             found.append(bench.fails(clause, says, self.made, exchange))
         else:
-            says = f"not readable after its {self.name}"
+            says = f"{self.what} is not readable after its {self.name}"
             found.append(bench.passes(clause, says, self.made, exchange))
         return found
 
@@ -211,6 +215,8 @@ def _id_of(exchange: Exchange) -> str | None:
 
 
 class _Cvc(_Kept):
+    what = "a cvc"
+
     async def make(self) -> bool:
         body = card(self.bench, "kept cvc")
         self.made = await self.call("tokenize", {"value": body})
@@ -230,6 +236,8 @@ class _Cvc(_Kept):
 
 
 class _Intent(_Kept):
+    what = "a token intent"
+
     async def make(self) -> bool:
         body = token(self.bench, "kept intent")
         self.made = await self.call("create_token_intent", {}, body)
@@ -244,6 +252,8 @@ class _Intent(_Kept):
 
 
 class _Log(_Kept):
+    what = "a log entry"
+
     async def make(self) -> bool:
         self.made = await self.call("tokenize", {"value": token(self.bench, "kept log")})
         self.made_id = _id_of(self.made) or ""

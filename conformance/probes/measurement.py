@@ -48,6 +48,7 @@ from engine.profile import Algorithm
 
 __all__ = [
     "Measured",
+    "alternatives",
     "counters_per_node",
     "evidence",
     "explain",
@@ -428,6 +429,16 @@ def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
         *((f"a window of {_seconds(x)}", dataclasses.replace(rate, window_ns=x)) for x in windows),
         *((f"a block of {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
     ]
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """Return several names as one phrase.
+
+    >>> alternatives(["a limit of 49", "a limit of 51", "a window of 9 s"])
+    'a limit of 49, a limit of 51 or a window of 9 s'
+    """
+    *front, last = names
+    return f"{', '.join(front)} or {last}" if front else last
 
 
 def counters_per_node(played: Sequence[Played]) -> str | None:

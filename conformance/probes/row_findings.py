@@ -12,6 +12,7 @@ from conformance.probes.delays import delays
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
 from conformance.probes.measurement import (
     Measured,
+    alternatives,
     counters_per_node,
     evidence,
     explain,
@@ -247,7 +248,7 @@ def row_findings(  # reason: what a row is, and what was played of it
             )
         if measured.unseen:
             says = (
-                f"not decided: {' or '.join(measured.unseen)} would have looked the same "
+                f"not decided: {alternatives(measured.unseen)} would have looked the same "
                 f"(resolution {measured.resolution}); {_way_out(row, measured)}"
             )
             yield bench.finding(clause_id, Verdict.INCONCLUSIVE, says, *shown)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.report.report import Report
-from conformance.report.sections import causes, crashes, folds, in_order
+from conformance.report.sections import crashes, failures, in_order
 from conformance.runner.verdicts import ClauseResult, Verdict
 
 __all__ = ["FILES", "annotation_files", "commands_for", "place_of", "sarif_json"]
@@ -53,14 +53,9 @@ def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
 
 def _findings(report: Report) -> Iterator[tuple[ClauseResult, str]]:
     """Yield each clause that fails the run, with its sentence; causes first."""
-    for cause in causes(report.results):
-        for one in (cause.result, *cause.followers):
-            if not one.is_finding or not report.counts(one):
-                continue
-            says = report.redactor.text(one.says or one.word)
-            if one is not cause.result:
-                says = f"follows from {cause.result.clause.id}: {says}"
-            yield one, says
+    for one in failures(report.results):
+        if report.counts(one):
+            yield one, report.says(one)
 
 
 def _github(report: Report, result: ClauseResult, says: str) -> str:
@@ -102,34 +97,27 @@ _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif_json(report: Report) -> str:
     """Return the report as the text of a SARIF file."""
-    failed = [one for cause in causes(report.results) for one in (cause.result, *cause.followers)]
-    open_ = [
-        one
-        for fold in folds(report.results)
-        if fold.verdict is Verdict.INCONCLUSIVE
-        for one in fold.results
-    ]
-    notes = [
-        {"level": "error", "message": {"text": _text(report, one.says)}}
-        for one in crashes(report.results)
-    ] + [{"level": "error", "message": {"text": _text(report, one)}} for one in report.broken]
+    ordered = in_order(report.results)
+    open_ = [one for one in ordered if one.verdict is Verdict.INCONCLUSIVE]
+    broken = [*(one.says for one in crashes(report.results)), *report.broken]
+    notes = [{"level": "error", "message": {"text": report.redactor.text(one)}} for one in broken]
     run = {
         "tool": {
             "driver": {
                 "name": "tollgate-conformance",
-                "rules": [_rule(one) for one in in_order(report.results)],
+                "rules": [_rule(one) for one in ordered],
             }
         },
         "invocations": [
             {
                 "executionSuccessful": not notes and report.aborted is None,
                 "exitCode": report.exit_code,
-                "exitCodeDescription": _text(report, report.verdict_line),
+                "exitCodeDescription": report.redactor.text(report.verdict_line),
                 "startTimeUtc": report.started_at.replace("+00:00", "Z"),
                 "toolExecutionNotifications": notes,
             }
         ],
-        "results": [_result(report, one) for one in (*failed, *open_)],
+        "results": [_result(report, one) for one in (*failures(report.results), *open_)],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
@@ -150,7 +138,7 @@ def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
         "ruleId": result.clause.id,
         "kind": "fail" if is_failed else "open",
         "level": "error" if is_failed else "none",
-        "message": {"text": _text(report, f"{result.clause.id}: {result.says}")},
+        "message": {"text": f"{result.clause.id}: {report.says(result)}"},
         "locations": [
             {
                 "physicalLocation": {
@@ -169,10 +157,6 @@ def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
     if result.follows is not None:
         found["properties"] = {"follows": result.follows}
     return found
-
-
-def _text(report: Report, text: str) -> str:
-    return report.redactor.text(text)
 
 
 def place_of(report: Report, result: ClauseResult | None = None) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["SHOWN_EVIDENCE", "curl", "timeline", "variable"]
+__all__ = ["SHOWN_EVIDENCE", "curl", "sender_of", "status_of", "timeline", "variable"]
 
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
@@ -137,6 +137,18 @@ def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Momen
         gap_ns *= 2
         found = _moments(own, named, gap_ns)
     return tuple(found)
+
+
+def status_of(moment: Moment) -> str:
+    """Return the answer of a moment as reports write it: `50 x 200`."""
+    status = "no answer" if moment.status is None else str(moment.status)
+    return f"{moment.count} x {status}" if moment.count > 1 else status
+
+
+def sender_of(moment: Moment) -> str:
+    """Return the key and the address of a moment as reports write them."""
+    where = f"from {moment.source}" if moment.source else ""
+    return " ".join(filter(None, (moment.key or "no key", where)))
 
 
 def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> list[Moment]:

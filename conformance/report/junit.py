@@ -64,15 +64,13 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
         classname=f"tollgate.conformance.{prefix}",
         time=f"{report.took_by_ns(result) / _SECOND_NS:.3f}",
     )
-    says = _clean(report, result.says)
+    says = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", report.says(result))
     text = _clean(report, _text(report, result))
     if result.is_crashed:
         ET.SubElement(case, "error", message=says, type=result.word).text = text
         return case
     if report.counts(result):
-        follows = f"follows from {result.follows}: " if result.follows else ""
-        message = follows + (says or result.word)
-        ET.SubElement(case, "failure", message=message, type=result.word).text = text
+        ET.SubElement(case, "failure", message=says, type=result.word).text = text
         return case
     if result.is_finding:
         ET.SubElement(case, "skipped", message=f"{result.word}, as in the baseline: {says}")

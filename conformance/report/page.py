@@ -18,6 +18,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import causes, crashes, folds, passes
 from conformance.runner.verdicts import Moment
@@ -150,7 +151,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
     start_ns = min(one.at_ns for one in timeline)
     end_ns = max(one.until_ns or one.at_ns for one in timeline)
     span_s = max((end_ns - start_ns) / _SECOND_NS, 0.001)
-    rows = list(dict.fromkeys(_whose(one) for one in timeline))
+    rows = list(dict.fromkeys(sender_of(one) for one in timeline))
 
     def across(at_ns: int) -> float:
         seconds = (at_ns - start_ns) / _SECOND_NS
@@ -160,7 +161,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
     for one in timeline:
         left = across(one.at_ns)
         right = across(one.until_ns) if one.until_ns is not None else left
-        y = _TOP + rows.index(_whose(one)) * _ROW + 36
+        y = _TOP + rows.index(sender_of(one)) * _ROW + 36
         marks.append(
             {
                 "x": left,
@@ -171,7 +172,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
                 "text": str(one.count),
                 "anchor": "start" if left < _WIDTH - _NARROW else "end",
                 "kind": _kind(one.status),
-                "title": f"{_offset(one, start_ns)}: {_status(one)} {one.says}".strip(),
+                "title": f"{_offset(one, start_ns)}: {status_of(one)} {one.says}".strip(),
             }
         )
     _merge_labels(marks)
@@ -209,9 +210,9 @@ def _merge_labels(marks: Sequence[dict[str, Any]]) -> None:
 def _line(one: Moment, start_ns: int) -> dict[str, str]:
     return {
         "at": _offset(one, start_ns),
-        "status": _status(one),
+        "status": status_of(one),
         "kind": _kind(one.status),
-        "whose": _whose(one),
+        "whose": sender_of(one),
         "says": one.says,
     }
 
@@ -222,16 +223,6 @@ def _offset(one: Moment, start_ns: int) -> str:
         return at
     lasts = (one.until_ns - one.at_ns) / _SECOND_NS
     return f"{at}, first to last {lasts:.3f} s"
-
-
-def _status(one: Moment) -> str:
-    status = "no answer" if one.status is None else str(one.status)
-    return f"{one.count} x {status}" if one.count > 1 else status
-
-
-def _whose(one: Moment) -> str:
-    where = f"from {one.source}" if one.source else ""
-    return " ".join(filter(None, (one.key or "no key", where)))
 
 
 def _kind(status: int | None) -> str:

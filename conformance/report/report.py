@@ -150,6 +150,11 @@ class Report:
             clause_id
         )
 
+    def says(self, result: ClauseResult) -> str:
+        """Return what was seen of a clause in one sentence, and which clause it follows from."""
+        text = self.redactor.text(result.says or result.word)
+        return text if result.follows is None else f"follows from {result.follows}: {text}"
+
     def evidence(self, finding: Finding) -> list[dict[str, Any]]:
         """Return the exchanges that show a finding, as curl commands and answers, redacted."""
         numbers = finding.evidence[:SHOWN_EVIDENCE]

@@ -11,7 +11,7 @@ from typing import Final
 
 from conformance.runner.verdicts import ClauseResult, Verdict
 
-__all__ = ["Cause", "Fold", "causes", "crashes", "folds", "in_order", "passes"]
+__all__ = ["Cause", "Fold", "causes", "crashes", "failures", "folds", "in_order", "passes"]
 
 _UNJUDGED: Final = (
     Verdict.INCONCLUSIVE,
@@ -70,6 +70,11 @@ def causes(results: Iterable[ClauseResult]) -> list[Cause]:
     return sorted(found.values(), key=lambda cause: cause.result.is_expected)
 
 
+def failures(results: Iterable[ClauseResult]) -> list[ClauseResult]:
+    """Return the failures of a run: each cause, then those that follow from it."""
+    return [one for cause in causes(results) for one in (cause.result, *cause.followers)]
+
+
 def crashes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
     """Return the clauses for which the harness failed and no check saw a failure."""
     return [one for one in results if one.is_crashed and not one.is_failed]
@@ -97,8 +102,7 @@ def _reason(result: ClauseResult) -> str:
 
 def in_order(results: Sequence[ClauseResult]) -> list[ClauseResult]:
     """Return every clause once: failures by cause, crashes, what is not judged, what passed."""
-    ordered = [member for cause in causes(results) for member in (cause.result, *cause.followers)]
-    ordered += crashes(results)
+    ordered = failures(results) + crashes(results)
     ordered += [one for fold in folds(results) for one in fold.results]
     ordered += passes(results)
     seen = {id(one) for one in ordered}

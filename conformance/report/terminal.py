@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.runner.plan import Plan, blocked_addresses, unshown
@@ -47,6 +48,7 @@ _BEAT_S: Final = 10.0
 """Seconds between two progress lines in a log."""
 _SHOWN_TIMELINE: Final = 14
 _SHOWN_FINDINGS: Final = 3
+_SHOWN_BODY: Final = 300
 
 
 class Terminal:
@@ -164,9 +166,8 @@ class Terminal:
             self._skipped.add(check.id)
         if verdict > Verdict.NOT_OBSERVABLE:
             says = next(one.says for one in findings if one.verdict is verdict)
-            self.console.print(
-                f"  [{_COLOURS[verdict]}]{verdict.word}[/] {check.id}: {escape(says[:160])}"
-            )
+            word = f"[{_COLOURS[verdict]}]{verdict.word}[/]"
+            self.console.print(f"  {word} {check.id}: {escape(says)}")
         self._show()
 
     def _show(self) -> None:
@@ -277,10 +278,9 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     told = list({(one.check, one.says): one for one in reversed(shown)}.values())[::-1]
     for one in told[:_SHOWN_FINDINGS]:
         _show_finding(console, report, one)
-    if len(shown) > len(told[:_SHOWN_FINDINGS]):
-        console.print(
-            f"  and {len(shown) - len(told[:_SHOWN_FINDINGS])} more findings in the report"
-        )
+    more = len(shown) - len(told[:_SHOWN_FINDINGS])
+    if more:
+        console.print(f"  and {more} more finding{'s' if more > 1 else ''} in the report")
     if not shown:
         console.print(f"  {escape(report.redactor.text(result.says))}")
     if cause.followers:
@@ -296,7 +296,9 @@ def _show_finding(console: Console, report: Report, one: Finding) -> None:
         console.print(f"    {escape(line)}")
     for each in report.evidence(one):
         console.print(f"  {escape(each['curl'])}")
-        answer = each["error"] or f"{each['status']} {each['body'][:300]}"
+        body = each["body"]
+        body = body if len(body) <= _SHOWN_BODY else f"{body[:_SHOWN_BODY]}…"
+        answer = each["error"] or f"{each['status']} {body}"
         console.print(f"    -> {escape(answer)}")
 
 
@@ -306,10 +308,8 @@ def _timeline(timeline: Sequence[Moment]) -> Iterable[str]:
     start_ns = timeline[0].at_ns if timeline else 0
     for one in timeline:
         until = f" to {_offset(one.until_ns - start_ns)}" if one.until_ns is not None else ""
-        count = f"{one.count} x " if one.count > 1 else ""
-        status = "no answer" if one.status is None else str(one.status)
-        whose = " ".join(filter(None, (one.key, f"from {one.source}" if one.source else "")))
-        parts = (f"{_offset(one.at_ns - start_ns)}{until}", f"{count}{status}", whose, one.says)
+        at = f"{_offset(one.at_ns - start_ns)}{until}"
+        parts = (at, status_of(one), sender_of(one), one.says)
         lines.append("  ".join(filter(None, parts)))
     if len(lines) > _SHOWN_TIMELINE:
         half = _SHOWN_TIMELINE // 2

@@ -235,9 +235,9 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     if bad:
         own = [one.clause.id for one in bad if one.follows is None]
         led = [one.clause.id for one in bad if one.follows is not None]
-        follow = (
-            f"; {', '.join(led)} follow{'s' if len(led) == 1 else ''} from these" if led else ""
-        )
+        follow = "follows" if len(led) == 1 else "follow"
+        cause = "it" if len(own) == 1 else "these"
+        follow = f"; {', '.join(led)} {follow} from {cause}" if led else ""
         return f"does not conform: {', '.join(own or led)}{follow if own else ''}{tail}"
     passed = sum(one.verdict is Verdict.PASS for one in results)
     if crashed:

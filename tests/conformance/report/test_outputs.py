@@ -145,8 +145,39 @@ def test_the_headline_names_every_failure() -> None:
     assert all(clause.id in line for clause in clauses)
     assert "…" not in line
     assert _report().verdict_line.startswith(
-        "does not conform: TOK-LEAF; TOK-PLAIN follows from these; the harness failed in 1"
+        "does not conform: TOK-LEAF; TOK-PLAIN follows from it; the harness failed in 1"
     )
+
+
+def test_the_terminal_cuts_no_sentence_and_marks_a_body_that_it_cuts() -> None:
+    stream, long = io.StringIO(), "the requests came too slowly; " * 9 + "add keys"
+
+    def judge(_: object) -> Iterable[Finding]:
+        return ()
+
+    failed = Finding("TOK-LEAF", "a", Verdict.FAIL, long, (1,))
+    Terminal(stream).ended(Check("a", ("TOK-LEAF",), "says", "a pass", judge), [failed])
+    assert f"fail a: {long}\n" in stream.getvalue()
+    ask = Ask(method="POST", path="/tokenize", body={})
+    exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, b"x" * 301)
+    said = [failed, *(dataclasses.replace(failed, says=f"another {n}") for n in range(3))]
+    report = _report(results=assemble(select(["TOK-LEAF"]), said), exchanges={1: exchange})
+    assert f"-> 200 {'x' * 300}…\n" in _printed(report)
+    assert "and 1 more finding in the report" in _printed(report)
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (("TOK-LEAF",), "does not conform: TOK-LEAF; TOK-PLAIN follows from it"),
+        (("TOK-LEAF", "REC-ID"), "TOK-LEAF, REC-ID; TOK-PLAIN follows from these"),
+    ],
+)
+def test_the_last_line_counts_causes(broken: tuple[str, ...], says: str) -> None:
+    said = [Finding(one, one, Verdict.FAIL, f"{one} is wrong") for one in broken]
+    said.append(Finding("TOK-PLAIN", "a", Verdict.FAIL, "wrong too", follows="TOK-LEAF"))
+    results = assemble(select([one.clause for one in said]), said)
+    assert says in _report(results=results).verdict_line
 
 
 # --- JUnit, SARIF, annotations ------------------------------------------------------------------
@@ -181,6 +212,7 @@ def test_sarif_tells_failures_from_faults_of_the_harness(tmp_path: Path) -> None
     assert list(results) == ["TOK-LEAF", "TOK-PLAIN", "TOK-JSON", "REC-TENANT"]
     assert results["TOK-LEAF"]["level"] == "error"
     assert results["TOK-PLAIN"]["properties"] == {"follows": "TOK-LEAF"}
+    assert results["TOK-PLAIN"]["message"]["text"].startswith("TOK-PLAIN: follows from TOK-LEAF: ")
     assert results["REC-TENANT"]["kind"] == "open"
     assert results["TOK-JSON"]["suppressions"][0]["kind"] == "external"
     places = {

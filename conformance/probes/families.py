@@ -25,7 +25,9 @@ from conformance.runner.registry import check_time
 from engine.limits.algorithms import (
     ALGORITHMS,
     BLOCK,
+    COUNT,
     CUR,
+    END,
     LINE_SIZE,
     PREV,
     READY,
@@ -347,6 +349,7 @@ class _Replay:
         )
         self._has_ring = ALGORITHMS[family.algorithm].has_ring
         self._is_weighted = family.algorithm == "sliding-counter"
+        self._is_windowed = ALGORITHMS[family.algorithm].has_windows
         self._refusals_count = bool(rate.block_ns) or family.counts_refused
         self._line = [0] * LINE_SIZE
         self._ring: list[int] = []
@@ -354,88 +357,107 @@ class _Replay:
 
     def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
         """Return how many it would admit at these times, in order, all moved by the same offset."""
-        kept = self._line, self._ring
-        self._line, self._ring = line, ring = self._line.copy(), self._ring.copy()
-        charge, row, has_ring = self._charge, self._row, self._has_ring
-        shift_ns, now_ns = self._shift_ns + offset_ns, self._now_ns
-        admitted = known = 0
-        for place, instant_ns in enumerate(at_ns):
-            if place < known:
-                continue
-            if now_ns < instant_ns + shift_ns:  # noqa: PLR1730 # reason: the hottest line of a run
-                now_ns = instant_ns + shift_ns
+        kept = self._line, self._ring, self._now_ns, self._shift_ns
+        self._line, self._ring = line, _ = self._line.copy(), self._ring.copy()
+        self._shift_ns = shift_ns = self._shift_ns + offset_ns
+        family, now_ns = self._family, self._now_ns
+        admitted = place = 0
+        while place < len(at_ns):
+            now_ns = max(now_ns, at_ns[place] + shift_ns)
+            begin, place = place, place + 1
             if line[READY] <= now_ns:
-                if has_ring:
-                    self._count(now_ns)
-                else:
-                    charge(line, ring, row, now_ns)
+                self._count(now_ns)
+                if self._is_windowed:
+                    begin, place = place, place + self._room(at_ns, place, now_ns)
+                    now_ns = self._charge_run(at_ns, begin, place, now_ns)
+                    admitted += place - begin
                 admitted += 1
-                if self._is_weighted:
-                    known = place + 1 + self._room(at_ns, place + 1, shift_ns, now_ns)
-                    admitted += known - place - 1
-                    now_ns = self._charge_run(at_ns, place + 1, known, shift_ns, now_ns)
-            elif self._refusals_count:
-                self._refuse(now_ns)
-            elif line[READY] > max(now_ns, at_ns[-1] + shift_ns):
-                break  # nothing changes until the last of them
-        self._line, self._ring = kept
+            else:
+                # All are refused until it admits again, or until the end of a block that clears it.
+                if self._refusals_count:
+                    self._refuse_run(at_ns, begin, place, now_ns)
+                until_ns = min(line[READY], line[BLOCK]) if family.clears else line[READY]
+                begin, place = place, bisect_left(at_ns, until_ns - shift_ns, place)
+                if self._refusals_count:
+                    now_ns = self._refuse_run(at_ns, begin, place, now_ns)
+        self._line, self._ring, self._now_ns, self._shift_ns = kept
         return admitted
 
     def take(self, burst: _Burst) -> None:
         """Replay a burst as it was observed: first its admissions, then its refusals."""
-        place, at_ns = 0, burst.admitted_ns
-        while place < len(at_ns):
-            self._now_ns = max(self._now_ns, at_ns[place] + self._shift_ns)
-            self._count(self._now_ns)
-            place += 1
-            if self._is_weighted:
-                end = self._window_end(at_ns, place, self._shift_ns)
-                self._now_ns = self._charge_run(at_ns, place, end, self._shift_ns, self._now_ns)
-                place = end
-        for instant_ns in burst.refused_ns:
-            self._now_ns = max(self._now_ns, instant_ns + self._shift_ns)
-            if self._refusals_count:
-                self._refuse(self._now_ns)
+        at_ns = burst.admitted_ns
+        self._now_ns = self._count_run(at_ns, 0, len(at_ns), self._now_ns)
+        at_ns = burst.refused_ns
+        if self._refusals_count:
+            self._now_ns = self._refuse_run(at_ns, 0, len(at_ns), self._now_ns)
+        elif at_ns:
+            self._now_ns = max(self._now_ns, at_ns[-1] + self._shift_ns)
 
-    # A sliding counter stores how many requests it counted, not when. So the admissions inside one
-    # window are counted in one step: bursts of thousands are replayed hundreds of times.
+    # Windows store how many requests they counted, not when. So the requests inside one window are
+    # counted in one step: bursts of thousands are replayed hundreds of times.
 
-    def _window_end(self, at_ns: Sequence[int], place: int, shift_ns: int) -> int:
+    def _window_end(self, at_ns: Sequence[int], place: int) -> int:
         """Return the index of the first time, from an index on, that is in a later window."""
-        end_ns = self._line[START] + self._rate.window_ns - shift_ns
-        return bisect_left(at_ns, end_ns, place)
+        line = self._line
+        end_ns = line[START] + self._rate.window_ns if self._is_weighted else line[END]
+        return bisect_left(at_ns, end_ns - self._shift_ns, place)
 
-    def _room(self, at_ns: Sequence[int], place: int, shift_ns: int, now_ns: int) -> int:
+    def _room(self, at_ns: Sequence[int], place: int, now_ns: int) -> int:
         """Return how many requests, from an index on, are certainly admitted.
 
         Inside a window the weight of the window before only falls, so the room that is there now
         stays until the window ends.
         """
         line, window_ns = self._line, self._rate.window_ns
-        weight = line[PREV] * (window_ns - (now_ns - line[START])) // window_ns
-        room = self._rate.limit_requests - line[CUR] - weight
-        return max(0, min(room, self._window_end(at_ns, place, shift_ns) - place))
+        if self._is_weighted:
+            weight = line[PREV] * (window_ns - (now_ns - line[START])) // window_ns
+            room = self._rate.limit_requests - line[CUR] - weight
+        else:
+            room = self._rate.limit_requests - line[COUNT]
+        return max(0, min(room, self._window_end(at_ns, place) - place))
 
-    def _charge_run(
-        self, at_ns: Sequence[int], place: int, end: int, shift_ns: int, now_ns: int
-    ) -> int:
+    def _charge_run(self, at_ns: Sequence[int], place: int, end: int, now_ns: int) -> int:
         """Count the requests of one window from an index to an end; returns the last time."""
         if place < end:
-            self._line[CUR] += end - place - 1
-            now_ns = max(now_ns, at_ns[end - 1] + shift_ns)
+            self._line[CUR if self._is_weighted else COUNT] += end - place - 1
+            now_ns = max(now_ns, at_ns[end - 1] + self._shift_ns)
             self._charge(self._line, self._ring, self._row, now_ns)
         return now_ns
+
+    def _count_run(self, at_ns: Sequence[int], place: int, end: int, now_ns: int) -> int:
+        """Count the requests from an index to an end; returns the last time."""
+        while place < end:
+            now_ns = max(now_ns, at_ns[place] + self._shift_ns)
+            self._count(now_ns)
+            place += 1
+            if self._is_windowed:
+                until = min(end, self._window_end(at_ns, place))
+                now_ns = self._charge_run(at_ns, place, until, now_ns)
+                place = max(place, until)
+        return now_ns
+
+    def _refuse_run(self, at_ns: Sequence[int], place: int, end: int, now_ns: int) -> int:
+        """Refuse the requests from an index to an end; returns the last time."""
+        if place >= end:
+            return now_ns
+        family, line, shift_ns = self._family, self._line, self._shift_ns
+        block_ns, last_ns = self._rate.block_ns, max(now_ns, at_ns[end - 1] + shift_ns)
+        begin = place
+        while block_ns and begin < end:
+            t_ns = max(now_ns, at_ns[begin] + shift_ns)
+            if line[BLOCK] <= t_ns or family.extends:
+                begin_or_extend_block(line, t_ns, block_ns, family.extends, family.clears)
+            # Those inside the block change nothing, unless they extend it: then the last counts.
+            begin = bisect_left(at_ns, line[BLOCK] - shift_ns, begin + 1, end)
+            if family.extends:
+                t_ns = max(now_ns, at_ns[begin - 1] + shift_ns)
+                begin_or_extend_block(line, t_ns, block_ns, family.extends, family.clears)
+        if family.counts_refused and not (block_ns and family.clears):
+            self._count_run(at_ns, place, end, now_ns)
+            line[READY] = max(line[READY], line[BLOCK])
+        return last_ns
 
     def _count(self, t_ns: int) -> None:
         if self._has_ring and len(self._ring) < self._rate.limit_requests:
             grow_ring(self._ring, self._rate.limit_requests)
         self._charge(self._line, self._ring, self._row, t_ns)
-
-    def _refuse(self, t_ns: int) -> None:
-        family, line = self._family, self._line
-        in_block = line[BLOCK] > t_ns
-        if self._rate.block_ns and (not in_block or family.extends):
-            begin_or_extend_block(line, t_ns, self._rate.block_ns, family.extends, family.clears)
-        if family.counts_refused and not (family.clears and line[BLOCK] > t_ns):
-            self._count(t_ns)
-            line[READY] = max(line[READY], line[BLOCK])

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.probes.bursts import Burst, clusters_of
-from conformance.probes.families import Family, Rate, _Burst, _Replay, families_that_fit, fits
+from conformance.probes.families import (
+    Family,
+    Rate,
+    _Burst,
+    _Replay,
+    families,
+    families_that_fit,
+    fits,
+)
 from conformance.probes.measurement import Measured, explain, measure
 from conformance.probes.sightings import (
     Outcome,
@@ -21,6 +32,7 @@ from conformance.probes.signature import Signature
 from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
+from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
 from engine.profile import LimitsProfile
 from tests.conformance.probes.measured import MS_NS, SECOND_NS
 
@@ -269,21 +281,56 @@ def test_a_signature_tells_only_what_no_pause_can_have_made() -> None:
     assert not signature_of(4, 200, until_ms=200).tells
 
 
+class OneByOne(_Replay):
+    """The same counter, which counts and refuses one request after the other."""
+
+    def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
+        found = copy.deepcopy(self)
+        return sum(found._admits(each_ns + offset_ns) for each_ns in at_ns)
+
+    def take(self, burst: _Burst) -> None:
+        for each_ns in burst.admitted_ns:
+            self._now_ns = max(self._now_ns, each_ns + self._shift_ns)
+            self._count(self._now_ns)
+        for each_ns in burst.refused_ns:
+            self._now_ns = max(self._now_ns, each_ns + self._shift_ns)
+            self._refuse_one(self._now_ns)
+
+    def _admits(self, at_ns: int) -> bool:
+        self._now_ns = now_ns = max(self._now_ns, at_ns + self._shift_ns)
+        is_admitted = self._line[READY] <= now_ns
+        if is_admitted:
+            self._count(now_ns)
+        else:
+            self._refuse_one(now_ns)
+        return is_admitted
+
+    def _refuse_one(self, t_ns: int) -> None:
+        family, line, block_ns = self._family, self._line, self._rate.block_ns
+        if block_ns and (line[BLOCK] <= t_ns or family.extends):
+            begin_or_extend_block(line, t_ns, block_ns, family.extends, family.clears)
+        if family.counts_refused and not (family.clears and line[BLOCK] > t_ns):
+            self._count(t_ns)
+            line[READY] = max(line[READY], line[BLOCK])
+
+
 @given(
     limit=st.integers(1, 12),
+    block_ns=st.sampled_from([0, 3, 20, 70]),
     bursts=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=5),
     shift_ns=st.integers(0, 20),
 )
-def test_a_sliding_counter_counts_at_once_what_it_counts_one_by_one(
-    limit: int, bursts: list[list[int]], shift_ns: int
+@settings(max_examples=60, deadline=None, database=None)
+def test_a_burst_is_replayed_at_once_as_it_is_one_by_one(
+    limit: int, block_ns: int, bursts: list[list[int]], shift_ns: int
 ) -> None:
-    quick, plain = (_Replay(Rate(limit, 20), Family("sliding-counter"), shift_ns) for _ in range(2))
-    plain._is_weighted = False
-    start_ns = 0
-    for steps in bursts:
-        at_ns = [start_ns + step for step in sorted(steps)]
-        assert quick.would_admit(at_ns, 3) == plain.would_admit(at_ns, 3)
-        for replay in (quick, plain):
-            replay.take(_Burst(at_ns, at_ns[::2], at_ns[1::2], 0, at_ns[0]))
-        assert quick._line == plain._line
-        start_ns = at_ns[-1] + 1
+    rate = Rate(limit, 20, block_ns)
+    for family in families(rate):
+        quick, plain = _Replay(rate, family, shift_ns), OneByOne(rate, family, shift_ns)
+        start_ns = 0
+        for steps in bursts:
+            at_ns = [start_ns + step for step in sorted(steps)]
+            assert quick.would_admit(at_ns, 3) == plain.would_admit(at_ns, 3), family
+            for replay in (quick, plain):
+                replay.take(_Burst(at_ns, at_ns[::2], at_ns[1::2], 0, at_ns[0]))
+            start_ns = at_ns[-1] + 1

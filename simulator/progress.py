@@ -7,12 +7,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-__all__ = ["Due", "Progress", "Stop", "in_notebook", "progress_bar", "tell_line"]
+__all__ = [
+    "Due",
+    "Interrupted",
+    "Progress",
+    "Stop",
+    "in_notebook",
+    "progress_bar",
+    "progress_shown",
+    "tell_line",
+]
 
 Progress: TypeAlias = Callable[[int], None]
 """Called from time to time with the simulated instant, in ns."""
+Told: TypeAlias = Callable[[str, int, int | None, str], None]
+"""Called with the name of some work, what is done of the whole, and the same as text."""
 
 TELL_EVERY_S: Final = 5.0
 """The shortest time between two plain progress lines."""
@@ -52,6 +63,15 @@ class _StoppedError(BaseException):
     """Stops a run; a `BaseException`, so that handlers of errors do not catch it."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a study. found: what is known so far. looks: at a precision until then."""
+
+    def __init__(self, found: Any, looks: int = 0) -> None:  # noqa: ANN401 # reason: what the study finds
+        super().__init__("interrupted")
+        self.found = found
+        self.looks = looks
+
+
 def tell_line(text: str) -> None:
     """Say on standard error what is taking long, so that silence does not look like a hang."""
     print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a terminal shows
@@ -68,8 +88,12 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
-    """Yield a callback that shows how much of `whole_ns` is simulated; None to show nothing."""
+def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
+    """Yield what shows how far work is: a bar where somebody looks, else a line now and then.
+
+    columns: of the bar, as rich formats them. The callback takes the name of the work, what is done
+    of the whole (None where that is not known), and the same as text; None to show nothing.
+    """
     if quiet:
         yield None
     elif in_notebook() or sys.stderr.isatty():
@@ -77,18 +101,28 @@ def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | N
         from rich.progress import Progress as Bar  # noqa: PLC0415 # reason: as above
 
         console = None if in_notebook() else Console(stderr=True)
-        with Bar(console=console, transient=True) as bar:
-            task = bar.add_task("simulating", total=whole_ns)
-            yield lambda now_ns: bar.update(task, completed=now_ns)
+        with Bar(*(columns or Bar.get_default_columns()), console=console, transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda name, done, whole, _: bar.update(
+                task, description=name, completed=done, total=whole
+            )
     else:
-        yield _plain_lines(whole_ns)
+        due = Due()
+
+        def tell(name: str, done: int, whole: int | None, text: str) -> None:
+            if due.now(always=done == whole):
+                print(f"{name}: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
+
+        yield tell
 
 
-def _plain_lines(whole_ns: int) -> Progress:
-    due = Due()
+@contextmanager
+def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
+    """Yield a callback that shows how much of `whole_ns` is simulated; None to show nothing."""
+    with progress_shown(quiet=quiet) as shown:
 
-    def tell(now_ns: int) -> None:
-        if now_ns < whole_ns and due.now():
-            print(f"simulating: {now_ns / whole_ns:.0%}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of a long run
+        def tell(now_ns: int) -> None:
+            if shown is not None and now_ns < whole_ns:
+                shown("simulating", now_ns, whole_ns, f"{now_ns / whole_ns:.0%}")
 
-    return tell
+        yield shown and tell

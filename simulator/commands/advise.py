@@ -49,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns 0."""
     from simulator.options import given
+    from simulator.progress import Interrupted
     from simulator.rows import check_out
-    from simulator.study.advise import AdviceInterrupted, AdviseOptions, advise
+    from simulator.study.advise import AdviseOptions, advise
 
     if args.out is not None:
         check_out(Path(args.out), force=args.force)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             **given(args, AdviseOptions) | {"scenario": _scenario(args)},
             told=None if args.quiet else _tell,
         )
-    except AdviceInterrupted as interrupted:
+    except Interrupted as interrupted:
         _print_advice(interrupted.found, args)
         raise
     _print_advice(found, args)

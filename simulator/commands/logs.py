@@ -12,7 +12,7 @@ from typing import Final
 
 from simulator.commands.words import console
 from simulator.logs import log_name
-from simulator.progress import Due
+from simulator.progress import progress_shown
 
 __all__ = ["add_fit", "add_replay", "run_fit", "run_replay"]
 
@@ -102,26 +102,6 @@ def run_fit(args: argparse.Namespace) -> int:
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
     """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        text = TextColumn("{task.description}: {task.completed:,} requests")
-        columns = (SpinnerColumn(), text, TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("reading", total=None)
-            yield lambda stage, rows: bar.update(task, description=stage, completed=rows)
-    else:
-        yield _plain_lines()
-
-
-def _plain_lines() -> Callable[[str, int], None]:
-    due = Due()
-
-    def tell(stage: str, rows: int) -> None:
-        if due.now():
-            print(f"{stage}: {rows:,} requests", file=sys.stderr, flush=True)
-
-    return tell
+    columns = ("{task.description}: {task.completed:,} requests",)
+    with progress_shown(*columns, quiet=quiet) as tell:
+        yield tell and (lambda stage, rows: tell(stage, rows, None, f"{rows:,} requests"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -97,6 +97,7 @@ def _run_replications(
     args: argparse.Namespace, asked: RunOptions, out: Path, command: list[str]
 ) -> int:
     """Play replications; keep rows and report of the first, and only the metrics of the others."""
+    from simulator.progress import progress_shown
     from simulator.study.runs import run_replicated
     from simulator.views import REPORT_FILE
 
@@ -111,10 +112,14 @@ def _run_replications(
             f"replications until every share is known to ± {asked.precision:g}, "
             f"at most {most}{most_time}, seeds from {seed}"
         )
-    with _told_what_is_known(asked.played, quiet=args.quiet):
+    hidden = args.quiet or asked.precision is not None
+    with (
+        _told_what_is_known(asked.played, quiet=args.quiet),
+        progress_shown(quiet=hidden) as tell,
+    ):
         result = run_replicated(
             asked,
-            told=None if args.quiet or asked.precision is not None else _teller(count),
+            told=tell and (lambda done: tell("playing", done, count - 1, f"{done} of {count - 1}")),
             told_of_precision=None if args.quiet else _tell_precision,
             command=command,
         )
@@ -143,13 +148,14 @@ def _run_replications(
 def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
     """Print the intervals of the runs that are done where Ctrl-C stops replications."""
     from simulator.intervals import CONFIDENCE, spent
+    from simulator.progress import Interrupted
     from simulator.scenario.model import draws_at_random
-    from simulator.study.replications import ReplicationsInterrupted, intervals
+    from simulator.study.replications import intervals
 
     try:
         yield
-    except ReplicationsInterrupted as stop:
-        runs = stop.runs
+    except Interrupted as stop:
+        runs = stop.found
         if len(runs) > 1 and not quiet:
             error = spent(stop.looks) if stop.looks else 1 - CONFIDENCE
             found = intervals(runs, exact=not draws_at_random(scenario), error=error)
@@ -189,18 +195,6 @@ def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
         shares = [run.line["refused_share"] for run in runs]
         spread = interval_text(interval_of(shares, "refused_share"))
         print(f"refused_share {spread}{needed_text(found.needed)}", file=sys.stderr, flush=True)
-
-
-def _teller(count: int) -> Callable[[int], None] | None:
-    """Return a callback that shows how many runs are done; None without a terminal."""
-    if not sys.stderr.isatty():
-        return None
-
-    def tell(done: int) -> None:
-        end = "\n" if done == count - 1 else ""
-        print(f"\r{done + 1} of {count} runs", end=end, file=sys.stderr)
-
-    return tell
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
@@ -258,18 +252,12 @@ def _print_groups(result: Result, screen: Console) -> None:
 
 def _print_nodes(result: Result, screen: Console) -> None:
     """Print what several nodes let in beyond the exact limits, and refused below them."""
-    from rich.table import Table
-
-    from simulator.views import nodes_text
+    from simulator.views import nodes_text, plain_table
 
     nodes = result.summary.get("nodes")
     if nodes is None:
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("clients", "clause"):
-        table.add_column(name, no_wrap=True)
-    for name in ("let in beyond", "refused below"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table(("clients", "clause"), ("let in beyond", "refused below"))
     for row in nodes["groups"]:
         counts = f"{row['admitted_beyond']:,}", f"{row['refused_below']:,}"
         table.add_row(row["group"], row["clause"], *counts)

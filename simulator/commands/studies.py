@@ -20,7 +20,7 @@ from simulator.commands.words import (
     needed_text,
     print_precision,
 )
-from simulator.progress import Due
+from simulator.progress import Due, Interrupted, progress_shown
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
@@ -60,7 +60,7 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
 def run_capacity(args: argparse.Namespace) -> int:
     """Run the command: 0 when some value is shown to meet the condition, else 1."""
     from simulator.options import given, resolve
-    from simulator.study.capacity import CapacityInterrupted, CapacityOptions, capacity
+    from simulator.study.capacity import CapacityOptions, capacity
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
@@ -74,7 +74,7 @@ def run_capacity(args: argparse.Namespace) -> int:
             told=None if args.quiet else shown.tell,
             progress=None if args.quiet else shown.progress,
         )
-    except CapacityInterrupted as interrupted:
+    except Interrupted as interrupted:
         _print_capacity(interrupted.found, args)
         raise
     _print_capacity(found, args)
@@ -238,24 +238,9 @@ def _told_how_to_go_on(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how many runs are done: a bar on a terminal, a plain line now and then elsewhere."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            work = bar.add_task("sweeping")
-            yield lambda done, whole: bar.update(work, completed=done, total=whole)
-    else:
-        due = Due()
-
-        def tell(done: int, whole: int) -> None:
-            if due.now(always=done == whole):
-                print(f"sweeping: {done} of {whole}", file=sys.stderr, flush=True)
-
-        yield tell
+    """Show how many runs are done."""
+    with progress_shown(quiet=quiet) as tell:
+        yield tell and (lambda done, all_: tell("sweeping", done, all_, f"{done} of {all_}"))
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -325,7 +310,7 @@ def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
 
 def _compare_policies(args: argparse.Namespace) -> int:
     from simulator.rows import check_out, out_folder
-    from simulator.study.policies import REPLICATIONS, PoliciesInterrupted, policies
+    from simulator.study.policies import REPLICATIONS, policies
 
     for flag in ("precision", "most_replications", "most_time"):
         if (value := getattr(args, flag)) is not None:
@@ -342,7 +327,7 @@ def _compare_policies(args: argparse.Namespace) -> int:
             replications=args.replications or REPLICATIONS,
             told=lambda text: print(f"playing: {text}", file=sys.stderr, flush=True),
         )
-    except PoliciesInterrupted as caught:
+    except Interrupted as caught:
         interrupted, found = caught, caught.found
     if args.json:
         _print_json(found.frame)

@@ -39,7 +39,7 @@ from simulator.options import (
 )
 from simulator.play import seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
-from simulator.progress import tell_line
+from simulator.progress import Interrupted, tell_line
 from simulator.scenario import (
     AimdPacing,
     ClientGroup,
@@ -54,13 +54,13 @@ from simulator.scenario import (
 )
 from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, ScenarioPlayer, Trial, Values, search
-from simulator.study.observations import Effect, Observed, mean_of, observe, paired
+from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
 
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["Advice", "AdviceInterrupted", "Effect", "Suggestion", "advise"]
+__all__ = ["Advice", "Suggestion", "advise"]
 
 About: TypeAlias = Literal["pace", "batch", "retry", "keys", "addresses", "limit"]
 
@@ -112,7 +112,7 @@ class Suggestion:
     about: About
     says: str
     edits: tuple[tuple[str, Any], ...] = ()
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[Difference, ...] = ()
     verified: str = ""
 
     def applied_to(self, scenario: Scenario) -> Scenario:
@@ -169,7 +169,7 @@ class Advice:
             [
                 (
                     *(each.group, each.about, each.says, effect.metric),
-                    *(effect.before, effect.after, effect.change.low, effect.change.high),
+                    *(effect.a, effect.b, effect.change.low, effect.change.high),
                     effect.is_sure,
                 )
                 for each in self.suggestions
@@ -236,14 +236,6 @@ class Advice:
         return "".join(parts)
 
 
-class AdviceInterrupted(KeyboardInterrupt):
-    """Ctrl-C during `advise`. found: what is known so far."""
-
-    def __init__(self, found: Advice) -> None:
-        super().__init__("interrupted")
-        self.found = found
-
-
 @options
 class AdviseOptions(ScenarioOptions):
     """What advice can be told."""
@@ -287,7 +279,8 @@ def advise(options: AdviseOptions) -> Advice:
     {options}
 
     Raises `InputError` for a scenario that cannot be or that compiled code cannot play, and for a
-    group that it does not have. Ctrl-C raises `AdviceInterrupted`, which has what is known so far.
+    group that it does not have. Ctrl-C raises `simulator.progress.Interrupted`, which has what is
+    known so far.
     """
     refused, groups = options.refused, options.groups
     base = options.played
@@ -323,7 +316,7 @@ def advise(options: AdviseOptions) -> Advice:
                 work.verify()
         except KeyboardInterrupt:
             found.unfinished = "it was interrupted"
-            raise AdviceInterrupted(found) from None
+            raise Interrupted(found) from None
     return found
 
 
@@ -378,7 +371,7 @@ class _Work:
     def _is_exact(self) -> bool:
         return not draws_at_random(self.scenario)
 
-    def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Effect, ...]:
+    def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Difference, ...]:
         """Return what a change does to a group: what is refused, and what succeeds."""
         return tuple(
             paired(
@@ -490,9 +483,9 @@ class _Work:
     def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
-        text = f"{_percent(share.before)} refused become {_percent(share.after)}"
+        text = f"{_percent(share.a)} refused become {_percent(share.b)}"
         text += "" if share.is_sure else f" (no sure difference in {self.found.runs} runs)"
-        text += f", {goodput.before:.3g} successes per second become {goodput.after:.3g}"
+        text += f", {goodput.a:.3g} successes per second become {goodput.b:.3g}"
         return text + ("" if goodput.is_sure else " (no sure difference)")
 
     def _spread(self, name: str) -> None:

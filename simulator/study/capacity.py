@@ -54,6 +54,7 @@ from simulator.options import (
     takes_options,
 )
 from simulator.play import Fidelity, seed_in_force
+from simulator.progress import Interrupted
 from simulator.rows.result import subject_of
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
@@ -61,7 +62,6 @@ from simulator.study.replications import Replicator, replicator
 
 __all__ = [
     "Capacity",
-    "CapacityInterrupted",
     "Player",
     "ScenarioPlayer",
     "Trial",
@@ -137,14 +137,6 @@ class Capacity:
         return not self.unfinished and not self.undecided
 
 
-class CapacityInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a search. found: what is known so far."""
-
-    def __init__(self, found: Capacity) -> None:
-        super().__init__("interrupted")
-        self.found = found
-
-
 class Player(Protocol):
     """Plays values. `play` returns each run's metric, NaN for none, and its attempts."""
 
@@ -207,7 +199,7 @@ def capacity(options: CapacityOptions) -> Capacity:
     Where the parameter takes whole numbers, the border is looked for to neighbours.
 
     Raises `InputError` for a path, values or a condition that cannot be. Ctrl-C raises
-    `CapacityInterrupted`, a `KeyboardInterrupt` that has what is known so far.
+    `simulator.progress.Interrupted`, a `KeyboardInterrupt` that has what is known so far.
     """
     vary, between, keep = options.vary, options.between, options.keep
     if vary.strip() == _SEED:
@@ -260,7 +252,7 @@ def search(  # noqa: PLR0913 # reason: what a search is told
         work.find(tolerance)
     except KeyboardInterrupt:
         found.unfinished = "it was interrupted"
-        raise CapacityInterrupted(found) from None
+        raise Interrupted(found) from None
     except _OutOfTimeError:
         found.unfinished = f"{budget.most_time_s:g} s were over"
     return found

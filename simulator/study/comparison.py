@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -34,37 +33,21 @@ from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
 from simulator.scenario.model import draws_at_random
-from simulator.study.observations import mean_of
+from simulator.study.observations import Difference, Observed, paired
 from simulator.study.replications import (
+    FIRST,
     NONE_IS_0,
     Precision,
     line_of,
-    next_count,
-    reached_by,
     replicator,
+    until_precise,
 )
 
 __all__ = ["Comparison", "Difference", "compare"]
 
 _SLICES: Final = 20
-_FIRST: Final = 5
 _MOST_SHARED: Final = 0.9
 _RUN: Final = instance("a Result, or the path of a run's folder", Result, str, Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One metric in A and in B, and the interval of B − A; its ends are NaN where unknown."""
-
-    metric: str
-    a: float
-    b: float
-    change: Interval
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval excludes 0, that is, no change."""
-        return self.change.low > 0 or self.change.high < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +163,7 @@ def _to_precision(  # reason: all that a comparison under way is made of
     precision: float,
     names: tuple[str, str],
     results: tuple[Result, Result],
-    pairs: list[tuple[Mapping[str, float], Mapping[str, float]]],
+    pairs: list[tuple[Observed, Observed]],
     seeds: list[int],
     budget: Budget,
     told: Callable[[int, Precision], None] | None,
@@ -191,38 +174,39 @@ def _to_precision(  # reason: all that a comparison under way is made of
         if scenario is None:
             raise InputError(f"{name} must be a scenario's run for a precision; it is a replay")
     exact = all(_is_exact(result) for result in results)
-    following = max(seeds, default=min(result.summary["seed"] for result in results) - 1) + 1
-    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
-    looks, count = 0, min(budget.most_replications, max(len(pairs), _FIRST))
+    begin = max(seeds, default=min(result.summary["seed"] for result in results) - 1) + 1
+    known = len(pairs)
+
+    def steps(count: int, _: int) -> dict[str, list[float]]:
+        more = range(begin + len(pairs) - known, begin + count - known)
+        lines: list[list[Observed]] = [[], []]
+        for place, (scenario, result) in enumerate(zip(scenarios, results, strict=True)):
+            assert scenario is not None, "both are scenarios' runs"
+            fidelity: Fidelity = result.summary["fidelity"]
+            warm_up_ns = result.summary["warm_up_ns"]
+            if more:
+                found = player.play(
+                    scenario, more, fidelity=fidelity, warm_up_ns=warm_up_ns, check=False
+                )
+                lines[place] = [run.line for run in found]
+        pairs.extend(zip(*lines, strict=True))
+        return _steps(pairs)
+
+    def tell(found: Precision) -> None:
+        if told is not None:
+            told(len(pairs), found)
+
     with replicator() as player:
-        while True:
-            more = range(following, following + count - len(pairs))
-            lines: list[list[Mapping[str, float]]] = [[], []]
-            for place, (scenario, result) in enumerate(zip(scenarios, results, strict=True)):
-                assert scenario is not None, "both are scenarios' runs"
-                fidelity: Fidelity = result.summary["fidelity"]
-                warm_up_ns = result.summary["warm_up_ns"]
-                if more:
-                    found = player.play(
-                        scenario, more, fidelity=fidelity, warm_up_ns=warm_up_ns, check=False
-                    )
-                    lines[place] = [run.line for run in found]
-            pairs = [*pairs, *zip(*lines, strict=True)]
-            following, looks = more.stop, looks + 1
-            reached = reached_by(_steps(pairs), precision, looks, exact=exact, difference=True)
-            if told is not None:
-                told(count, reached)
-            over = count >= budget.most_replications or time.monotonic() >= ends_s
-            if reached.reached or over:
-                break
-            count = next_count(count, reached.needed, budget)
-    changes = _differences(pairs, exact=exact, error=spent(looks))
+        reached = until_precise(
+            precision, max(known, FIRST), budget, steps, tell, exact=exact, difference=True
+        )
+    changes = _differences(pairs, exact=exact, error=spent(reached.looks))
     same = results[0].summary["sha256"] == results[1].summary["sha256"]
     return Comparison(names, same, "seeds", len(pairs), changes, reached)
 
 
 def _steps(
-    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
+    pairs: Sequence[tuple[Observed, Observed]],
 ) -> dict[str, list[float]]:
     """Return share → its difference, pair by pair."""
     names = [name for name in pairs[0][0] if is_share(name) and name in pairs[0][1]]
@@ -274,7 +258,7 @@ def _name(given: Result | str | Path, result: Result) -> str:
     return str(given)
 
 
-def _replicated(result: Result) -> dict[int, Mapping[str, float]]:
+def _replicated(result: Result) -> dict[int, Observed]:
     found: dict[str, Any] = result.summary.get("replications", {})
     nan = float("nan")
     return {
@@ -284,24 +268,21 @@ def _replicated(result: Result) -> dict[int, Mapping[str, float]]:
 
 
 def _differences(
-    pairs: list[tuple[Mapping[str, float], Mapping[str, float]]],
+    pairs: list[tuple[Observed, Observed]],
     *,
     exact: bool = False,
     error: float = 1 - CONFIDENCE,
 ) -> tuple[Difference, ...]:
     lines = [line for pair in pairs for line in pair]
+    before, after = zip(*pairs, strict=True)
     found = []
     for name in dict.fromkeys(name for line in lines for name in line):
         if not name.startswith(NONE_IS_0) and any(name not in line for line in lines):
             continue  # what only one of the scenarios has
-        a = [line.get(name, 0.0) for line, _ in pairs]
-        b = [line.get(name, 0.0) for _, line in pairs]
-        steps = [after - before for before, after in zip(a, b, strict=True)]
         part = 1 - CONFIDENCE if is_share(name) else error
-        change = interval_of(steps, name, exact=exact, difference=True, error=part)
-        means = (mean_of(a), mean_of(b))
-        if not (math.isnan(means[0]) and math.isnan(means[1])):
-            found.append(Difference(name, *means, change))
+        each = paired(name, before, after, exact=exact, error=part)
+        if not (math.isnan(each.a) and math.isnan(each.b)):
+            found.append(each)
     if not found:
         raise InputError("the two runs have no metric in common; compare runs with requests")
     return tuple(found)

@@ -2,17 +2,16 @@
 
 The explorer is a scenario and some *knobs*, each a path in it with its range; the widgets only
 show them. A knob changes the scenario by `with_value`, so a picture is an ordinary run. The
-picture shows what was admitted and refused, bin by bin, as inline SVG.
+picture shows what was let in and what each clause refused, as the report's page does.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-import numpy as np
+from markupsafe import Markup
 
 from engine.errors import InputError
 from engine.files import format_duration
@@ -23,10 +22,11 @@ from simulator.play import simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import tell_line
 from simulator.rows import Result
-from simulator.rows.record import PASSED
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
-from simulator.views import ADMITTED, REFUSED
+from simulator.views import Axis, charts, gather
+from simulator.views._findings import PARTS
+from simulator.views._svg import rates
 
 __all__ = ["Explorer", "Knob", "explore", "picture"]
 
@@ -86,7 +86,7 @@ class Explorer:
         try:
             return picture(self.play(values), "with these values")
         except InputError as fault:
-            return f"<p>{html.escape(str(fault))}</p>"
+            return Markup("<p>{}</p>").format(fault)
 
     @property
     def widget(self) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
@@ -179,69 +179,34 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
     return widgets.HBox([widgets.VBox([*sliders.values(), algorithm]), pictures])
 
 
-BINS: Final = 60
-_WIDTH: Final = 640
-_HEIGHT: Final = 210
-_LEFT: Final = 52
-_TOP: Final = 40
-_BOTTOM: Final = 36
+_BINS: Final = 60
+_STYLE: Final = Markup(
+    "<style>.explorer text {{ font: 11px sans-serif }} .explorer .mid {{ text-anchor: middle }}"
+    " .explorer .end {{ text-anchor: end }} .explorer .grid, .explorer .axis {{ stroke: #bbb;"
+    " fill: none }} {}</style></svg>"
+)
+"""What the page's style sheet would say, which a notebook does not have."""
 
 
 def picture(result: Result, title: str) -> str:
-    """Return a stacked bar a bin of time: admitted below, refused above."""
-    end_ns = result.summary["duration_ns"]
-    edges = np.linspace(0, end_ns, BINS + 1)
-    table = result.table.select(["t_ns", "outcome"])
-    t_ns = table.column("t_ns").to_numpy()
-    outcome = table.column("outcome").cast("string").to_numpy(zero_copy_only=False)
-    good = np.isin(outcome, PASSED)
-    admitted, _ = np.histogram(t_ns[good], edges)
-    refused, _ = np.histogram(t_ns[~good], edges)
-    return _svg(admitted, refused, end_ns / 1e9, _words(result, title))
-
-
-def _words(result: Result, title: str) -> str:
-    totals = result.summary["totals"]
-    return (
+    """Return stacked bars over time: what was let in, and above it what each clause refused."""
+    summary, totals = result.summary, result.summary["totals"]
+    columns = list(PARTS["timeline"])
+    findings = gather(
+        result.table.select(columns).to_batches(), end_ns=summary["duration_ns"], bins=_BINS
+    )
+    chart = charts.timeline(findings, charts.clause_colours(summary, findings))
+    drawn = rates(chart, Axis(findings.end_ns)).markup()
+    colours = {each.css: charts.COLOURS[each.css] for each in chart.series}
+    fills = " ".join(f".explorer .{css} {{ fill: {fill} }}" for css, fill in colours.items())
+    head = Markup('<svg class="explorer" width="640" ')
+    drawn = drawn.replace("<svg ", head).replace(Markup("</svg>"), _STYLE.format(fills))
+    legend = Markup(" ").join(
+        Markup('<span style="color: {}">■</span> {}').format(colours[each.css], each.name)
+        for each in chart.series
+    )
+    words = (
         f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
         f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
     )
-
-
-def _svg(admitted: Any, refused: Any, end_s: float, words: str) -> str:  # noqa: ANN401 # reason: arrays
-    highest = max(1, int((admitted + refused).max(initial=0)))
-    high, width = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT - 8) / BINS
-    bars = []
-    for place, (low, top) in enumerate(zip(admitted.tolist(), refused.tolist(), strict=True)):
-        x, foot = _LEFT + place * width, float(_HEIGHT - _BOTTOM)
-        for count, colour in ((low, ADMITTED), (top, REFUSED)):
-            size = high * count / highest
-            foot -= size
-            if count:
-                bars.append(
-                    f'<rect x="{x:.1f}" y="{foot:.1f}" width="{width - 1:.1f}" '
-                    f'height="{size:.1f}" fill="{colour}"/>'
-                )
-    base, middle = _HEIGHT - _BOTTOM, (_LEFT + _WIDTH) // 2
-    legend = "".join(
-        f'<rect x="{x}" y="20" width="10" height="10" fill="{colour}"/>'
-        f'<text x="{x + 14}" y="29">{name}</text>'
-        for x, name, colour in ((_LEFT, "let in", ADMITTED), (_LEFT + 70, "refused", REFUSED))
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_escaped(words)}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" font-family="sans-serif" '
-        f'font-size="11"><text x="{_LEFT}" y="13">{_escaped(words)}</text>{legend}{"".join(bars)}'
-        f'<line x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{base}" y2="{base}" stroke="#888"/>'
-        f'<text x="{_LEFT - 4}" y="{_TOP + 8}" text-anchor="end">{highest:,}</text>'
-        f'<text x="{_LEFT - 4}" y="{base}" text-anchor="end">0</text>'
-        f'<text transform="translate(12 {_TOP + high // 2}) rotate(-90)" text-anchor="middle">'
-        f"attempts in {end_s / BINS:g} s</text>"
-        f'<text x="{_LEFT}" y="{base + 14}">0</text>'
-        f'<text x="{middle}" y="{base + 28}" text-anchor="middle">seconds of the run</text>'
-        f'<text x="{_WIDTH - 8}" y="{base + 14}" text-anchor="end">{end_s:,.0f}</text></svg>'
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return drawn + Markup("<p>{}<br>{}</p>").format(words, legend)

@@ -7,14 +7,14 @@ that their difference is due to the change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pandas as pd
 
-from simulator.intervals import Interval, interval_of
+from simulator.intervals import CONFIDENCE, Interval, interval_of
 from simulator.play import simulate, template_for
 from simulator.progress import Stop
 from simulator.rows import Result
@@ -23,21 +23,21 @@ from simulator.scenario import Scenario
 from simulator.study.replications import cores
 from simulator.views._findings import gather
 
-__all__ = ["Effect", "Observed", "mean_of", "observe", "paired"]
+__all__ = ["Difference", "Observed", "mean_of", "observe", "paired"]
 
 _SECOND_NS: Final = 1_000_000_000
 
-Observed: TypeAlias = dict[str, float]
+Observed: TypeAlias = Mapping[str, float]
 """Metric → its value in one run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """A metric as it is and after a change, and the interval of the difference, paired by seed."""
+class Difference:
+    """A metric in A and in B, and the interval of B − A; its ends are NaN where unknown."""
 
     metric: str
-    before: float
-    after: float
+    a: float
+    b: float
     change: Interval
 
     @property
@@ -47,17 +47,22 @@ class Effect:
 
 
 def paired(
-    metric: str, before: Sequence[Observed], after: Sequence[Observed], *, exact: bool = False
-) -> Effect:
+    metric: str,
+    before: Sequence[Observed],
+    after: Sequence[Observed],
+    *,
+    exact: bool = False,
+    error: float = 1 - CONFIDENCE,
+) -> Difference:
     """Return what a change does to a metric, from runs under the same seeds; NaN is left out.
 
-    exact: the scenario draws nothing at random.
+    exact: the scenario draws nothing at random. error: how often the interval may miss.
     """
-    values = [[run.get(metric, 0.0) for run in runs] for runs in (before, after)]
-    steps = [b - a for a, b in zip(*values, strict=True)]
-    same = before is after
-    change = interval_of(steps, metric, exact=exact or same, difference=True)
-    return Effect(metric, mean_of(values[0]), mean_of(values[1]), change)
+    a, b = ([run.get(metric, 0.0) for run in runs] for runs in (before, after))
+    steps = [after - before for before, after in zip(a, b, strict=True)]
+    exact = exact or before is after
+    change = interval_of(steps, metric, exact=exact, difference=True, error=error)
+    return Difference(metric, mean_of(a), mean_of(b), change)
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -101,7 +106,7 @@ def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
 
 def _observe(result: Result, scenario: Scenario) -> Observed:
     """Return what a run shows of each group, and of each clause in it."""
-    found: Observed = {}
+    found: dict[str, float] = {}
     whole = result.metrics("group")
     for group, line in whole.iterrows():
         label = f"{{client='{group}'}}"

@@ -20,12 +20,12 @@ from simulator.arguments import FUNCTION, Rule, optional, takes, whole
 from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play import SEED, seed_in_force
 from simulator.play.compiled import cannot_play, warm_up
-from simulator.progress import tell_line
+from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
 
-__all__ = ["AS_IT_STANDS", "Policies", "PoliciesInterrupted", "policies"]
+__all__ = ["AS_IT_STANDS", "Policies", "policies"]
 
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
@@ -108,14 +108,6 @@ class Policies:
         )
 
 
-class PoliciesInterrupted(KeyboardInterrupt):
-    """Ctrl-C during `policies`. found: the policies that were played to the end."""
-
-    def __init__(self, found: Policies) -> None:
-        super().__init__("interrupted")
-        self.found = found
-
-
 @takes(
     scenarios=_SCENARIOS,
     limits=_FILES,
@@ -141,8 +133,8 @@ def policies(
     replications: runs of each. seed: the scenario's unless given. told: hears what is being played.
 
     Raises `InputError` for a scenario, a limit table or a profile that cannot be, and for a
-    scenario that compiled code cannot play. Ctrl-C raises `PoliciesInterrupted`, which has the
-    policies that were played to the end.
+    scenario that compiled code cannot play. Ctrl-C raises `simulator.progress.Interrupted`,
+    which has the policies that were played to the end.
     """
     given = [scenarios] if isinstance(scenarios, Scenario | str | Path) else scenarios
     bases = [resolve(each) for each in given]
@@ -171,7 +163,7 @@ def policies(
             prices[base.name, name] = mean_of([run[_PEAK] for run in after])
     except KeyboardInterrupt:
         found = _found(lines, prices, replications, "it was interrupted")
-        raise PoliciesInterrupted(found) from None
+        raise Interrupted(found) from None
     return _found(lines, prices, replications, "")
 
 
@@ -207,8 +199,8 @@ def _lines(
                     "policy": policy,
                     "group": group.name,
                     "metric": metric,
-                    "mean": effect.after,
-                    "as_it_stands": effect.before,
+                    "mean": effect.b,
+                    "as_it_stands": effect.a,
                     "low": effect.change.low,
                     "high": effect.change.high,
                     "sure": effect.is_sure,

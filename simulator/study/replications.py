@@ -11,16 +11,18 @@ start them too.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock, Thread
@@ -31,7 +33,7 @@ from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
 from simulator.options import Budget, RunOptions
 from simulator.play import Fidelity, seed_in_force, simulate, template_for
-from simulator.progress import Stop, tell_line
+from simulator.progress import Interrupted, Stop, tell_line
 from simulator.rows import Result
 from simulator.rows.result import is_of_totals, measure_condition, subject_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
 __all__ = [
+    "FIRST",
     "NONE_IS_0",
     "Precision",
     "Replication",
@@ -48,12 +51,11 @@ __all__ = [
     "end_pool",
     "intervals",
     "line_of",
-    "next_count",
     "process_pool",
-    "reached_by",
     "replicate_to",
     "replication_of",
     "replicator",
+    "until_precise",
 ]
 
 
@@ -123,7 +125,7 @@ NONE_IS_0: Final = (
 """Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
 _WORTH_S: Final = 6.0
 """Shorter work is done before other processes could start."""
-_FIRST: Final = 5
+FIRST: Final = 5
 """Runs before the first look at a precision."""
 
 
@@ -149,15 +151,6 @@ class Precision:
     reached: bool
     looks: int
     needed: int | None = None
-
-
-class ReplicationsInterrupted(KeyboardInterrupt):
-    """Ctrl-C during replications. runs: those that are done. looks: at their precision so far."""
-
-    def __init__(self, runs: Sequence[Replication], looks: int = 0) -> None:
-        super().__init__("interrupted")
-        self.runs = list(runs)
-        self.looks = looks
 
 
 def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
@@ -219,11 +212,25 @@ def intervals(
 class Replicator:
     """Plays scenarios under many seeds, on all cores where that pays."""
 
-    def __init__(self, processes: Callable[[], Executor], threads: Callable[[], Executor]) -> None:
-        self._processes = processes
-        self._threads = threads
+    def __init__(self) -> None:
         self.stop = Stop()
         self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
+
+    @cached_property
+    def _processes(self) -> ProcessPoolExecutor:
+        return process_pool()
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(cores(), thread_name_prefix="replication")
+
+    def close(self) -> None:
+        """End the workers at once; what is under way is lost."""
+        self.stop.set()
+        if "_threads" in vars(self):
+            self._threads.shutdown(cancel_futures=True)
+        if "_processes" in vars(self):
+            end_pool(self._processes)
 
     def play(
         self,
@@ -240,7 +247,7 @@ class Replicator:
 
         only: lines hold what these conditions are about, and nothing else.
 
-        Raises `ReplicationsInterrupted` where Ctrl-C stops it.
+        Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
         if not seeds:
             raise InputError("replications = 0 must be at least 1")
@@ -259,7 +266,7 @@ class Replicator:
                 jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
                 self._interpreted(jobs, take)
         except KeyboardInterrupt:
-            raise ReplicationsInterrupted(done) from None
+            raise Interrupted(done) from None
         return done
 
     def _interpreted(
@@ -273,7 +280,7 @@ class Replicator:
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
             # A worker that dies breaks its pool; the missing runs are then played here.
             with suppress(BrokenProcessPool):
-                for replication in self._processes().map(_play_one, *zip(*jobs[1:], strict=True)):
+                for replication in self._processes.map(_play_one, *zip(*jobs[1:], strict=True)):
                     take(replication)
                     done += 1
         for job in jobs[done:]:
@@ -310,7 +317,7 @@ class Replicator:
         if len(seeds) == 1:
             take(play(seeds[0]))
             return
-        waiting: list[Future[Replication]] = [self._threads().submit(play, seed) for seed in seeds]
+        waiting: list[Future[Replication]] = [self._threads.submit(play, seed) for seed in seeds]
         for future in waiting:
             take(future.result())
 
@@ -326,35 +333,9 @@ class Replicator:
         return known[2]
 
 
-@contextmanager
-def replicator() -> Iterator[Replicator]:
-    """Yield a replicator; its workers end with the block, at once if it fails."""
-    pools: list[Executor] = []
-
-    def processes() -> Executor:
-        for pool in pools:
-            if not isinstance(pool, ThreadPoolExecutor):
-                return pool
-        pools.append(process_pool())
-        return pools[-1]
-
-    def threads() -> Executor:
-        for pool in pools:
-            if isinstance(pool, ThreadPoolExecutor):
-                return pool
-        pools.append(ThreadPoolExecutor(cores(), thread_name_prefix="replication"))
-        return pools[-1]
-
-    found = Replicator(processes, threads)
-    try:
-        yield found
-    finally:
-        found.stop.set()
-        for pool in pools:
-            if isinstance(pool, ThreadPoolExecutor):
-                pool.shutdown(cancel_futures=True)
-            else:
-                end_pool(pool)  # type: ignore[arg-type] # reason: the other kind of pool
+def replicator() -> closing[Replicator]:
+    """Return a replicator for a `with` block; its workers end with the block."""
+    return closing(Replicator())
 
 
 def replicate_to(
@@ -371,43 +352,62 @@ def replicate_to(
     """
     assert options.precision is not None, "it is asked for"
     scenario, seed = options.played, seed_in_force(options.played, options.seed)
-    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
     runs: list[Replication] = []
-    looks = 0
-    count = min(options.replications or _FIRST, budget.most_replications)
-    while True:
-        seeds = range(seed + len(runs), seed + count)
-        looks += 1
+
+    def shares(count: int, looks: int) -> dict[str, list[float]]:
         try:
-            runs += player.play(
-                scenario,
-                seeds,
-                fidelity=options.fidelity,
-                warm_up_ns=options.warm_up_ns,
-                check=options.check,
+            runs.extend(
+                player.play(
+                    scenario,
+                    range(seed + len(runs), seed + count),
+                    fidelity=options.fidelity,
+                    warm_up_ns=options.warm_up_ns,
+                    check=options.check,
+                )
             )
-        except ReplicationsInterrupted as stop:
-            raise ReplicationsInterrupted([*runs, *stop.runs], looks) from None
-        shares = {
-            name: [run.line.get(name, 0.0) for run in runs]
-            for name in runs[0].line
-            if is_share(name)
-        }
-        found = reached_by(shares, options.precision, looks, exact=exact)
+        except Interrupted as stop:
+            raise Interrupted([*runs, *stop.found], looks) from None
+        names = filter(is_share, runs[0].line)
+        return {name: [run.line.get(name, 0.0) for run in runs] for name in names}
+
+    def tell(found: Precision) -> None:
         if told is not None:
             told(runs, found)
+
+    first = options.replications or FIRST
+    return runs, until_precise(options.precision, first, budget, shares, tell, exact=exact)
+
+
+def until_precise(
+    precision: float,
+    first: int,
+    budget: Budget,
+    played: Callable[[int, int], Mapping[str, Sequence[float]]],
+    told: Callable[[Precision], None],
+    *,
+    exact: bool,
+    difference: bool = False,
+) -> Precision:
+    """Play on until every share is known to a precision, or the budget is spent.
+
+    played: plays until there are so many runs, for a look of this number, and returns the values of
+    every share. told: hears what each look finds.
+    """
+    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
+    count = min(first, budget.most_replications)
+    for look in itertools.count(1):
+        shares = played(count, look)
+        found = _reached_by(shares, precision, look, exact=exact, difference=difference)
+        told(found)
         if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
-            return runs, found
-        count = next_count(count, found.needed, budget)
+            break
+        # About when the precision may be reached, or after twice as many.
+        aim = 2 * count if found.needed is None else min(2 * count, found.needed)
+        count = min(budget.most_replications, max(aim, count + max(2, count // 8)))
+    return found
 
 
-def next_count(count: int, needed: int | None, budget: Budget) -> int:
-    """Return after how many runs to check again: about when the precision may be reached."""
-    aim = 2 * count if needed is None else min(2 * count, needed)
-    return min(budget.most_replications, max(aim, count + max(2, count // 8)))
-
-
-def reached_by(
+def _reached_by(
     shares: Mapping[str, Sequence[float]],
     precision: float,
     looks: int,

@@ -24,7 +24,7 @@ from simulator.intervals import (
 )
 from simulator.options import RunOptions, takes_options
 from simulator.play import seed_in_force, simulate
-from simulator.progress import Progress, in_notebook, progress_bar
+from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out, out_folder
 from simulator.rows.parquet import refuse_missing
 from simulator.rows.result import columns_of, measure_condition, subject_of
@@ -33,7 +33,6 @@ from simulator.scenario.model import draws_at_random
 from simulator.study.replications import (
     Precision,
     Replication,
-    ReplicationsInterrupted,
     intervals,
     replicate_to,
     replication_of,
@@ -166,7 +165,7 @@ def _interrupted_with(runs: Sequence[Replication], reached: Precision | None) ->
     try:
         yield
     except KeyboardInterrupt:
-        raise ReplicationsInterrupted(runs, 0 if reached is None else reached.looks) from None
+        raise Interrupted(runs, 0 if reached is None else reached.looks) from None
 
 
 def _replications(

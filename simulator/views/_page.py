@@ -217,20 +217,6 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
     return {"rows": ordered[:_TOP], "total": len(ordered)}
 
 
-def address_rows(findings: Findings) -> dict[str, Any]:
-    """Return the refused share of the addresses refused most, and how many were never refused."""
-    refused: dict[str, int] = {}
-    for who, found in findings.parties.items():
-        refused[who.ip] = refused.get(who.ip, 0) + found.refused
-    ordered = sorted(refused, key=lambda ip: (-refused[ip], ip))
-    rows = [
-        {"name": plain_text(ip), "offered": findings.offered_of_ip[ip], "refused": refused[ip]}
-        for ip in ordered[:_TOP]
-    ]
-    total = len(findings.offered_of_ip)
-    return {"rows": rows, "refused": len(refused), "total": total, "never": total - len(refused)}
-
-
 def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the metrics of replications: mean, interval, and how far single runs lie apart."""
     found = summary.get("replications")
@@ -364,6 +350,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
     colours = charts.clause_colours(summary, findings)
     requests, spans = charts.timeline(findings, colours), charts.shut_out(findings, _GANTT_ROWS)
+    ips = top_rows(findings, "ip")
     environment = Environment(
         loader=PackageLoader("simulator.views", "page"),
         autoescape=True,
@@ -415,10 +402,10 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         attempts=_time_pictures(summary, findings, axis),
         headroom=_headroom(summary, axis, colours),
         warm_up=_warm_up(summary, findings, axis),
-        addresses=_addresses(findings),
+        addresses=_addresses(findings, ips),
         runs=_runs(summary),
         keys=top_rows(findings, "key"),
-        ips=top_rows(findings, "ip"),
+        ips=ips,
         spreads=_spreads(findings),
         versus=versus(summary),
         checks=check_lines(summary),
@@ -491,12 +478,14 @@ def _headroom(
     return {"chart": drawn.markup(), **summary["headroom"]}
 
 
-def _addresses(findings: Findings) -> dict[str, Any] | None:
+def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the refused share by address, where more than one asked."""
-    found = address_rows(findings)
-    if not found["rows"] or found["total"] <= 1:
+    refused, total = ips["total"], len(findings.offered_of_ip)
+    if not refused or total <= 1:
         return None
-    return {"chart": _svg.addresses(found["rows"]).markup(), **found}
+    chart = _svg.addresses(ips["rows"]).markup()
+    counts = {"refused": refused, "total": total, "never": total - refused}
+    return {"chart": chart, "rows": ips["rows"], **counts}
 
 
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -66,7 +66,6 @@ class Drawing:
         self.height = height
         self._parts: list[Markup] = []
         self._title = title
-        self.marks = 0
 
     def path(self, d: str, css: str, title: str = "") -> None:
         """Draw a path; nothing where it is empty."""
@@ -87,7 +86,6 @@ class Drawing:
 
     def text(self, x: float, y: float, text: str, css: str) -> None:
         """Write a text; its anchor is in the class."""
-        self.marks += 1
         self._parts.append(
             Markup('<text x="{}" y="{}" class="{}">{}</text>').format(
                 number(x), number(y), css, text
@@ -101,7 +99,6 @@ class Drawing:
         )
 
     def _add(self, tag: str, css: str, title: str, **attributes: str) -> None:
-        self.marks += 1
         shown = Markup(" ").join(
             Markup('{}="{}"').format(name, value) for name, value in attributes.items()
         )
@@ -269,16 +266,37 @@ def _stack(  # reason: a panel's place, data and axes
         y = top + tall * (1 - count / max(1, ceiling))
         drawing.line(frame.left, y, frame.width - frame.right, y, "grid" if count else "axis")
         drawing.text(frame.left - (4 if frame.head else 8), y + 4, count_text(count), "tick end")
-    below = np.zeros(len(total), dtype=np.int64)
-    for each in series:
-        bars, counts = [], each.counts
-        for bin_ in np.flatnonzero(counts):
-            x, width = _bin_place(int(bin_), findings, axis, frame)
-            high = tall * int(counts[bin_]) / ceiling
-            y = top + tall * (1 - (int(below[bin_]) + int(counts[bin_])) / ceiling)
-            bars.append((x, y, width, high))
-        drawing.path(bars_path(bars), each.css)
-        below = below + counts
+    box = (frame.left, frame.plot, top, tall)
+    _bars(drawing, axis, box, findings.bin_ns, [(e.css, e.counts) for e in series], ceiling)
+
+
+def _bars(  # reason: a panel's place, data and scale
+    drawing: Drawing,
+    axis: Axis,
+    box: tuple[float, float, float, float],
+    bin_ns: int,
+    series: Iterable[tuple[str, npt.NDArray[Any]]],
+    ceiling: float,
+    gap: float = 0.0,
+) -> None:
+    """Draw bars over time, a bin each, the first series (class and heights) at the bottom.
+
+    box: left, width, top and height of the panel. gap: between bars; 0 for what a bar has room for.
+    """
+    left, plot, top, tall = box
+    below: npt.NDArray[Any] | float = 0.0
+    for css, heights in series:
+        feet = np.broadcast_to(below, heights.shape)
+        bars = []
+        for place in np.flatnonzero(heights > 0).tolist():
+            x, width = _span(place * bin_ns, bin_ns, axis, plot)
+            if width > 0:
+                high = tall * float(heights[place]) / ceiling
+                y = top + tall * (1 - float(feet[place] + heights[place]) / ceiling)
+                wide = max(0.8, width - (gap or min(1.0, width / 5)))
+                bars.append((left + x, y, wide, high))
+        drawing.path(bars_path(bars), css)
+        below = feet + heights
 
 
 def _strip(  # reason: a row's place, data and axes
@@ -301,8 +319,9 @@ def _strip(  # reason: a row's place, data and axes
     for bin_ in np.flatnonzero(counts):
         share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
         shade = 1 + min(3, int(share * 4))
-        x, width = _bin_place(int(bin_), findings, axis, frame)
-        shades.setdefault(shade, []).append((x, top + 3, width, _ROW - 6))
+        x, width = _span(int(bin_) * findings.bin_ns, findings.bin_ns, axis, frame.plot)
+        wide = max(0.8, width - min(1.0, width / 5))
+        shades.setdefault(shade, []).append((frame.left + x, top + 3, wide, _ROW - 6))
     for shade, bars in sorted(shades.items()):
         drawing.path(bars_path(bars), f"{clause.css} shade{shade}")
 
@@ -312,23 +331,21 @@ def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, 
     top, bottom = span
     for bin_ in np.flatnonzero(findings.offered):
         at = int(bin_)
-        x, width = _bin_place(at, findings, axis, _WIDE, apart=False)
+        x, width = _span(at * findings.bin_ns, findings.bin_ns, axis, _WIDE.plot)
         offered = int(findings.offered[at])
         lines = [f"{axis.instant(at * findings.bin_ns)}: {counted_text(offered, 'request')}"]
         for clause, counts in findings.refused.items():
             if refused := int(counts[at]):
                 share = share_text(refused, offered)
                 lines.append(f"{clause}: {count_text(refused)} refused ({share})")
-        drawing.rect(x, top, width, bottom - top, "hover", "\n".join(lines))
+        place = _WIDE.left + x, top, max(0.8, width), bottom - top
+        drawing.rect(*place, "hover", "\n".join(lines))
 
 
-def _bin_place(
-    bin_: int, findings: Findings, axis: Axis, frame: Frame, *, apart: bool = True
-) -> tuple[float, float]:
-    x = axis.place(bin_ * findings.bin_ns, frame.plot)
-    width = axis.place((bin_ + 1) * findings.bin_ns, frame.plot) - x
-    gap = min(1.0, width / 5) if apart else 0.0
-    return frame.left + x, max(0.8, width - gap)
+def _span(from_ns: int, length_ns: int, axis: Axis, plot: float) -> tuple[float, float]:
+    """Return where a stretch of time begins on an axis of a width, and how wide it is."""
+    x = axis.place(from_ns, plot)
+    return x, axis.place(from_ns + length_ns, plot) - x
 
 
 def _gantt_bars(
@@ -375,7 +392,10 @@ _WIDTH: Final = 420
 _LEFT: Final = 46
 _RIGHT: Final = 12
 _PLOT: Final = _WIDTH - _LEFT - _RIGHT
+_HEAD: Final = 16
 _TALL: Final = 130
+_BOX: Final = (_LEFT, _PLOT, _HEAD, _TALL)
+_LEVELS: Final = (0.0, 0.5, 1.0)
 _RULE_ROW: Final = 40
 _LONGEST: Final = 34
 _SECOND_NS: Final = 1_000_000_000
@@ -385,8 +405,12 @@ Numbers = npt.NDArray[np.int64]
 
 def rates(chart: Stacked, axis: Axis) -> Drawing:
     """Stacked bars as rates a second."""
+    most = max(1, int(np.sum([each.counts for each in chart.series], axis=0).max(initial=0)))
     drawing = Drawing(_WIDTH, _TALL + 46, chart.title)
-    _bars(drawing, axis, chart)
+    levels = (number_text(share * most * _SECOND_NS / chart.bin_ns, 3) for share in _LEVELS)
+    _axes(drawing, axis, f"{chart.unit} a second", levels)
+    series = [(each.css, each.counts) for each in chart.series]
+    _bars(drawing, axis, _BOX, chart.bin_ns, series, most, 0.8)
     return drawing
 
 
@@ -411,14 +435,10 @@ def headroom(summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str])
         drawing.text(left, top - 4, line["rule"], "label mono")
         drawing.text(_WIDTH - 8, top - 4, f"at most {peak}", "label end")
         drawing.rect(left, top, plot, tall, "strip")
-        bars = []
-        for bin_, held in enumerate(line["most"]):
-            x = left + axis.place(bin_ * bin_ns, plot)
-            width = left + axis.place((bin_ + 1) * bin_ns, plot) - x
-            if held > 0 and width > 0:
-                high = tall * min(1.0, held / line["limit_requests"])
-                bars.append((x, top + tall - high, max(0.8, width - 0.4), high))
-        drawing.path(bars_path(bars), colours.get(line["clause"], "admitted"))
+        held = np.minimum(line["most"], line["limit_requests"])
+        colour = colours.get(line["clause"], "admitted")
+        box = (left, plot, top, tall)
+        _bars(drawing, axis, box, bin_ns, [(colour, held)], line["limit_requests"], 0.4)
         drawing.line(left, top, left + plot, top, "axis limit")
     return drawing
 
@@ -430,7 +450,7 @@ def addresses(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     for place, row in enumerate(rows):
         top = 4 + place * 30
         share = row["refused"] / row["offered"]
-        drawing.text(8, top + 12, _cut(row["name"]), "label mono")
+        drawing.text(8, top + 12, _short(row["name"], _LONGEST), "label mono")
         words = f"{share_text(row['refused'], row['offered'])} of {count_text(row['offered'])}"
         drawing.text(_WIDTH - 8, top + 12, words, "label end")
         drawing.rect(8, top + 16, _WIDTH - 16, 7, "strip")
@@ -463,30 +483,17 @@ def warm_up(found: WarmUp, axis: Axis) -> Drawing:
         f" this run has {span_text(found.given_ns)}"
     )
     drawing = Drawing(_WIDTH, _TALL + 46, title)
-    top = 16
     if found.given_ns:
-        drawing.rect(_LEFT, top, axis.place(found.given_ns, _PLOT), _TALL, "warmup")
-    for share in (0.0, 0.5, 1.0):
-        y = top + _TALL * (1 - share)
-        drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "grid" if share else "axis")
-        drawing.text(_LEFT - 5, y + 4, f"{share:.0%}", "tick end")
-    drawing.text(_LEFT, 10, "refused share", "tick")
-    _ticks(drawing, axis, _LEFT, _PLOT, top + _TALL)
+        drawing.rect(_LEFT, _HEAD, axis.place(found.given_ns, _PLOT), _TALL, "warmup")
+    _axes(drawing, axis, "refused share", (f"{share:.0%}" for share in _LEVELS))
     cut_ns = found.suggested_ns or 0
-    early: list[tuple[float, float, float, float]] = []
-    late: list[tuple[float, float, float, float]] = []
-    for place, value in enumerate(found.series):
-        if value > 0:
-            x = _LEFT + axis.place(place * found.bin_ns, _PLOT)
-            width = _LEFT + axis.place((place + 1) * found.bin_ns, _PLOT) - x
-            high = _TALL * value
-            kept = late if place * found.bin_ns >= cut_ns else early
-            kept.append((x, top + _TALL - high, max(0.8, width - 0.6), high))
-    drawing.path(bars_path(early), "lost")
-    drawing.path(bars_path(late), "goodput")
+    shares = np.nan_to_num(found.series)
+    is_late = np.arange(len(shares)) * found.bin_ns >= cut_ns
+    series = [("lost", shares * ~is_late), ("goodput", shares * is_late)]
+    _bars(drawing, axis, _BOX, found.bin_ns, series, 1.0, 0.6)
     if cut_ns:
         x = _LEFT + axis.place(cut_ns, _PLOT)
-        drawing.line(x, top - 4, x, top + _TALL, "axis limit")
+        drawing.line(x, _HEAD - 4, x, _HEAD + _TALL, "axis limit")
     return drawing
 
 
@@ -500,7 +507,7 @@ def _spread_row(drawing: Drawing, row: Mapping[str, Any], top: float) -> None:
     def x_of(value: float) -> float:
         return left + float((value - least) / ((most - least) or 1.0)) * plot
 
-    drawing.text(8, top + 11, _cut(row["name"], 44), "label mono")
+    drawing.text(8, top + 11, _short(row["name"], 44), "label mono")
     drawing.line(left, top + 24, left + plot, top + 24, "grid")
     if len(ends) > 1:
         drawing.rect(x_of(low), top + 29, max(1.5, x_of(high) - x_of(low)), 4, "interval")
@@ -514,30 +521,14 @@ def _spread_row(drawing: Drawing, row: Mapping[str, Any], top: float) -> None:
     drawing.text(left + plot, top + 46, value_text(row["name"], most), "tick end")
 
 
-def _bars(drawing: Drawing, axis: Axis, chart: Stacked) -> None:
-    """Draw stacked bars, the first series at the bottom, as rates a second."""
-    width_ns = chart.bin_ns
-    total = np.sum([each.counts for each in chart.series], axis=0)
-    most = max(1, int(total.max(initial=0)))
-    top = 16
-    for share in (0.0, 0.5, 1.0):
-        y = top + _TALL * (1 - share)
+def _axes(drawing: Drawing, axis: Axis, unit: str, levels: Iterable[str]) -> None:
+    """Draw the axes of a small picture; levels: what the heights of `_LEVELS` are called."""
+    for share, text in zip(_LEVELS, levels, strict=True):
+        y = _HEAD + _TALL * (1 - share)
         drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "grid" if share else "axis")
-        rate = share * most * _SECOND_NS / width_ns
-        drawing.text(_LEFT - 5, y + 4, number_text(rate, 3), "tick end")
-    drawing.text(_LEFT, 10, f"{chart.unit} a second", "tick")
-    _ticks(drawing, axis, _LEFT, _PLOT, top + _TALL)
-    below = np.zeros(len(total), dtype=np.int64)
-    for each in chart.series:
-        bars, counts = [], each.counts
-        for place in np.flatnonzero(counts):
-            x = _LEFT + axis.place(int(place) * width_ns, _PLOT)
-            width = _LEFT + axis.place((int(place) + 1) * width_ns, _PLOT) - x
-            high = _TALL * int(counts[place]) / most
-            y = top + _TALL * (1 - int(below[place]) / most) - high
-            bars.append((x, y, max(0.8, width - 0.8), high))
-        drawing.path(bars_path(bars), each.css)
-        below = below + counts
+        drawing.text(_LEFT - 5, y + 4, text, "tick end")
+    drawing.text(_LEFT, 10, unit, "tick")
+    _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
 
 
 def _ticks(drawing: Drawing, axis: Axis, left: float, plot: float, bottom: float) -> None:
@@ -547,8 +538,3 @@ def _ticks(drawing: Drawing, axis: Axis, left: float, plot: float, bottom: float
     for at_ns, text in ticks[::apart]:
         x = left + axis.place(at_ns, plot)
         drawing.text(min(max(x, left + 14), left + plot - 14), bottom + 18, text, "tick mid")
-
-
-def _cut(text: str, longest: int = _LONGEST) -> str:
-    text = plain_text(text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ADMITTED",
     "CLAUSES",
+    "COLOURS",
     "RATES",
     "REFUSED",
     "Histogram",
@@ -69,7 +70,7 @@ CLAUSES: Final = (
 """One colour per clause, in table order; with more clauses the colours repeat."""
 
 
-_COLOURS: Final[dict[str, str]] = {
+COLOURS: Final[dict[str, str]] = {
     "admitted": ADMITTED,
     "turned": REFUSED,
     "again": REFUSED,
@@ -455,7 +456,7 @@ class Plots:
 def _colour(name: str, colours: Mapping[str, str], title: str) -> alt.Color:
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
 
-    found = [_COLOURS[css] for css in colours.values()]
+    found = [COLOURS[css] for css in colours.values()]
     return alt.Color(f"{name}:N", title=title, scale=alt.Scale(domain=list(colours), range=found))
 
 

@@ -10,7 +10,8 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.study.advise import AdviceInterrupted, advise
+from simulator.progress import Interrupted
+from simulator.study.advise import advise
 
 UNITS = {"s": 1, "m": 60, "h": 3_600}
 
@@ -151,7 +152,7 @@ def test_spreading_follows_the_counter() -> None:
     assert "add no counter" in found["addresses"].says
     assert found["addresses"].edits == ()
     share, goodput = found["keys"].effects
-    assert (share.after, share.is_sure) == (0, True)
+    assert (share.b, share.is_sure) == (0, True)
     assert goodput.change.low > 0
 
 
@@ -210,8 +211,8 @@ def test_verify_does_not_play_the_runs_that_the_advice_rests_on() -> None:
     text += 'retry = { kind = "fixed", delay = "1s", attempts = 3 }\n'
     found = advise(text, replications=3, most_replications=3, verify=True)
     (without,) = [each for each in found.suggestions if each.about == "retry"]
-    assert without.effects[0].after > 0
-    assert f"{100 * without.effects[0].after:.3g} % refused (" not in without.verified
+    assert without.effects[0].b > 0
+    assert f"{100 * without.effects[0].b:.3g} % refused (" not in without.verified
 
 
 def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_an_interrupt_keeps_what_is_known() -> None:
             raise KeyboardInterrupt
 
     text = one_group(tenant="test", keys="legacy_keys = 1", rate="10/1s", duration="2m")
-    with pytest.raises(AdviceInterrupted) as interrupted:
+    with pytest.raises(Interrupted) as interrupted:
         advise(text, told=told)
     found = interrupted.value.found
     assert len(found.binding) == 1

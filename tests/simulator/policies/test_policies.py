@@ -13,8 +13,9 @@ from engine.errors import InputError
 from engine.files import Rate
 from engine.limits import LimitTable
 from simulator.cli import main
+from simulator.progress import Interrupted
 from simulator.scenario import Scenario
-from simulator.study.policies import AS_IT_STANDS, PoliciesInterrupted, policies
+from simulator.study.policies import AS_IT_STANDS, policies
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_an_interrupt_keeps_the_policies_that_were_played(generous: str) -> None
         if generous in text:
             raise KeyboardInterrupt
 
-    with pytest.raises(PoliciesInterrupted) as interrupted:
+    with pytest.raises(Interrupted) as interrupted:
         policies("management-loop", limits=[generous], told=told)
     found = interrupted.value.found
     assert set(found.table["policy"]) == {AS_IT_STANDS}

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from simulator.rows.warm_up import BINS, warm_up_of
@@ -351,18 +351,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     colours = charts.clause_colours(summary, findings)
     requests, spans = charts.timeline(findings, colours), charts.shut_out(findings, _GANTT_ROWS)
     ips = top_rows(findings, "ip")
-    environment = Environment(
-        loader=PackageLoader("simulator.views", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        count=count_text, span=span_text, plain=plain_text, instant=axis.instant
-    )
-    environment.globals.update(share=share_text)
-    return environment.get_template("report.html").render(
+    return _template(axis).render(
         style=Markup(_style()),  # noqa: S704 # reason: the package's own file
         summary=summary,
         replayed=replayed,
@@ -413,6 +402,22 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         start_text=clock_text(summary["start_time_ns"]),
         end_ns=findings.end_ns,
     )
+
+
+def _template(axis: Axis) -> Template:
+    """Return the page's template, which escapes every text and refuses to lack a value."""
+    environment = Environment(
+        loader=PackageLoader("simulator.views", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=count_text, span=span_text, plain=plain_text, instant=axis.instant
+    )
+    environment.globals.update(share=share_text)
+    return environment.get_template("report.html")
 
 
 def _untold(summary: Mapping[str, Any], findings: Findings) -> list[str]:

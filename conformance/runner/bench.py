@@ -11,6 +11,7 @@ So everything random in it comes from `bench.random(name)`, and time only from e
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -87,7 +88,7 @@ class Lane:
         """
         self._bench.session.check_time(at_ns, self._bench.check.id)
         with self._bench.session.waiting(self._bench.check.id, at_ns, why):
-            await self._bench.transport.sleep_until_ns(at_ns)
+            await self._bench.sleep_until_ns(at_ns)
 
     async def sleep_ns(self, for_ns: int, why: str = "") -> None:
         """Wait for a duration."""
@@ -204,13 +205,15 @@ class Bench:
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
         """Return what a function computes, without delaying the other checks.
 
-        Raises `Skip` where the budget's minutes end before that is done.
+        Raises `Skip` where that takes longer than the run may.
         """
+        pace = self.session.pace_analysis
+        return await self.transport.aside(lambda: in_time(pace, compute))
 
-        def look() -> None:
-            self.session.check_time(self.transport.now_ns, self.check.id, is_asked=True)
-
-        return await self.transport.aside(lambda: in_time(look, compute))
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        """Wait; the analysis of other checks may use the processor meanwhile."""
+        with contextlib.nullcontext() if self.check.is_side_by_side else self.session.resting():
+            await self.transport.sleep_until_ns(at_ns)
 
     async def insist(
         self, lane: Lane, ask: Ask, patience_ns: int | None = None, *, retry: bool = True
@@ -252,7 +255,7 @@ class Bench:
             source, wait_ns = self.session.pacer.admit(now_ns, ask, sources)
             if not wait_ns:
                 return dataclasses.replace(ask, source=source)
-            await self.transport.sleep_until_ns(now_ns + wait_ns)
+            await self.sleep_until_ns(now_ns + wait_ns)
 
     # --- keys, addresses, chance ----------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Inconclusive(Exception):
 
 
 def check_time() -> None:
-    """Raise `Skip` where the run's time is over; long computations call it at intervals."""
+    """Wait for more urgent work, or raise `Skip` at the end; long computations call it often."""
     look = _time_check.get()
     if look is not None:
         look()

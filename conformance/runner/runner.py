@@ -203,6 +203,7 @@ class Run:
             if self.preflight.fatal is None:
                 self._check(plan)
             if not self.options.leaves:
+                self.session.begin_last_cleaning()
                 self._clean()
             cleaned = self._gone, len(self.session.created)
             if any(cleaned):
@@ -277,7 +278,9 @@ class Run:
             with self._reporting(each.check):
                 bench = self._begin(each)
                 if bench is not None:
-                    self._end(bench, judge_one(bench))
+                    with self.session.working():
+                        found = judge_one(bench)
+                    self._end(bench, found)
 
     @contextlib.contextmanager
     def _reporting(self, check: Check) -> Iterator[None]:

@@ -33,6 +33,8 @@ MadeRecorder = Callable[[str, str, str], None]
 _MINUTE_NS: Final = 60 * 1_000_000_000
 _CLEANING_NS: Final = 30 * 1_000_000_000
 """How long after the budget's minutes a run may still delete what it has created."""
+_PAUSE_S: Final = 0.05
+"""How long an analysis waits at a time while a one-by-one check works."""
 _LOST_AFTER: Final = 6
 """Requests in a row without an answer, after which the target counts as gone."""
 
@@ -56,7 +58,8 @@ class Session:
     wait for now. allowances: the most requests that each check may send, by its id, as planned;
     without them only the budget applies. crowded: addresses of the probes that send thousands of
     requests; no other check uses them. borders: by the length of a window, between which two
-    instants a window starts for every counter, where windows are aligned to a clock.
+    instants a window starts for every counter, where windows are aligned to a clock. free: cleared
+    while a one-by-one check needs the processor, which analysis leaves to it.
     """
 
     def __init__(
@@ -88,7 +91,10 @@ class Session:
         self.crowded: frozenset[str | None] = frozenset()
         self.is_misshapen = False
         self.borders: dict[int, tuple[int, int]] = {}
+        self.free = threading.Event()
+        self.free.set()
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
+        self._cleaning_end_ns = self.deadline_ns + _CLEANING_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
         self.record: Recorder = _keep_nowhere
         self.record_made: MadeRecorder = _keep_nowhere_made
@@ -184,21 +190,52 @@ class Session:
         if place.check != CLEANING_ID and self.is_lost:
             raise Inconclusive("the target no longer answers")
 
-    def check_time(self, at_ns: int, check_id: str, *, is_asked: bool = False) -> None:
-        """Raise `Skip` where an instant is beyond the budget's minutes for a check.
+    def check_time(self, at_ns: int, check_id: str) -> None:
+        """Raise `Skip` where an instant is beyond the budget's minutes for a check."""
+        end_ns = self._cleaning_end_ns if check_id == CLEANING_ID else self.deadline_ns
+        if at_ns > end_ns:
+            minutes = self.target.budget.minutes
+            raise Skip(f"the budget of {minutes} min is spent; raise budget.minutes")
 
-        is_asked: whether all answers have arrived and only their analysis is left.
+    def pace_analysis(self) -> None:
+        """Wait while a one-by-one check works; raise `Skip` where an analysis takes too long.
+
+        The budget's minutes bound sending and waiting. What was measured is analysed afterwards
+        too, for as many minutes again.
         """
-        more_ns = _CLEANING_NS if check_id == CLEANING_ID else 0
-        if at_ns <= self.deadline_ns + more_ns:
-            return
-        spent = f"the budget of {self.target.budget.minutes} min"
-        if not is_asked:
-            raise Skip(f"{spent} is spent; raise budget.minutes")
-        raise Skip(
-            f"{spent} was spent before its answers were analysed; raise budget.minutes, or analyse "
-            "them now with `python -m conformance judge` and the run's folder"
-        )
+        self.free.wait(_PAUSE_S)
+        minutes = self.target.budget.minutes
+        if self.transport.now_ns > self.deadline_ns + minutes * _MINUTE_NS:
+            raise Skip(
+                f"the analysis of its answers was not done {minutes} min after the budget of "
+                f"{minutes} min was spent; raise budget.minutes, or analyse them now with "
+                "`python -m conformance judge` and the run's folder"
+            )
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Keep the processor for a one-by-one check, during the block."""
+        self.free.clear()
+        try:
+            yield
+        finally:
+            self.free.set()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Leave the processor to others while a one-by-one check waits, during the block."""
+        was_free = self.free.is_set()
+        self.free.set()
+        try:
+            yield
+        finally:
+            if not was_free:
+                self.free.clear()
+
+    def begin_last_cleaning(self) -> None:
+        """Allow the time of cleaning from now on, where checks have outlasted their budget."""
+        end_ns = self.transport.now_ns + _CLEANING_NS
+        self._cleaning_end_ns = max(self._cleaning_end_ns, end_ns)
 
     @contextlib.contextmanager
     def waiting(self, check_id: str, until_ns: int, why: str) -> Iterator[None]:

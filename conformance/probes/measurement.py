@@ -9,6 +9,7 @@ reading.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,6 +64,7 @@ _SECOND_NS = 1_000_000_000
 _BLUR = 20
 """A resolution above this part of the window is too coarse to rule out every family."""
 _PLAIN = (Family("sliding-log"), Family("token-bucket"))
+_ON_A_CLOCK = ("fixed-window", False)
 _BLOCKS = (5, 9, 11, 15, 20, 30)
 """Lengths of other blocks, in tenths of the row's own block."""
 _NODES = (2, 3, 4)
@@ -83,7 +85,8 @@ class Measured:
     nothing looked held back that was only late. bound_ns: between which two waits the longest
     delay lies, None where that is not told. unseen: what would have looked the same: rates of other
     numbers, windows and blocks. is_stalled: whether what looks held back was taken for a server
-    that stalled.
+    that stalled. is_bordered: whether nothing but windows fixed on a clock fits, and single polls
+    have shown two of their borders: then bursts may be long.
     """
 
     rate: Rate
@@ -97,11 +100,12 @@ class Measured:
     bound_ns: tuple[int, int] | None = None
     unseen: tuple[str, ...] = ()
     is_stalled: bool = False
+    is_bordered: bool = False
 
     @property
     def tells_more(self) -> bool:
         """Whether bursts lie far enough apart to tell how the row is counted."""
-        return self.resolution_ns <= self.rate.window_ns // _COARSE
+        return self.is_bordered or self.resolution_ns <= self.rate.window_ns // _COARSE
 
     @property
     def summary(self) -> str:
@@ -165,7 +169,28 @@ def measure(
         stalled = _measured(plain, rate, bound_ns, told, known, since_ns)
         found = dataclasses.replace(stalled, is_stalled=True) if stalled.families else found
     is_clear = found.delays or not any(_is_stalled(history) for history in plain)
-    return dataclasses.replace(found, is_clear=is_clear)
+    is_bordered = _is_bordered(found, plain if found.is_stalled else histories)
+    return dataclasses.replace(found, is_clear=is_clear, is_bordered=is_bordered)
+
+
+def _is_bordered(found: Measured, histories: Sequence[Sequence[Cluster]]) -> bool:
+    """Whether only windows fixed on a clock fit, and single polls show two of their borders."""
+    rate = found.rate
+    if rate.block_ns or {(x.algorithm, x.anchored) for x in found.families} != {_ON_A_CLOCK}:
+        return False
+    for history in histories:
+        polls = [cluster[0] for cluster in history if len(cluster) == 1]
+        borders = [
+            (shut.sent_ns, free.received_ns)
+            for shut, free in itertools.pairwise(polls)
+            if (shut.outcome, free.outcome) == ("refused", "admitted")
+            and free.received_ns - shut.sent_ns <= rate.window_ns // _BLUR
+        ]
+        for (begin_ns, end_ns), (later_ns, until_ns) in itertools.pairwise(borders):
+            # The two are whole windows apart, as exactly as they were seen.
+            if (until_ns - begin_ns) // rate.window_ns > (later_ns - end_ns) // rate.window_ns:
+                return True
+    return False
 
 
 def _turns_of_another(

@@ -226,6 +226,20 @@ def measured_at(lasts_ms: int) -> Measured:
     return measure([[spread(0, lasts_ms, 60, 5), spread(9_000, lasts_ms, 0, 5)]], RATE)
 
 
+@pytest.mark.parametrize("has_polls", [False, True])
+def test_single_polls_tell_windows_on_a_clock_though_bursts_are_long(*, has_polls: bool) -> None:
+    """On a busy machine a burst of half a second spread hid the algorithm from the other rows."""
+    shut, free = (spread(19_900, 10, 0, 1), spread(20_200, 10, 1))
+    polls = [spread(9_900, 10, 0, 1), spread(10_200, 10, 1), shut, free]
+    one_border = [spread(9_900, 10, 0, 2), spread(10_200, 10, 2), shut, free]
+    bursts = [spread(4_000, 1_500, 50, 10), spread(10_300, 1_500, 48, 6)]
+    seen = sorted([*bursts, *(polls if has_polls else one_border)])
+    measured = measure([seen], RATE)
+    assert {(one.algorithm, one.anchored) for one in measured.families} == {("fixed-window", False)}
+    assert measured.resolution_ns > RATE.window_ns // 10
+    assert measured.tells_more is has_polls
+
+
 def test_a_row_seen_too_blurred_is_never_called_wrong() -> None:
     """Only instants tell how 60 came about, and bursts of a fortieth of the window blur them."""
     sharp, blurred = measured_at(200), measured_at(300)

@@ -33,8 +33,8 @@ def run_replay(args: argparse.Namespace) -> int:
     from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, ReplayOptions, given, repeated
     from simulator.rows import check_out
     from simulator.study.replay import SEED, replay, run_name
-    from simulator.views import REPORT_FILE
     from simulator.views.replay_answer import print_answer
+    from simulator.views.report import REPORT_FILE
 
     out = Path(args.out) if args.out else Path("runs") / f"{run_name(log_name(args.source))}-{SEED}"
     check_out(out, force=args.force)

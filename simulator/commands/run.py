@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.progress import progress_bar
     from simulator.rows import check_out
     from simulator.study.runs import run_replicated
-    from simulator.views import REPORT_FILE
+    from simulator.views.report import REPORT_FILE
 
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
@@ -99,7 +99,7 @@ def _run_replications(
     """Play replications; keep rows and report of the first, and only the metrics of the others."""
     from simulator.progress import progress_shown
     from simulator.study.runs import run_replicated
-    from simulator.views import REPORT_FILE
+    from simulator.views.report import REPORT_FILE
 
     assert asked.seed is not None, "it is the scenario's unless given"
     seed, count = asked.seed, asked.replications or 1
@@ -198,7 +198,7 @@ def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
-    from simulator.views import plain_table
+    from simulator.views.text import plain_table
 
     title = f"{count} replications, 95 % intervals of the mean"
     table = plain_table(["metric"], ("mean", "low", "high"), ["method"], title=title)
@@ -231,7 +231,7 @@ def _print_head(asked: RunOptions) -> None:
 
 def _print_groups(result: Result, screen: Console) -> None:
     """Print the table of client groups: how much of each is refused, by what, and what passes."""
-    from simulator.views import binding_text, pace_text, plain_table
+    from simulator.views.text import binding_text, pace_text, plain_table
 
     counts = ("count", "affected", "offered", "refused", "share")
     table = plain_table(["clients"], counts, ("bound by", "would pass"), wraps=["bound by"])
@@ -252,7 +252,7 @@ def _print_groups(result: Result, screen: Console) -> None:
 
 def _print_nodes(result: Result, screen: Console) -> None:
     """Print what several nodes let in beyond the exact limits, and refused below them."""
-    from simulator.views import nodes_text, plain_table
+    from simulator.views.text import nodes_text, plain_table
 
     nodes = result.summary.get("nodes")
     if nodes is None:
@@ -286,7 +286,7 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     """Print groups of clients, totals, checks and thresholds."""
-    from simulator.views import value_text
+    from simulator.views.text import value_text
 
     _print_groups(result, screen)
     _print_nodes(result, screen)

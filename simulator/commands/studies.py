@@ -215,7 +215,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
     """Print each point's means."""
-    from simulator.views import number_text, plain_table
+    from simulator.views.text import number_text, plain_table
 
     metrics = [name for name in _SWEPT if name in frame]
     columns = (*paths, "runs", *metrics)
@@ -348,7 +348,7 @@ def _compare_policies(args: argparse.Namespace) -> int:
 def _compare_runs(args: argparse.Namespace) -> int:
     from simulator.options import PrecisionOptions, given
     from simulator.study.comparison import compare
-    from simulator.views import plain_table
+    from simulator.views.text import plain_table
 
     def tell(pairs: int, reached: Precision) -> None:
         if not reached.reached:
@@ -390,7 +390,7 @@ def run_coverage(args: argparse.Namespace) -> int:
     """Run the command: 0 when everything fired or says why it cannot, else 1."""
     from simulator.rows import check_out, out_folder
     from simulator.study.coverage import coverage
-    from simulator.views import plain_table
+    from simulator.views.text import plain_table
 
     if args.out is not None:
         check_out(Path(args.out), force=args.force)

@@ -27,7 +27,7 @@ def console() -> Console:
 def metric_text(metric: str, value: float | None) -> str:
     """Return a metric's value as readable text; durations in seconds."""
     from simulator.scenario import METRICS
-    from simulator.views import number_text
+    from simulator.views.text import number_text
 
     if value is None or not math.isfinite(value):
         return "–"
@@ -39,7 +39,7 @@ def metric_text(metric: str, value: float | None) -> str:
 
 def interval_text(interval: Interval) -> str:
     """Return an interval in words."""
-    from simulator.views import number_text
+    from simulator.views.text import number_text
 
     if interval.runs == 0:
         return "no value"

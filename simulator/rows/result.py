@@ -416,7 +416,7 @@ class Result:
         Raises `InputError` for a folder that holds something (unless `force`) or cannot be written,
         and for a column that is not here.
         """
-        from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+        from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
         folder = Path(folder)
         kept = choose_columns(columns)
@@ -440,7 +440,7 @@ class Result:
 
     def __rich__(self) -> Table:
         """Return the table by limit clause, of those that any request met, for a terminal."""
-        from simulator.views import plain_table  # noqa: PLC0415 # reason: loads only where it is shown
+        from simulator.views.text import plain_table  # noqa: PLC0415 # reason: loads only where it is shown
 
         counts = ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs", "first")
         table = plain_table(["clause"], counts)

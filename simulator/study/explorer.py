@@ -24,9 +24,10 @@ from simulator.progress import tell_line
 from simulator.rows import Result
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
-from simulator.views import Axis, charts, gather
-from simulator.views._findings import PARTS
-from simulator.views._svg import rates
+from simulator.views import charts
+from simulator.views.findings import PARTS, gather
+from simulator.views.svg import rates
+from simulator.views.text import Axis
 
 __all__ = ["Explorer", "Knob", "explore", "picture"]
 

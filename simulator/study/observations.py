@@ -21,7 +21,7 @@ from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.scenario import Scenario
 from simulator.study.replications import cores
-from simulator.views._findings import gather
+from simulator.views.findings import gather
 
 __all__ = ["Difference", "Observed", "mean_of", "observe", "paired"]
 

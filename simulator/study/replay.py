@@ -331,7 +331,7 @@ def _finish(book: RunBook, extra: Mapping[str, Any], folder: Path | None) -> Res
     result = book.close()
     result.summary.update(extra)
     if folder is not None:
-        from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+        from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
         result.write_to(folder)
         write_report(folder)

@@ -97,7 +97,7 @@ def _run_once(
         result.summary["thresholds"] = _judged(scenario, result)
         result.summary.update(extra(result))
         if folder is not None:
-            from simulator.views import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+            from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
             result.write_to(folder)
             write_report(folder)

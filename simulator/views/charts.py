@@ -2,7 +2,7 @@
 
 A definition takes findings that are counted already and returns plain data: stacked bars over time
 (`Stacked`), spans of time in rows (`Spans`) or a distribution (`Histogram`). The page draws it as
-SVG (`simulator.views._svg`) in the colours of its style sheet. `Plots` gives it as an Altair chart,
+SVG (`simulator.views.svg`) in the colours of its style sheet. `Plots` gives it as an Altair chart,
 which can be changed and combined. A chart has a bounded number of marks however long the run was.
 
 The page does without Altair. That takes 2 s to load and 140 kB for a timeline, where the whole page
@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from simulator.arguments import takes, whole
 from simulator.rows.parquet import refuse_missing
-from simulator.views._findings import PARTS, Findings, Party, Refusals, gather, histogram
-from simulator.views._text import Axis, count_text
+from simulator.views.findings import PARTS, Findings, Party, Refusals, gather, histogram
+from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
     import altair as alt

@@ -13,17 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.rows import Result
-from simulator.views import (
-    Axis,
-    Findings,
-    count_text,
-    counted_text,
-    gather,
-    plain_text,
-    share_text,
-    span_text,
-    together_ns,
-)
+from simulator.views.findings import Findings, gather, together_ns
+from simulator.views.text import Axis, count_text, counted_text, plain_text, share_text, span_text
 
 __all__ = ["print_answer"]
 

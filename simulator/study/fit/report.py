@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from engine.files import format_duration
-from simulator.views import plain_table
 from simulator.views.charts import CLAUSES, REFUSED
+from simulator.views.text import plain_table
 
 if TYPE_CHECKING:
     import altair as alt

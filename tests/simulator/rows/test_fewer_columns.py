@@ -20,7 +20,7 @@ from simulator.cli import main
 from simulator.rows.metrics import NEEDS
 from simulator.rows.parquet import COLUMN_SETS, choose_columns, schema_of
 from simulator.rows.record import SCHEMA
-from simulator.views import write_report
+from simulator.views.report import write_report
 
 DECISIONS = ["t_ns", "key", "outcome", "rule", "wait_ns"]
 SCENARIO = """

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.rows.record import SCHEMA
-from simulator.views import Findings, Party, gather, together_ns
-from simulator.views._findings import _steps, histogram, quantile_ns
+from simulator.views.findings import (
+    Findings,
+    Party,
+    _steps,
+    gather,
+    histogram,
+    quantile_ns,
+    together_ns,
+)
 
 OUTCOMES = {
     "admitted": (None,),

@@ -16,8 +16,9 @@ from engine.limits import LimitTable
 from simulator.scenario import load, loads
 from simulator.study.explorer import picture
 from simulator.study.replay import replay
-from simulator.views import ADMITTED, CLAUSES, REFUSED, gather, write_report
-from simulator.views._page import spread_rows
+from simulator.views.charts import ADMITTED, CLAUSES, REFUSED
+from simulator.views.findings import gather
+from simulator.views.report import spread_rows, write_report
 from tests.chromium import chromium, needs_chromium
 from tests.simulator.rows.test_groups import WORKERS
 

@@ -8,8 +8,10 @@ import vl_convert
 from markupsafe import escape
 
 import simulator
-from simulator.views import Axis, _svg, gather
+from simulator.views import svg
 from simulator.views.charts import RATES, Plots
+from simulator.views.findings import gather
+from simulator.views.text import Axis
 
 SECOND_NS = 10**9
 
@@ -45,9 +47,9 @@ def test_the_page_and_a_notebook_show_the_same_charts() -> None:
         for series in stack.series:
             rows = drawn.data[drawn.data["outcome"] == series.name]
             assert rows[stack.unit].sum() == series.counts.sum()
-        svg = _svg.rates(stack, Axis(found.end_ns)).markup()
-        assert svg.startswith("<svg")
-        assert escape(stack.title) in svg
+        drawing = svg.rates(stack, Axis(found.end_ns)).markup()
+        assert drawing.startswith("<svg")
+        assert escape(stack.title) in drawing
     drawn = run.plots.attempts().data.groupby("outcome")["attempts"].sum()
     first = (run.requests["attempt"] == 1).sum()
     assert drawn.to_dict() == {"first attempts": first, "retries": len(run.requests) - first}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simulator.views import Axis, count_text, number_text, plain_text, share_text, span_text
+from simulator.views.text import Axis, count_text, number_text, plain_text, share_text, span_text
 
 SECOND_NS = 10**9
 

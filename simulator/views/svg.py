@@ -20,8 +20,9 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from simulator.rows.warm_up import WarmUp
-from simulator.views._findings import Findings, Party, Refusals
-from simulator.views._text import (
+from simulator.views.charts import Histogram, Series, Spans, Stacked, joined
+from simulator.views.findings import Findings, Party, Refusals
+from simulator.views.text import (
     Axis,
     count_text,
     counted_text,
@@ -31,7 +32,6 @@ from simulator.views._text import (
     span_text,
     value_text,
 )
-from simulator.views.charts import Histogram, Series, Spans, Stacked, joined
 
 __all__ = [
     "FRAMES",

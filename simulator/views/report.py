@@ -18,15 +18,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from simulator.rows.warm_up import BINS, warm_up_of
-from simulator.views import _svg, charts
-from simulator.views._findings import (
+from simulator.views import charts, svg
+from simulator.views.findings import (
     PARTS,
     Findings,
     gather,
     quantile_ns,
     together_ns,
 )
-from simulator.views._text import (
+from simulator.views.text import (
     Axis,
     binding_text,
     clock_text,
@@ -360,8 +360,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         tiles=tiles(summary, findings, axis),
         colours=colours,
         timeline={
-            width: _svg.timeline(requests, findings, axis, frame).markup()
-            for width, frame in _svg.FRAMES.items()
+            width: svg.timeline(requests, findings, axis, frame).markup()
+            for width, frame in svg.FRAMES.items()
             if "timeline" in findings.parts
         },
         kept=summary.get("columns", ()),
@@ -369,8 +369,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         bin_rows=bin_rows(findings, axis),
         bin_text=span_text(findings.bin_ns),
         gantt={
-            width: _svg.gantt(spans, axis, colours, frame).markup()
-            for width, frame in _svg.FRAMES.items()
+            width: svg.gantt(spans, axis, colours, frame).markup()
+            for width, frame in svg.FRAMES.items()
             if spans.rows
         },
         parties=spans.rows,
@@ -437,9 +437,7 @@ def _time_pictures(
     if "replay" in summary or "attempts" not in findings.parts or not findings.rows:
         return None
     return {
-        **{
-            name: _svg.rates(chart(findings), axis).markup() for name, chart in charts.RATES.items()
-        },
+        **{name: svg.rates(chart(findings), axis).markup() for name, chart in charts.RATES.items()},
         "rows": charts.time_rows(findings, axis),
     }
 
@@ -463,7 +461,7 @@ def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict
     if not found.is_long_enough or not refused.any():
         return None
     return {
-        "chart": _svg.warm_up(found, axis).markup(),
+        "chart": svg.warm_up(found, axis).markup(),
         "found": found,
         "rows": [
             (axis.instant(place * found.bin_ns), f"{value:.4g}")
@@ -477,7 +475,7 @@ def _headroom(
     summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how full counters were."""
-    drawn = _svg.headroom(summary, axis, colours)
+    drawn = svg.headroom(summary, axis, colours)
     if drawn is None:
         return None
     return {"chart": drawn.markup(), **summary["headroom"]}
@@ -488,7 +486,7 @@ def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | N
     refused, total = ips["total"], len(findings.offered_of_ip)
     if not refused or total <= 1:
         return None
-    chart = _svg.addresses(ips["rows"]).markup()
+    chart = svg.addresses(ips["rows"]).markup()
     counts = {"refused": refused, "total": total, "never": total - refused}
     return {"chart": chart, "rows": ips["rows"], **counts}
 
@@ -496,7 +494,7 @@ def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | N
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the chart and the rows of replications."""
     rows = spread_rows(summary)
-    drawn = _svg.spread([row for row in rows if row["drawn"]])
+    drawn = svg.spread([row for row in rows if row["drawn"]])
     if not rows or drawn is None:
         return None
     return {"chart": drawn.markup(), "rows": rows, "count": len(summary["replications"]["runs"])}
@@ -513,7 +511,7 @@ def _spreads(findings: Findings) -> list[dict[str, Any]]:
             {
                 "title": chart.title,
                 "note": chart.note,
-                "chart": _svg.histogram_chart(chart).markup(),
+                "chart": svg.histogram_chart(chart).markup(),
                 "steps": steps,
                 "total": int(chart.counts.sum()),
                 "quantiles": [

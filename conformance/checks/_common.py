@@ -15,12 +15,12 @@ wait for took at the same time. Where these delays exceed the margin, the verdic
 from __future__ import annotations
 
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.messages import Json
 
@@ -32,28 +32,28 @@ __all__ = [
     "card_number",
     "container_of",
     "deduplicated",
+    "flag_of",
     "identifiers",
-    "informs",
     "is_identifier",
+    "is_known",
     "is_refused",
     "is_uuid",
+    "member_of",
     "must_be_there",
     "ok_or_unsettled",
     "over_limit",
     "quota",
-    "reads",
     "ready",
     "ready_key",
     "record_of",
     "records_of",
     "refusal",
-    "says_whether",
     "seconds",
     "spread_key",
+    "text_of",
     "token",
     "tokenize",
     "took_ns",
-    "unsettled",
     "value",
 ]
 
@@ -217,6 +217,32 @@ def identifiers(exchange: Exchange, count: int) -> list[str]:
     return [str(one) for one in found]
 
 
+def member_of(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return a member of the object in an accepted answer, None where there is none."""
+    try:
+        return exchange.json[name] if exchange.ok else None
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def text_of(exchange: Exchange, name: str) -> str | None:
+    """Return a member of the object in an accepted answer if it is a string, else None."""
+    found = member_of(exchange, name)
+    return found if isinstance(found, str) else None
+
+
+def flag_of(record: Mapping[str, Any]) -> bool | None:
+    """Return `_extras.deduplicated` of a record, None where it does not hold a boolean."""
+    extras = record.get("_extras")
+    found = extras.get("deduplicated") if isinstance(extras, dict) else None
+    return found if isinstance(found, bool) else None
+
+
+def is_known(record: Mapping[str, Any]) -> bool:
+    """Whether a record says that its token existed before."""
+    return flag_of(record) is True
+
+
 def is_refused(exchange: Exchange) -> bool:
     """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES)."""
     return exchange.status is not None and 400 <= exchange.status < 500 and not exchange.refused
@@ -278,9 +304,8 @@ def deduplicated(
     """
     field: dict[str, Json] = {bench.profile.dedup.flag_name: True} if flag else {}
     exchange = tokenize(bench, {**request, **field}, key)
-    found = record_of(exchange).get("_extras")
-    said = found.get("deduplicated") if isinstance(found, dict) else None
-    if not isinstance(said, bool):
+    said = flag_of(record_of(exchange))
+    if said is None:
         raise Inconclusive("the deployment does not say whether a token was deduplicated")
     return said, exchange
 
@@ -288,47 +313,20 @@ def deduplicated(
 # --- findings -------------------------------------------------------------------------------------
 
 
-def reads(bench: Bench, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
-    """Report which reading of an open choice the deployment follows; every reading passes."""
-    says = f"reading: {field} = {seen!r}"
-    return bench.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
-
-
-def informs(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
-    """Report what the specification leaves open and no profile field describes."""
-    return bench.finding(clause, Verdict.INFORMATIONAL, says, *shown)
-
-
-def unsettled(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
-    """Report that this part of the clause could not be judged."""
-    return bench.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
-
-
 def ok_or_unsettled(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding:
     """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
     if exchange.ok:
         return bench.passes(clause, f"{what}: accepted", exchange)
     if exchange.status in _NO_ACCESS:
-        return unsettled(bench, clause, f"{what}: no access, {exchange.status}", exchange)
+        return bench.unsettled(clause, f"{what}: no access, {exchange.status}", exchange)
     return bench.fails(clause, f"{what} must be accepted, got {exchange.status}", exchange)
 
 
 def refusal(bench: Bench, clause: str, what: str, exchange: Exchange) -> Finding:
     """Judge a request that must be refused; the same key was accepted before (`ready`)."""
-    if is_refused(exchange):
-        return bench.passes(clause, f"{what}: refused with {exchange.status}", exchange)
-    return bench.fails(
-        clause, f"{what} must be refused with a 4xx, got {exchange.status}", exchange
-    )
-
-
-def says_whether(bench: Bench, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
-    """Judge a rule worded as "… must be …"; the text of a pass says "… is …"."""
-    if is_so:
-        seen = says.replace("values must have ", "values have ")
-        seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
-        return bench.passes(clause, seen, *shown)
-    return bench.fails(clause, says, *shown)
+    seen = f"{what}: refused with {exchange.status}"
+    says = f"{what} must be refused with a 4xx, got {exchange.status}"
+    return bench.judges(clause, is_refused(exchange), seen, says, exchange)
 
 
 # --- timing ---------------------------------------------------------------------------------------

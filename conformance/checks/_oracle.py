@@ -15,7 +15,7 @@ from conformance.runner.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 
-__all__ = ["Oracle", "mirror_faults", "shape_clause"]
+__all__ = ["Oracle", "clauses_in", "elements", "mirror_faults", "shape_clause"]
 
 _RIGHTS: Final = {"token:create", "token:read"}
 
@@ -60,6 +60,33 @@ def shape_clause(body: Json) -> str:
 
 def _is_request(body: Any) -> bool:  # noqa: ANN401 # reason: any JSON
     return isinstance(body, dict) and "type" in body
+
+
+def clauses_in(body: Json) -> Iterator[str]:
+    """Yield the clause that applies to each part of a body."""
+    yield shape_clause(body)
+    if isinstance(body, list) or (isinstance(body, dict) and not _is_request(body)):
+        for one in body.values() if isinstance(body, dict) else body:
+            yield from clauses_in(one)
+
+
+def elements(body: Json, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 # reason: any JSON
+    """Yield each string and token request object of a body with its part of the answer.
+
+    Parts that the answer does not mirror are left out.
+
+    >>> list(elements({"a": ["x"], "b": "y"}, {"a": ["1"]}))
+    [('x', '1')]
+    """
+    if isinstance(body, str) or _is_request(body):
+        yield body, answer
+    elif isinstance(body, dict) and isinstance(answer, dict):
+        for key, one in body.items():
+            if key in answer:
+                yield from elements(one, answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=False):
+            yield from elements(one, given)
 
 
 def mirror_faults(

@@ -6,15 +6,15 @@ between are not judged.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from conformance.checks._common import (
-    informs,
     is_refused,
+    member_of,
     must_be_there,
     refusal,
     spread_key,
-    unsettled,
+    text_of,
 )
 from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Inconclusive, check
@@ -54,11 +54,8 @@ def batch_file(size_bytes: int) -> bytes:
 
 def _address(bench: Bench, job: Exchange) -> str | None:
     """Return the upload address of a new job as a path of the target; None if it is elsewhere."""
-    try:
-        found: Any = job.json["upload_url"] if job.ok else None
-    except (ValueError, LookupError, TypeError):
-        return None
-    if not isinstance(found, str):
+    found = text_of(job, "upload_url")
+    if found is None:
         return None
     path = found.removeprefix(bench.target.base_url)
     return path if path.startswith("/") else None
@@ -88,11 +85,9 @@ async def file(bench: Bench) -> list[Finding]:
     small, below, above = shown
     if not small.ok:
         raise Inconclusive(f"a small file is not accepted ({small.status})")
-    if below.ok:
-        found = bench.passes("ACC-FILE", f"{_LEAST_BYTES} bytes are accepted", below)
-    else:
-        says = f"{_LEAST_BYTES} bytes must be accepted, got {below.status}"
-        found = bench.fails("ACC-FILE", says, below)
+    seen = f"{_LEAST_BYTES} bytes are accepted"
+    says = f"{_LEAST_BYTES} bytes must be accepted, got {below.status}"
+    found = bench.judges("ACC-FILE", below.ok, seen, says, below)
     return [found, refusal(bench, "ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)]
 
 
@@ -139,7 +134,7 @@ async def jobs(bench: Bench) -> list[Finding]:
         found.append(bench.passes("ACC-SPLIT", says, second))
     else:
         says = f"a second file for one job gets {second.status}"
-        found.append(informs(bench, "ACC-SPLIT", says, second))
+        found.append(bench.informs("ACC-SPLIT", says, second))
     return found
 
 
@@ -148,14 +143,11 @@ async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
     method, path, _ = bench.shaped("get_account_updater_job", {"id": job.json["id"]})
     for _ in range(_WAITS):
         seen = await lane.insist(method, path)
-        try:
-            status = seen.json.get("status") if seen.ok else None
-        except (ValueError, AttributeError):
-            status = None
+        status = member_of(seen, "status")
         if status in {"completed", "failed"} or status is None:
             break
         await lane.sleep_ns(_SECOND_NS)
     if status == "completed":
         return bench.passes("ACC-SPLIT", "the job completed", job, seen)
     says = f"the job was not seen to complete: {status or seen.status}"
-    return unsettled(bench, "ACC-SPLIT", says, job, seen)
+    return bench.unsettled("ACC-SPLIT", says, job, seen)

@@ -9,16 +9,17 @@ from conformance.checks._common import (
     card,
     container_of,
     deduplicated,
-    informs,
+    is_known,
     is_refused,
+    member_of,
     ok_or_unsettled,
     ready,
     record_of,
     refusal,
     spread_key,
+    text_of,
     token,
     tokenize,
-    unsettled,
     value,
 )
 from conformance.runner.bench import Bench
@@ -52,12 +53,9 @@ def header(bench: Bench) -> Iterator[Finding]:
     for spelled in (name.lower(), name.upper()):
         headers = {spelled: f"{{key:{key}}}"}
         exchange = tokenize(bench, [value(bench, spelled)], None, headers=headers)
-        if exchange.ok:
-            says = f"the key in a header spelled {spelled} is accepted"
-            yield bench.passes("AUTH-HEADER", says, exchange)
-        else:
-            says = f"header names ignore case: {spelled} must be accepted, got {exchange.status}"
-            yield bench.fails("AUTH-HEADER", says, exchange)
+        seen = f"the key in a header spelled {spelled} is accepted"
+        says = f"header names ignore case: {spelled} must be accepted, got {exchange.status}"
+        yield bench.judges("AUTH-HEADER", exchange.ok, seen, says, exchange)
     for what, headers in (
         ("no key", {}),
         ("an unknown key", {name: _UNKNOWN_KEY}),
@@ -69,7 +67,7 @@ def header(bench: Bench) -> Iterator[Finding]:
     elsewhere = {"Authorization": f"Bearer {{key:{key}}}", "X-Api-Key": f"{{key:{key}}}"}
     exchange = tokenize(bench, [value(bench, "elsewhere")], None, headers=elsewhere)
     if exchange.ok:
-        yield informs(bench, "AUTH-HEADER", "a key in other headers is accepted too", exchange)
+        yield bench.informs("AUTH-HEADER", "a key in other headers is accepted too", exchange)
     else:
         yield refusal(bench, "AUTH-HEADER", "a key in other headers only", exchange)
 
@@ -123,7 +121,7 @@ def _untold(bench: Bench, what: str, exchange: Exchange) -> Finding:
     """Report the answer to a key whose permissions the target file does not state."""
     seen = "accepted" if exchange.ok else f"refused with {exchange.status}"
     says = f"{what}: {seen}; to have this judged, state the key's permissions in [[keys]] grants"
-    return informs(bench, "AUTH-CREATE", says, exchange)
+    return bench.informs("AUTH-CREATE", says, exchange)
 
 
 def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
@@ -134,7 +132,7 @@ def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
 
 def _without_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
     if exchange.status == 401:  # reason: an unknown key shows nothing about permissions
-        return unsettled(bench, "AUTH-CREATE", f"{what}: 401, the key is not known there", exchange)
+        return bench.unsettled("AUTH-CREATE", f"{what}: 401, the key is not known there", exchange)
     return refusal(bench, "AUTH-CREATE", f"{what} without token:create", exchange)
 
 
@@ -146,11 +144,9 @@ def _nothing_made(
         there, shown = deduplicated(bench, made, asker)
     except Inconclusive:
         return
-    if there:
-        says = "a request without token:create must create nothing"
-        yield bench.fails("AUTH-CREATE", says, refused, shown)
-    else:
-        yield bench.passes("AUTH-CREATE", "the refused request created nothing", refused, shown)
+    seen = "the refused request created nothing"
+    says = "a request without token:create must create nothing"
+    yield bench.judges("AUTH-CREATE", not there, seen, says, refused, shown)
 
 
 # --- token:create on each container -------------------------------------------------------------
@@ -206,12 +202,9 @@ def containers(bench: Bench) -> Iterator[Finding]:
     good = token(bench, "beside", **inside)
     for what, body in _forbidden(bench, places, good):
         exchange = tokenize(bench, body, key)
-        if is_refused(exchange):
-            says = f"{what}: refused with {exchange.status}"
-            yield bench.passes("AUTH-CREATE", says, exchange)
-        else:
-            says = f"{what}: the key may not write there, got {exchange.status}"
-            yield bench.fails("AUTH-CREATE", says, exchange)
+        seen = f"{what}: refused with {exchange.status}"
+        says = f"{what}: the key may not write there, got {exchange.status}"
+        yield bench.judges("AUTH-CREATE", is_refused(exchange), seen, says, exchange)
     if places.card_is_inside:
         exchange = tokenize(bench, card(bench, "default inside"), key)
         yield _with_right(bench, "a card whose default container is permitted", exchange)
@@ -251,7 +244,7 @@ def grants(bench: Bench) -> Iterator[Finding]:
     ready(bench, asker)
     paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
     if len(paths) < 2:  # reason: a right on one, none on the other
-        yield informs(bench, "AUTH-READ", "grants need two containers; the target names one")
+        yield bench.informs("AUTH-READ", "grants need two containers; the target names one")
         return
     open_path, closed_path = paths[0], paths[1]
     create_on = [{"container": path, "permissions": ["token:create"]} for path in paths[:2]]
@@ -261,7 +254,7 @@ def grants(bench: Bench) -> Iterator[Finding]:
     if reader is None or one is None:
         for clause in ("AUTH-CREATE", "AUTH-READ"):
             says = "applications cannot be created over HTTP; only the target's keys were used"
-            yield informs(bench, clause, says)
+            yield bench.informs(clause, says)
         return
     yield from _reads_by_container(bench, asker, reader, open_path, closed_path)
     inside = token(bench, "one inside", **container_of(bench, open_path))
@@ -284,15 +277,12 @@ def _application(
         "grants": list(granted),
     }
     made = bench.call("create_application", body=body, key=manager)
-    try:
-        made_id = made.json["id"] if made.ok else None
-        if made_id is None:
-            return None
-        answer = bench.call("create_application_key", {"id": made_id}, body={}, key=manager)
-        text = answer.json["key"] if answer.ok else None
-    except (ValueError, LookupError, TypeError):
+    made_id = member_of(made, "id")
+    if made_id is None:
         return None
-    if not isinstance(text, str):
+    answer = bench.call("create_application_key", {"id": made_id}, body={}, key=manager)
+    text = text_of(answer, "key")
+    if text is None:
         return None
     label = f"made.{name}"
     bench.learn_key(label, text)
@@ -307,12 +297,12 @@ def _reads_by_container(
         made = token(bench, f"read {path}", metadata={"o": "1"}, **container_of(bench, path))
         first = tokenize(bench, made, asker)
         if not first.ok:
-            yield informs(bench, "AUTH-READ", f"no token can be created in {path}", first)
+            yield bench.informs("AUTH-READ", f"no token can be created in {path}", first)
             return
         again = tokenize(bench, {**made, **flag}, reader)
         record = record_of(again)
-        if (record.get("_extras") or {}).get("deduplicated") is not True:
-            yield unsettled(bench, "AUTH-READ", "the token was not deduplicated", first, again)
+        if not is_known(record):
+            yield bench.unsettled("AUTH-READ", "the token was not deduplicated", first, again)
             return
         if ("metadata" in record) is may_read:
             says = f"{'with' if may_read else 'without'} token:read on {path}"

@@ -7,14 +7,11 @@ from typing import Any, Final
 
 from conformance.checks._common import (
     card,
-    informs,
     is_refused,
-    reads,
     ready_key,
     record_of,
     token,
     tokenize,
-    unsettled,
 )
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
@@ -56,11 +53,11 @@ def field(bench: Bench) -> Iterator[Finding]:
                 says = f"`{usual}` must select the container, as the profile says; `{name}` does"
                 yield bench.fails("TOK-CONTAINER", says, exchange)
             else:
-                yield reads(bench, "TOK-CONTAINER", "tokens.container_field", name, exchange)
+                yield bench.reads("TOK-CONTAINER", "tokens.container_field", name, exchange)
             return
     names = ", ".join(dict.fromkeys((usual, *_NAMES)))
     says = f"none of {names} was seen to select a container; {_way_out(bench)}"
-    yield informs(bench, "TOK-CONTAINER", says, *shown[:2])
+    yield bench.informs("TOK-CONTAINER", says, *shown[:2])
 
 
 def _way_out(bench: Bench) -> str:
@@ -87,21 +84,21 @@ def named(bench: Bench) -> Iterator[Finding]:
     if form is None:
         field = bench.profile.tokens.container_field
         says = f"`{field}` was not accepted with a container ({shown.status}); {_way_out(bench)}"
-        yield unsettled(bench, "TOK-CONTAINER", says, shown)
+        yield bench.unsettled("TOK-CONTAINER", says, shown)
         return
     is_understood = bench.knows("tokens.container_field") or _refuses_nonsense(bench, key)
     if is_understood:
-        yield reads(bench, "TOK-CONTAINER", "tokens.container_form", form, shown)
+        yield bench.reads("TOK-CONTAINER", "tokens.container_form", form, shown)
     for path in paths[:2]:
         exchange = tokenize(bench, token(bench, path, **_named(bench, form, path)), key)
         found, where = _found_in(bench, exchange, key)
         if found is None:
             says = "a container is accepted, but no record shows it"
-            yield informs(bench, "TOK-CONTAINER", says, exchange)
+            yield bench.informs("TOK-CONTAINER", says, exchange)
         elif found != path and not is_understood:
             field = bench.profile.tokens.container_field
             says = f"`{field}` is ignored here; {_way_out(bench)}"
-            yield unsettled(bench, "TOK-CONTAINER", says, exchange, where)
+            yield bench.unsettled("TOK-CONTAINER", says, exchange, where)
         elif found == path:
             yield bench.passes("TOK-CONTAINER", f"the token is in {path}", exchange, where)
         else:
@@ -165,9 +162,9 @@ def default(bench: Bench) -> Iterator[Finding]:
         found = [_found_in(bench, exchange, key)[0] for exchange in shown]
         if None in found:
             says = f"no record shows the container, so {choice} is not known"
-            yield informs(bench, "TOK-CONTAINER", says, *shown)
+            yield bench.informs("TOK-CONTAINER", says, *shown)
         elif found[0] == found[1]:
-            yield reads(bench, "TOK-CONTAINER", choice, found[0], *shown)
+            yield bench.reads("TOK-CONTAINER", choice, found[0], *shown)
         else:
             says = f"equal requests must use the same container, not {found[0]} and {found[1]}"
             yield bench.fails("TOK-CONTAINER", says, *shown)
@@ -191,7 +188,7 @@ def form(bench: Bench) -> Iterator[Finding]:
             yield bench.passes("TOK-CONTAINER", says, exchange)
         elif exchange.ok:
             says = f"`{field}` is ignored: {what} is accepted as container"
-            yield informs(bench, "TOK-CONTAINER", says, exchange)
+            yield bench.informs("TOK-CONTAINER", says, exchange)
         else:
             says = f"{what} as container must be refused, got {exchange.status}"
             yield bench.fails("TOK-CONTAINER", says, exchange)

@@ -10,10 +10,10 @@ from conformance.checks._common import (
     accepted,
     card,
     container_of,
+    flag_of,
     identifiers,
-    informs,
+    is_known,
     quota,
-    reads,
     ready,
     ready_key,
     record_of,
@@ -21,7 +21,6 @@ from conformance.checks._common import (
     spread_key,
     token,
     tokenize,
-    unsettled,
     value,
 )
 from conformance.runner.bench import Bench
@@ -35,12 +34,6 @@ __all__: list[str] = []
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _REDACTED: Final = ("data", "metadata")
 _NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "containers", "_extras"})
-
-
-def _flagged(record: dict[str, Any]) -> bool | None:
-    extras = record.get("_extras")
-    found = extras.get("deduplicated") if isinstance(extras, dict) else None
-    return found if isinstance(found, bool) else None
 
 
 # --- equal values -------------------------------------------------------------------------------
@@ -60,32 +53,30 @@ def equal(bench: Bench) -> Iterator[Finding]:
     for what, body in (("a token", one), ("a card", both)):
         first = tokenize(bench, body, key)
         before = record_of(first)
-        if _flagged(before) is not False:
+        if flag_of(before) is not False:
             yield bench.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
         second = tokenize(bench, body, key)
         yield _is_equal(bench, f"{what}, sent again", before, record_of(second), first, second)
     fresh = card(bench, "twice")
     inside = tokenize(bench, [fresh, token(bench, "between"), fresh], key)
     pair = records_of(inside, 3)
-    if _flagged(pair[0]) is not False:
+    if flag_of(pair[0]) is not False:
         yield bench.fails("TOK-DEDUP", "the first of two equal values must create a token", inside)
     yield _is_equal(bench, "a card twice in one request", pair[0], pair[2], inside)
     text = value(bench, "leaf")
     leaves = tokenize(bench, [text, text], key)
     ids = identifiers(leaves, 2)
-    if ids[0] == ids[1]:
-        yield bench.passes("TOK-DEDUP", "equal strings in one request share one token", leaves)
-    else:
-        yield bench.fails("TOK-DEDUP", "equal strings in one request must share one token", leaves)
+    seen = "equal strings in one request share one token"
+    says = "equal strings in one request must share one token"
+    yield bench.judges("TOK-DEDUP", ids[0] == ids[1], seen, says, leaves)
     text = value(bench, "near \u00e9")
     near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
     most = quota(bench, "Tokenize Limit", key)
     others = tokenize(bench, near[:most], key)
     found = identifiers(others, len(near[:most]))
-    if len(set(found)) == len(found):
-        yield bench.passes("TOK-DEDUP", "values that differ slightly have separate tokens", others)
-    else:
-        yield bench.fails("TOK-DEDUP", "values that differ must have separate tokens", others)
+    seen = "values that differ slightly have separate tokens"
+    says = "values that differ must have separate tokens"
+    yield bench.judges("TOK-DEDUP", len(set(found)) == len(found), seen, says, others)
 
 
 def _is_equal(
@@ -97,9 +88,9 @@ def _is_equal(
 ) -> Finding:
     if later.get("id") != first.get("id"):
         return bench.fails("TOK-DEDUP", f"{what}: must return the existing id", *shown)
-    if _flagged(later) is not True:
-        return bench.fails("TOK-DEDUP", f"{what}: `_extras.deduplicated` must be true", *shown)
-    return bench.passes("TOK-DEDUP", f"{what}: returned the existing token", *shown)
+    seen = f"{what}: returned the existing token"
+    says = f"{what}: `_extras.deduplicated` must be true"
+    return bench.judges("TOK-DEDUP", is_known(later), seen, says, *shown)
 
 
 @check(
@@ -119,7 +110,7 @@ def tenants(bench: Bench) -> Iterator[Finding]:
     ]
     if not others:
         says = "the target names keys of one tenant only, so tenants were not compared"
-        yield informs(bench, "TOK-DEDUP", says)
+        yield bench.informs("TOK-DEDUP", says)
         return
     flag: dict[str, Json] = {bench.profile.dedup.flag_name: True}
     for what, made, more in (
@@ -136,13 +127,12 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         found = record_of(ours)
         if found.get("tenant_id") == stored.get("tenant_id"):
             says = f"records of {others[0]} and {key} name the same tenant: see REC-TENANT"
-            yield informs(bench, "TOK-DEDUP", says, theirs, ours)
+            yield bench.informs("TOK-DEDUP", says, theirs, ours)
             return
-        if found.get("id") == stored["id"] or _flagged(found) is True:
-            says = f"{what} of another tenant must not be found"
-            yield bench.fails("TOK-DEDUP", says, theirs, ours)
-        else:
-            yield bench.passes("TOK-DEDUP", f"{what} of another tenant is not found", theirs, ours)
+        is_so = found.get("id") != stored["id"] and not is_known(found)
+        seen = f"{what} of another tenant is not found"
+        says = f"{what} of another tenant must not be found"
+        yield bench.judges("TOK-DEDUP", is_so, seen, says, theirs, ours)
         again = record_of(tokenize(bench, made, key))
         if again.get("id") == stored["id"]:
             yield bench.fails("TOK-DEDUP", f"{what} of another tenant must not be found", ours)
@@ -173,11 +163,11 @@ def at_once(bench: Bench) -> Iterator[Finding]:
         if not all(exchange.ok for exchange in shown):
             bad = [exchange for exchange in shown if not exchange.ok]
             says = f"{_AT_ONCE} equal {what} at the same time: {len(bad)} got {bad[0].status}"
-            yield informs(bench, "TOK-DEDUP", says, *bad)
+            yield bench.informs("TOK-DEDUP", says, *bad)
             continue
         records = [record_of(exchange) for exchange in shown]
         ids = {record["id"] for record in records}
-        created = sum(_flagged(record) is False for record in records)
+        created = sum(flag_of(record) is False for record in records)
         if len(ids) == created == 1:
             says = f"{_AT_ONCE} equal {what} at the same time have one identifier"
             yield bench.passes("TOK-DEDUP", says, *shown)
@@ -202,7 +192,7 @@ def kept(bench: Bench) -> Iterator[Finding]:
     second = tokenize(bench, token(bench, "kept", metadata={"o": "2"}), key)
     before, after = record_of(first), record_of(second)
     yield _is_equal(bench, "a value with other metadata", before, after, first, second)
-    if _flagged(after) is True and "metadata" in after:
+    if is_known(after) and "metadata" in after:
         seen = {"1": "read_existing", "2": "update_existing"}.get(
             str((after["metadata"] or {}).get("o"))
         )
@@ -210,7 +200,7 @@ def kept(bench: Bench) -> Iterator[Finding]:
             says = "the metadata of a deduplicated token must be the old or the new"
             yield bench.fails("TOK-DEDUP", says, first, second)
         else:
-            yield reads(bench, "TOK-DEDUP", "dedup.record", seen, first, second)
+            yield bench.reads("TOK-DEDUP", "dedup.record", seen, first, second)
     yield from _containers(bench, key)
 
 
@@ -224,12 +214,12 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         for path in paths[:2]
     ]
     if not all(exchange.ok for exchange in shown):
-        yield informs(bench, "TOK-DEDUP", "requests that name these containers are refused", *shown)
+        yield bench.informs("TOK-DEDUP", "requests that name these containers are refused", *shown)
         return
-    flags = [_flagged(record_of(exchange)) for exchange in shown]
+    flags = [flag_of(record_of(exchange)) for exchange in shown]
     if flags in ([False, False], [False, True]):
         seen = flags[1] is False
-        yield reads(bench, "TOK-DEDUP", "dedup.container_in_key", seen, *shown)
+        yield bench.reads("TOK-DEDUP", "dedup.container_in_key", seen, *shown)
 
 
 # --- redaction ----------------------------------------------------------------------------------
@@ -254,7 +244,7 @@ def redaction(bench: Bench) -> Iterator[Finding]:
     ):
         fresh = tokenize(bench, made, reader)
         stored = record_of(fresh)
-        if _flagged(stored) is not False or "metadata" not in stored:
+        if flag_of(stored) is not False or "metadata" not in stored:
             raise Inconclusive(f"{what}: the check needs a new record that shows its metadata")
         asked = {**made, "metadata": {"o": "2"}}
         hidden = tokenize(bench, asked, blind)
@@ -277,7 +267,7 @@ def _view(bench: Bench, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
         record = None
     if isinstance(record, dict) and "id" in record:
         seen = "metadata" if "metadata" in record else "redacted"
-        yield reads(bench, "REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
+        yield bench.reads("REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
 
 
 def _blind(
@@ -302,7 +292,7 @@ def _blind(
     if not leaked and stored.keys() - _NARROW - set(_REDACTED):
         narrow = record.keys() <= _NARROW
         seen = "narrow" if narrow else "data_metadata"
-        yield reads(bench, "REC-DEDUP-REDACT", "dedup.redact", seen, *shown)
+        yield bench.reads("REC-DEDUP-REDACT", "dedup.redact", seen, *shown)
 
 
 def _reader(
@@ -314,13 +304,9 @@ def _reader(
 ) -> Iterator[Finding]:
     missing = [name for name in _REDACTED if name in stored and name not in record]
     for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
-        if missing:
-            says = f"{what}: with token:read {' and '.join(missing)} must be there"
-            yield bench.fails(clause, says, *shown)
-        else:
-            yield bench.passes(
-                clause, f"{what}: with token:read data and metadata are shown", *shown
-            )
+        seen = f"{what}: with token:read data and metadata are shown"
+        says = f"{what}: with token:read {' and '.join(missing)} must be there"
+        yield bench.judges(clause, not missing, seen, says, *shown)
 
 
 @check(
@@ -341,9 +327,8 @@ def leaves(bench: Bench) -> Iterator[Finding]:
         one: Json = before["a"]  # type: ignore[index,call-overload] # reason: checked above
         two: Json = after["b"][0]  # type: ignore[index,call-overload] # reason: likewise
     except (LookupError, TypeError):
-        yield unsettled(bench, "TOK-DEDUP", "the answers do not mirror the bodies", first, second)
+        yield bench.unsettled("TOK-DEDUP", "the answers do not mirror the bodies", first, second)
         return
-    if one == two:
-        yield bench.passes("TOK-DEDUP", "the same identifier came back", first, second)
-    else:
-        yield bench.fails("TOK-DEDUP", "the existing identifier must come back", first, second)
+    seen = "the same identifier came back"
+    says = "the existing identifier must come back"
+    yield bench.judges("TOK-DEDUP", one == two, seen, says, first, second)

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from conformance.checks._common import (
     card,
-    reads,
     ready_key,
     record_of,
     records_of,
-    says_whether,
     token,
     tokenize,
     value,
@@ -44,7 +42,7 @@ def expression(bench: Bench) -> Iterator[Finding]:
         found = record_of(exchange).get("fingerprint_expression")
         expected = wanted or "{{ data }}"
         says = f"{what}: `fingerprint_expression` must be {expected}"
-        yield says_whether(bench, "REC-FPEXPR", says, exchange, is_so=found == expected)
+        yield bench.rule("REC-FPEXPR", says, exchange, is_so=found == expected)
     yield from _expression_readings(bench, key)
 
 
@@ -54,9 +52,9 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     record = record_of(bare)
     found = record.get("fingerprint_expression")
     if found is None:
-        yield reads(bench, "REC-FPEXPR", "tokens.fpexpr_default", "hidden", bare)
+        yield bench.reads("REC-FPEXPR", "tokens.fpexpr_default", "hidden", bare)
     elif found == "{{ data }}":
-        yield reads(bench, "REC-FPEXPR", "tokens.fpexpr_default", "shown", bare)
+        yield bench.reads("REC-FPEXPR", "tokens.fpexpr_default", "shown", bare)
     else:
         yield bench.fails("REC-FPEXPR", "a token's default expression must be {{ data }}", bare)
     year: Json = "{{ data.expiration_year }}"
@@ -69,7 +67,7 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         says = "a card's expression must be the one supplied or {{ data.number }}"
         yield bench.fails("REC-FPEXPR", says, other)
     else:
-        yield reads(bench, "REC-FPEXPR", "tokens.card_fpexpr", seen, other)
+        yield bench.reads("REC-FPEXPR", "tokens.card_fpexpr", seen, other)
 
 
 @check(
@@ -103,9 +101,9 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
         yield bench.fails("REC-FINGERPRINT", f"{what}: `fingerprint` must be a string", exchange)
         return
     says = f"{what}: equal values must have equal fingerprints"
-    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=found[0] == found[1])
+    yield bench.rule("REC-FINGERPRINT", says, exchange, is_so=found[0] == found[1])
     says = f"{what}: different values must have different fingerprints"
-    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=found[0] != found[2])
+    yield bench.rule("REC-FINGERPRINT", says, exchange, is_so=found[0] != found[2])
 
 
 @check(
@@ -125,4 +123,4 @@ def not_the_value(bench: Bench) -> Iterator[Finding]:
     if not isinstance(found, str):
         raise Inconclusive("the record shows no fingerprint")
     says = "`fingerprint` must be derived from the value, without containing it"
-    yield says_whether(bench, "REC-FINGERPRINT", says, exchange, is_so=secret not in found)
+    yield bench.rule("REC-FINGERPRINT", says, exchange, is_so=secret not in found)

@@ -197,15 +197,8 @@ async def counted(bench: Bench) -> list[Finding]:
             )
             return [bench.fails("LIM-TEST-TENANT", says, *apart)]
     seen = "every" if sent.refused or sent.slowed else "success"
-    return [
-        bench.finding(
-            "LIM-TEST-TENANT",
-            Verdict.PASS,
-            f"reading: limits.counted_statuses = {seen!r}",
-            *sent.exchanges[-1:],
-            reading=("limits.counted_statuses", seen),
-        )
-    ]
+    field = "limits.counted_statuses"
+    return [bench.reads("LIM-TEST-TENANT", field, seen, *sent.exchanges[-1:])]
 
 
 async def _counted_apart(
@@ -268,15 +261,12 @@ async def legacy_class(bench: Bench) -> list[Finding]:
                 "refused: must meet the rate of legacy keys"
             )
             return [bench.fails("LIM-LEGACY", says, *own.exchanges[-2:])]
-    says = f"reading: limits.legacy_class = {seen!r}"
-    reading = ("limits.legacy_class", seen)
-    shown = sent.exchanges[-1:]
-    return [bench.finding("LIM-LEGACY", Verdict.PASS, says, *shown, reading=reading)]
+    return [bench.reads("LIM-LEGACY", "limits.legacy_class", seen, *sent.exchanges[-1:])]
 
 
 def _untold(bench: Bench, why: str) -> Finding:
     says = f"not decided whether its kind's rate limits a legacy key as well: {why}"
-    return bench.finding("LIM-LEGACY", Verdict.INFORMATIONAL, says)
+    return bench.informs("LIM-LEGACY", says)
 
 
 async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
@@ -390,9 +380,7 @@ async def throttle(bench: Bench) -> list[Finding]:
     found = [bench.passes("LIM-THROTTLE", says, *(refused + slowed)[:2], *again.exchanges)]
     if slowed and not refused:
         # A refusal may mean a wait above the bound; the checks of the rows decide that.
-        reading = ("limits.throttle", "delay")
-        says = "reading: limits.throttle = 'delay'"
-        found.append(bench.finding("LIM-THROTTLE", Verdict.PASS, says, reading=reading))
+        found.append(bench.reads("LIM-THROTTLE", "limits.throttle", "delay"))
     return found
 
 
@@ -622,25 +610,16 @@ async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> l
     texts = [one.header("Retry-After") for one in refused]
     fields = [one.header("RateLimit") for one in refused]
     found = [
-        bench.finding(
-            "ERR-429",
-            Verdict.PASS,
-            f"reading: http.{name} = {seen}",
-            refused[0],
-            reading=(f"http.{name}", seen),
-        )
-        for name, seen in (
-            ("retry_after", all(text is not None for text in texts)),
-            ("rate_limit_fields", all(text is not None for text in fields)),
-        )
+        bench.reads("ERR-429", f"http.{name}", None not in given, refused[0])
+        for name, given in (("retry_after", texts), ("rate_limit_fields", fields))
     ]
     for text, field in zip(texts, fields, strict=True):
         if text is not None and (not _WHOLE.fullmatch(text) or int(text) < 1):
             says = f"Retry-After = {text!r} must be a whole number of seconds, at least 1"
-            return [*found, bench.finding("ERR-429", Verdict.INFORMATIONAL, says, refused[0])]
+            return [*found, bench.informs("ERR-429", says, refused[0])]
         if field is not None and "r=0" not in re.split("[;,] *", field):
             says = f"RateLimit = {field!r} on a refusal: the remaining quota must be r=0"
-            return [*found, bench.finding("ERR-429", Verdict.INFORMATIONAL, says, refused[0])]
+            return [*found, bench.informs("ERR-429", says, refused[0])]
     if texts[-1] is not None:
         last = max(refused, key=lambda one: one.received_ns)
         wait_ns = int(last.header("Retry-After") or 0) * SECOND_NS
@@ -648,5 +627,5 @@ async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> l
         if again.exchanges[0].refused:
             says = f"still refused after the Retry-After of {texts[-1]} s had passed"
             shown = (last, again.exchanges[0])
-            found.append(bench.finding("ERR-429", Verdict.INFORMATIONAL, says, *shown))
+            found.append(bench.informs("ERR-429", says, *shown))
     return found

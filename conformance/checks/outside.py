@@ -15,15 +15,13 @@ from typing import Any, Final
 
 from conformance.checks._common import (
     Stalls,
-    informs,
     is_refused,
     must_be_there,
-    reads,
     refusal,
     seconds,
     spread_key,
+    text_of,
     took_ns,
-    unsettled,
     value,
 )
 from conformance.runner.bench import Bench
@@ -80,7 +78,7 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
     found = [_quick(bench, exchange) for exchange in quick]
     if quick and not any(exchange.ok for exchange in quick):
         says = f"no destination answers through this proxy: {quick[-1].status}"
-        return [unsettled(bench, clause, says, *quick, slow) for clause in bench.check.clauses]
+        return [bench.unsettled(clause, says, *quick, slow) for clause in bench.check.clauses]
     return [*found, *_slow(bench, slow, held_ns)]
 
 
@@ -92,10 +90,10 @@ def _quick(bench: Bench, exchange: Exchange) -> Finding:
         return bench.fails("PRX-TIMEOUT", says, exchange)
     if exchange.status == 408:
         says = f"{path}: 408 after {took}; whatever delayed it may have delayed the destination too"
-        return unsettled(bench, "PRX-TIMEOUT", says, exchange)
+        return bench.unsettled("PRX-TIMEOUT", says, exchange)
     if not exchange.ok:
         says = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
-        return unsettled(bench, "PRX-TIMEOUT", says, exchange)
+        return bench.unsettled("PRX-TIMEOUT", says, exchange)
     return bench.passes("PRX-TIMEOUT", f"{path}: the destination's answer, after {took}", exchange)
 
 
@@ -105,7 +103,7 @@ def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
     took = f"after {seconds(after_ns)}"
 
     def unsaid(says: str) -> list[Finding]:
-        return [unsettled(bench, clause, says, exchange) for clause in bench.check.clauses]
+        return [bench.unsettled(clause, says, exchange) for clause in bench.check.clauses]
 
     if exchange.status in {None, 401, 403, 404, 429}:
         return unsaid(
@@ -125,7 +123,7 @@ def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
         found.append(bench.fails("PRX-TIMEOUT", says, exchange))
     else:
         says = f"408 came {took}, but up to {seconds(held_ns)} of that may have other causes"
-        found.append(unsettled(bench, "PRX-TIMEOUT", says, exchange))
+        found.append(bench.unsettled("PRX-TIMEOUT", says, exchange))
     return found
 
 
@@ -170,18 +168,17 @@ def _limit_of(
             f"a small request is not accepted ({small.status}); describe its form in [requests]"
         )
     below = ask(least)
-    if below.ok:
-        yield bench.passes(clause, f"a size of {least} is accepted", below)
-    else:
-        yield bench.fails(clause, f"a size of {least} must be accepted, got {below.status}", below)
+    seen = f"a size of {least} is accepted"
+    says = f"a size of {least} must be accepted, got {below.status}"
+    yield bench.judges(clause, below.ok, seen, says, below)
     yield refusal(bench, clause, f"a size of {most + 1}", ask(most + 1))
     between = ask(least + 1)
     if is_refused(between):
-        yield reads(bench, clause, field, least, between)
+        yield bench.reads(clause, field, least, between)
     elif between.ok:
         last = ask(most)
         if last.ok:
-            yield reads(bench, clause, field, most, last)
+            yield bench.reads(clause, field, most, last)
 
 
 @check(
@@ -204,11 +201,9 @@ def code(bench: Bench) -> Iterator[Finding]:
 
     yield from _limit_of(bench, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
     wide = reactor(_CODE_LIMITS[0], "\u00e9")
-    if wide.ok:
-        yield bench.passes("RCT-CODE", "characters are counted, not bytes", wide)
-    else:
-        says = f"50 000 characters of two bytes must be accepted, got {wide.status}"
-        yield bench.fails("RCT-CODE", says, wide)
+    seen = "characters are counted, not bytes"
+    says = f"50 000 characters of two bytes must be accepted, got {wide.status}"
+    yield bench.judges("RCT-CODE", wide.ok, seen, says, wide)
     yield from _transforms(bench, key)
 
 
@@ -218,14 +213,12 @@ def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         small = _proxy(bench, key, {name: {"code": _code(100)}})
         if not small.ok:
             says = f"a proxy with a {name} is not accepted here: {small.status}"
-            yield informs(bench, "RCT-CODE", says, small)
+            yield bench.informs("RCT-CODE", says, small)
             return
         below = _proxy(bench, key, {name: {"code": _code(_CODE_LIMITS[0])}})
-        if below.ok:
-            yield bench.passes("RCT-CODE", f"a {name} of 50 000 characters", below)
-        else:
-            says = f"a {name} of 50 000 characters must be accepted, got {below.status}"
-            yield bench.fails("RCT-CODE", says, below)
+        seen = f"a {name} of 50 000 characters"
+        says = f"a {name} of 50 000 characters must be accepted, got {below.status}"
+        yield bench.judges("RCT-CODE", below.ok, seen, says, below)
         above = _proxy(bench, key, {name: {"code": _code(_CODE_LIMITS[1] + 1)}})
         yield refusal(bench, "RCT-CODE", f"a {name} of 51 201 characters", above)
 
@@ -251,12 +244,7 @@ def payload(bench: Bench) -> Iterator[Finding]:
     key = spread_key(bench, "management")
     values: dict[str, Json] = {"value": value(bench, "invoked"), "code": _code(100)}
     made = bench.call("create_reactor", values, key=key)
-    must_be_there("create_reactor", made)
-    reactor_id = _field(made, "id")
-    if reactor_id is None:
-        raise Inconclusive(
-            f"no reactor can be created ({made.status}); see [requests.create_reactor]"
-        )
+    reactor_id = _reactor_id(made)
 
     def invoke(size_bytes: int) -> Exchange:
         # The payload may mean the body or `args` alone: so count the envelope up to 10⁶ bytes only.
@@ -287,12 +275,7 @@ async def fan_out(bench: Bench) -> list[Finding]:
     maker = bench.lane("maker", key=key)
     values: dict[str, Json] = {"value": value(bench, "busy"), "code": _code(100)}
     made = await maker.insist(*bench.shaped("create_reactor", values))
-    must_be_there("create_reactor", made)
-    reactor_id = _field(made, "id")
-    if reactor_id is None:
-        raise Inconclusive(
-            f"no reactor can be created ({made.status}); see [requests.create_reactor]"
-        )
+    reactor_id = _reactor_id(made)
     asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
     shaped = bench.shaped("invoke_reactor", asked)
     alone = await maker.insist(*shaped)
@@ -333,12 +316,7 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
     for name, code in (("slow", _waiting(31)), ("short", _waiting(3)), ("none", _code(100))):
         values: dict[str, Json] = {"value": value(bench, name), "code": code}
         made = await maker.insist(*bench.shaped("create_reactor", values))
-        must_be_there("create_reactor", made)
-        reactor_id = _field(made, "id")
-        if reactor_id is None:
-            says = f"no reactor can be created ({made.status}); see [requests.create_reactor]"
-            raise Inconclusive(says)
-        values = {"id": reactor_id, "args": name}
+        values = {"id": _reactor_id(made), "args": name}
         asked.append(bench.lane(name, key=key).ask(*bench.shaped("invoke_reactor", values)))
     stalls = Stalls(bench)
     slow, short, none = await stalls.beside(asked)
@@ -359,17 +337,17 @@ def _timed_out(
     if is_error and -_EARLY_NS <= late_ns <= _LATE_NS:
         return bench.passes("RCT-TIMEOUT", f"code that waits for 31 s: {took}", slow)
     if slow.status is None or slow.refused:
-        return unsettled(bench, "RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
+        return bench.unsettled("RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
     if not is_run:
         seen = f"{short.status or short.error} after {seconds(took_ns(short))}"
         says = f"JavaScript that waits is not run here: {took}; code that waits for 3 s: {seen}"
         return bench.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, slow, short)
     if slow.ok and late_ns < _SECOND_NS - _EARLY_NS:
         says = f"code that should wait for 31 s did not: {took}"
-        return unsettled(bench, "RCT-TIMEOUT", says, slow, short)
+        return bench.unsettled("RCT-TIMEOUT", says, slow, short)
     if is_error and 0 < late_ns <= _LATE_NS + held_ns:
         says = f"{took}, but up to {seconds(held_ns)} of that may have other causes"
-        return unsettled(bench, "RCT-TIMEOUT", says, slow, short)
+        return bench.unsettled("RCT-TIMEOUT", says, slow, short)
     says = f"code that waits for 31 s must end in an error after 30 s, got {took}"
     return bench.fails("RCT-TIMEOUT", says, slow, short)
 
@@ -377,39 +355,39 @@ def _timed_out(
 def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     if bench.target.destination_url is None:
         says = "no destination_url in the target: proxies with a transform were not tried"
-        yield informs(bench, "RCT-PAYLOAD", says)
+        yield bench.informs("RCT-PAYLOAD", says)
         return
     made = _proxy(bench, key, {"request_transform": {"code": _code(100)}, "require_auth": False})
-    text = _field(made, "key")
+    text = text_of(made, "key")
     if text is None:
         says = f"a proxy with a transform is not accepted here: {made.status}"
-        yield informs(bench, "RCT-PAYLOAD", says, made)
+        yield bench.informs("RCT-PAYLOAD", says, made)
         return
     bench.learn_key("made.proxy", text)
     headers = {"Content-Type": "application/octet-stream"}
-    for size_bytes, is_fine in ((100, True), (_PAYLOAD_LIMITS[0], True)):
+    for size_bytes in (100, _PAYLOAD_LIMITS[0]):
         exchange = bench.ask(
             "POST", "/proxy", b"x" * size_bytes, proxy_key="made.proxy", headers=headers
         )
         if not exchange.ok and size_bytes < _PAYLOAD_LIMITS[0]:
             says = f"the destination does not answer through a proxy: {exchange.status}"
-            yield informs(bench, "RCT-PAYLOAD", says, exchange)
+            yield bench.informs("RCT-PAYLOAD", says, exchange)
             return
         what = f"{size_bytes} bytes through a proxy with a transform"
-        if exchange.ok is is_fine:
-            yield bench.passes("RCT-PAYLOAD", f"{what} are accepted", exchange)
-        else:
-            says = f"{what} must be accepted, got {exchange.status}"
-            yield bench.fails("RCT-PAYLOAD", says, exchange)
+        seen = f"{what} are accepted"
+        says = f"{what} must be accepted, got {exchange.status}"
+        yield bench.judges("RCT-PAYLOAD", exchange.ok, seen, says, exchange)
     body = b"x" * (_PAYLOAD_LIMITS[1] + 1)
     above = bench.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
     what = f"{len(body)} bytes through a proxy with a transform"
     yield refusal(bench, "RCT-PAYLOAD", what, above)
 
 
-def _field(exchange: Exchange, name: str) -> str | None:
-    try:
-        found = exchange.json[name] if exchange.ok else None
-    except (ValueError, LookupError, TypeError):
-        return None
-    return found if isinstance(found, str) else None
+def _reactor_id(made: Exchange) -> str:
+    """Return the id of a new reactor; raises `Skip` or `Inconclusive` if there is none."""
+    must_be_there("create_reactor", made)
+    found = text_of(made, "id")
+    if found is None:
+        says = f"no reactor can be created ({made.status}); see [requests.create_reactor]"
+        raise Inconclusive(says)
+    return found

@@ -14,10 +14,8 @@ from conformance.checks._common import (
     card,
     card_number,
     deduplicated,
-    informs,
     is_refused,
     ok_or_unsettled,
-    reads,
     ready_key,
     record_of,
     records_of,
@@ -91,9 +89,9 @@ def _types(bench: Bench, mixed: Exchange) -> Finding:
     if not mixed.ok:
         return ok_or_unsettled(bench, "TOK-TYPES", "a token and a card in one request", mixed)
     found = [record.get("type") for record in records_of(mixed, 2)]
-    if found == ["token", "card"]:
-        return bench.passes("TOK-TYPES", "a token and a card in one request", mixed)
-    return bench.fails("TOK-TYPES", f"types must be token and card, got {found}", mixed)
+    seen = "a token and a card in one request"
+    says = f"types must be token and card, got {found}"
+    return bench.judges("TOK-TYPES", found == ["token", "card"], seen, says, mixed)
 
 
 # --- what is refused, and creates nothing ---------------------------------------------------------
@@ -166,11 +164,9 @@ def atomic(bench: Bench) -> Iterator[Finding]:
             yield refusal(bench, "TOK-ATOMIC", f"a valid token beside {what}", exchange)
             continue
         there, shown = witness.exists(name, is_card=is_card)
-        if not there:
-            yield bench.passes("TOK-ATOMIC", f"{what}: nothing was created", exchange, shown)
-        else:
-            says = f"{what}: a valid token of the request was created anyway"
-            yield bench.fails("TOK-ATOMIC", says, exchange, shown)
+        seen = f"{what}: nothing was created"
+        says = f"{what}: a valid token of the request was created anyway"
+        yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
     if witness is None:
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
 
@@ -205,12 +201,9 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
         return
     for where, text in (("before", before), ("after", after)):
         there, shown = witness.exists_leaf(text)
-        if there:
-            says = f"the string {where} the invalid token was tokenized anyway"
-            yield bench.fails("TOK-ATOMIC", says, exchange, shown)
-        else:
-            says = f"the string {where} the invalid token was not tokenized"
-            yield bench.passes("TOK-ATOMIC", says, exchange, shown)
+        seen = f"the string {where} the invalid token was not tokenized"
+        says = f"the string {where} the invalid token was tokenized anyway"
+        yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
 
 
 # --- the body is JSON -----------------------------------------------------------------------------
@@ -300,11 +293,10 @@ def _sealed_card(bench: Bench, array: Exchange, number: str) -> Iterator[Finding
         yield bench.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
         return
     numbers = [mask.get("number") for mask in masks if isinstance(mask, dict)]
-    if numbers and all(one == "X" * 12 + number[-4:] for one in numbers):
-        yield bench.passes("TOK-ENCRYPTED", "the card inside the message was masked", array)
-    else:
-        says = "the record must be that of the card inside the message"
-        yield bench.fails("TOK-ENCRYPTED", says, array)
+    is_so = bool(numbers) and all(one == "X" * 12 + number[-4:] for one in numbers)
+    seen = "the card inside the message was masked"
+    says = "the record must be that of the card inside the message"
+    yield bench.judges("TOK-ENCRYPTED", is_so, seen, says, array)
 
 
 def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding]:
@@ -323,17 +315,15 @@ def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding
         body: Json = {"value": f"{{{{ {record_of(alone)['id']} }}}}"}
         shown = bench.call("detokenize", body=body, key=bench.key("private_reader"))
         if not shown.ok:
-            yield informs(bench, "TOK-ENCRYPTED", "the decrypted value cannot be compared", shown)
+            yield bench.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", shown)
             return
         is_same = accepted(shown) == {"value": text}
     else:
-        yield informs(bench, "TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
+        yield bench.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
         return
-    if is_same:
-        yield bench.passes("TOK-ENCRYPTED", "the token holds the decrypted value", alone, shown)
-    else:
-        says = "the token must hold the value that was encrypted"
-        yield bench.fails("TOK-ENCRYPTED", says, alone, shown)
+    seen = "the token holds the decrypted value"
+    says = "the token must hold the value that was encrypted"
+    yield bench.judges("TOK-ENCRYPTED", is_same, seen, says, alone, shown)
 
 
 # --- where the specification is silent: other fields and values --------------------------------
@@ -392,9 +382,9 @@ def readings(bench: Bench) -> Iterator[Finding]:
     for clause, choice, when_accepted, when_refused, asked in _CASES:
         exchange = tokenize(bench, asked(bench), key)
         if exchange.ok:
-            yield reads(bench, clause, choice, when_accepted, exchange)
+            yield bench.reads(clause, choice, when_accepted, exchange)
         elif is_refused(exchange):
-            yield reads(bench, clause, choice, when_refused, exchange)
+            yield bench.reads(clause, choice, when_refused, exchange)
         else:
             says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
             yield bench.fails(clause, says, exchange)
@@ -421,12 +411,12 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
             return bench.fails("TOK-CARD-DATA", f"{says}got {exchange.status}", exchange)
     if len(refused) in {0, len(shown)}:
         choice = "tokens.card_all_required"
-        return reads(bench, "TOK-CARD-DATA", choice, bool(refused), *shown)
+        return bench.reads("TOK-CARD-DATA", choice, bool(refused), *shown)
     alone = [names[0] for names in refused if len(names) == 1]
     says = (
         f"a card needs {' and '.join(alone)}" if alone else "a card with a number only is refused"
     )
-    return informs(bench, "TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
+    return bench.informs("TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
 
 
 @check(
@@ -451,7 +441,7 @@ def both(bench: Bench) -> Iterator[Finding]:
     }
     exchange = tokenize(bench, body, key)
     if is_refused(exchange):
-        yield reads(bench, "TOK-ONE-OF", "tokens.one_of", "reject", exchange)
+        yield bench.reads("TOK-ONE-OF", "tokens.one_of", "reject", exchange)
         return
     if not exchange.ok:
         says = f"both must be refused with a 4xx or one be used, got {exchange.status}"
@@ -460,10 +450,10 @@ def both(bench: Bench) -> Iterator[Finding]:
     shown = exchange.body.decode(errors="replace")
     for seen, data in (("data", beside), ("encrypted", inside)):
         if f"X{data['number'][-4:]}" in shown:
-            yield reads(bench, "TOK-ONE-OF", "tokens.one_of", seen, exchange)
+            yield bench.reads("TOK-ONE-OF", "tokens.one_of", seen, exchange)
             return
-    yield informs(
-        bench, "TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange
+    yield bench.informs(
+        "TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange
     )
 
 
@@ -532,7 +522,7 @@ def _bound(
         return bench.fails(clause, f"{choice}: one must be accepted, got {one.status}", one)
     at, over = ask(usual), ask(usual + 1)
     if at.ok and not over.ok:
-        return reads(bench, clause, choice, usual, at, over)
+        return bench.reads(clause, choice, usual, at, over)
     most = ask(_MOST)
     if most.ok:
         return bench.passes(clause, f"{choice}: {_MOST} are accepted too", most)
@@ -540,4 +530,4 @@ def _bound(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if ask(middle).ok else (low, middle)
-    return reads(bench, clause, choice, low, most)
+    return bench.reads(clause, choice, low, most)

@@ -12,7 +12,6 @@ from conformance.checks._bodies import Broken, smallest, texts
 from conformance.checks._common import (
     card,
     card_number,
-    reads,
     ready_key,
     record_of,
     spread_key,
@@ -22,7 +21,7 @@ from conformance.checks._common import (
 )
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
@@ -77,9 +76,9 @@ def _cvcs(answer: Any) -> Iterator[Any]:  # noqa: ANN401 # reason: any JSON
             yield from _cvcs(one)
 
 
-def _shows_cvc(exchange: Exchange, cvc: str) -> bool:
+def _shows_cvc(exchange: Exchange, cvc: str | None) -> bool:
     try:
-        return any(cvc in str(one) for one in _cvcs(exchange.json))
+        return cvc is not None and any(cvc in str(one) for one in _cvcs(exchange.json))
     except ValueError:
         return False
 
@@ -98,7 +97,7 @@ def answers(bench: Bench) -> Iterator[Finding]:
     for what, body, secrets, cvc in _cases(bench):
         exchange = tokenize(bench, body, key)
         found = secrets_found(exchange, secrets)
-        if found or (cvc is not None and _shows_cvc(exchange, cvc)):
+        if found or _shows_cvc(exchange, cvc):
             failed = True
             says = f"{what}: the answer contains a sensitive value ({exchange.status})"
             yield bench.fails("REC-SECRET", says, exchange)
@@ -165,7 +164,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         yield bench.fails("REC-SECRET", broken.faults[0][1], *broken.shown)
     elif seen < _EXAMPLES // 3:
         says = f"only {seen} drawn values were accepted"
-        yield bench.finding("REC-SECRET", Verdict.INCONCLUSIVE, says)
+        yield bench.unsettled("REC-SECRET", says)
 
 
 @check(
@@ -184,15 +183,14 @@ def reading(bench: Bench) -> Iterator[Finding]:
     exchange = bench.call("get", {"id": token_id}, key=key)
     if not exchange.ok:
         says = f"a token cannot be read back: {exchange.status}"
-        yield bench.finding("REC-SECRET", Verdict.INFORMATIONAL, says, exchange)
+        yield bench.informs("REC-SECRET", says, exchange)
         return
     is_plain = bool(secrets_found(exchange, [made["data"]]))
-    yield reads(bench, "REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
+    yield bench.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
     blind = bench.call("get", {"id": token_id}, key=spread_key(bench, "private_prod"))
-    if secrets_found(blind, [made["data"]]):
-        yield bench.fails("REC-SECRET", "a key without token:read must not see the value", blind)
-    else:
-        yield bench.passes("REC-SECRET", "a key without token:read does not see the value", blind)
+    seen = "a key without token:read does not see the value"
+    says = "a key without token:read must not see the value"
+    yield bench.judges("REC-SECRET", not secrets_found(blind, [made["data"]]), seen, says, blind)
 
 
 @check(
@@ -212,8 +210,7 @@ def deduplicated_record(bench: Bench) -> Iterator[Finding]:
         record_of(exchange)
         secret = body["data"] if isinstance(body["data"], str) else body["data"]["number"]
         cvc = None if isinstance(body["data"], str) else body["data"]["cvc"]
-        if secrets_found(exchange, [secret]) or (cvc and _shows_cvc(exchange, cvc)):
-            says = f"{what}, deduplicated: the answer contains a sensitive value"
-            yield bench.fails("REC-SECRET", says, exchange)
-        else:
-            yield bench.passes("REC-SECRET", f"{what}, deduplicated: no sensitive value", exchange)
+        is_so = not secrets_found(exchange, [secret]) and not _shows_cvc(exchange, cvc)
+        seen = f"{what}, deduplicated: no sensitive value"
+        says = f"{what}, deduplicated: the answer contains a sensitive value"
+        yield bench.judges("REC-SECRET", is_so, seen, says, exchange)

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.checks._common import informs, is_refused, is_uuid, quota, spread_key
-from conformance.checks._oracle import mirror_faults, shape_clause
+from conformance.checks._common import flag_of, is_refused, is_uuid, quota, spread_key
+from conformance.checks._oracle import clauses_in, elements, mirror_faults, shape_clause
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding
@@ -73,27 +73,12 @@ def _skeleton(body: Json) -> Json:
     raise ValueError
 
 
-def _clauses_in(body: Json) -> set[str]:
-    found = {shape_clause(body)}
-    if isinstance(body, dict) and "type" not in body:
-        found.update(*(_clauses_in(one) for one in body.values()))
-    elif isinstance(body, list):
-        found.update(*(_clauses_in(one) for one in body))
+def _clauses_of(body: Json) -> set[str]:
+    """Return the clauses that the answer to a body shows."""
+    found = set(clauses_in(body))
     if "TOK-OBJECT" in found:
         found |= set(_RECORDS)
     return found | ({"REC-ID"} if "TOK-LEAF" in found else set())
-
-
-def _records(body: Json, answer: Json) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield each token request object with its part of the answer, which mirrors the body."""
-    if isinstance(body, dict) and "type" in body:
-        yield body, answer
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        for key, one in body.items():
-            yield from _records(one, answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=True):
-            yield from _records(one, given)
 
 
 def _body_of(exchange: Exchange) -> Json:
@@ -125,28 +110,21 @@ def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
         return
     if not all(is_uuid(given) for _, given in _strings(body, answer)):
         yield "REC-ID", "the identifier of a plain string is not a UUID string"
-    for asked, record in _records(body, answer):
-        yield from _record_faults(asked, record)
+    for asked, record in elements(body, answer):
+        if isinstance(asked, dict):
+            yield from _record_faults(asked, record)
 
 
 def _strings(body: Json, answer: Json) -> Iterator[tuple[str, Json]]:
-    """Yield each plain string with its part of the answer, which mirrors the body."""
-    if isinstance(body, str):
-        yield body, answer
-    elif isinstance(body, dict) and "type" not in body and isinstance(answer, dict):
-        for key, one in body.items():
-            yield from _strings(one, answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=True):
-            yield from _strings(one, given)
+    """Yield each plain string with its part of the answer."""
+    return (pair for pair in elements(body, answer) if isinstance(pair[0], str))
 
 
 def _record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    extras = record.get("_extras")
-    flag = extras.get("deduplicated") if isinstance(extras, dict) else None
+    flag = flag_of(record)
     if not is_uuid(record.get("id")):
         yield "REC-ID", "`id` is not a UUID string"
-    if not isinstance(flag, bool):
+    if flag is None:
         yield "REC-EXTRAS", "`_extras.deduplicated` is not a boolean"
     if asked["type"] == "token" and "data" in record:
         yield "REC-TOKEN-DATA", "the record of a `token` has `data`"
@@ -219,7 +197,7 @@ def steady(bench: Bench) -> Iterator[Finding]:
         if found is None or found[0] != "tokenize":
             continue
         try:
-            clauses = _clauses_in(_body_of(exchange))
+            clauses = _clauses_of(_body_of(exchange))
             faults = dict(_faults(bench, exchange))
         except (ValueError, RecursionError):
             continue
@@ -238,7 +216,7 @@ def steady(bench: Bench) -> Iterator[Finding]:
 def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
     if not seen.wrong:
         if seen.right is None:
-            return informs(bench, clause, "no answer of the run shows this")
+            return bench.informs(clause, "no answer of the run shows this")
         return bench.passes(clause, f"{seen.total} answers of the run were right", seen.right)
     wrong, says = len(seen.wrong), seen.says.most_common(1)[0][0]
     shown = seen.wrong[:_AGAIN]
@@ -248,7 +226,7 @@ def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
         told = f"sporadic, in {share}: {says}; right when sent again"
         return bench.fails(clause, told, *shown, *again)
     if not again:
-        return informs(bench, clause, f"{says}, in {wrong} answers: see the other checks", *shown)
+        return bench.informs(clause, f"{says}, in {wrong} answers: see the other checks", *shown)
     return bench.fails(clause, f"{says}; the same when sent again", *shown, *again)
 
 
@@ -385,7 +363,7 @@ def _value_finding(
 ) -> Finding:
     """Judge the strings of one shape that were read back; is_again: by `_is_wrong_again`."""
     if not read:
-        return informs(bench, clause, "no stored string could be read back")
+        return bench.informs(clause, "no stored string could be read back")
     total = len(read)
     if not wrong:
         says = f"{total} stored strings were read back; none of this shape in another's place"

@@ -14,20 +14,20 @@ from conformance.checks._common import (
     accepted,
     card,
     identifiers,
-    informs,
+    is_known,
     is_refused,
+    member_of,
     must_be_there,
     ok_or_unsettled,
     over_limit,
     quota,
-    reads,
     ready,
     records_of,
     refusal,
     spread_key,
+    text_of,
     token,
     tokenize,
-    unsettled,
     value,
 )
 from conformance.checks._witness import NoWitness, Witness
@@ -92,13 +92,10 @@ def shown(bench: Bench) -> Iterator[Finding]:
     """The tenant's own record shows its quotas, if the deployment offers it."""
     key = bench.key("management")
     exchange = bench.call("get_tenant", key=key)
-    try:
-        quotas = exchange.json["quotas"] if exchange.ok else None
-    except (ValueError, LookupError, TypeError):
-        quotas = None
+    quotas = member_of(exchange, "quotas")
     if not isinstance(quotas, dict):
         says = f"no answer shows the quotas: {exchange.status}"
-        yield informs(bench, "QUO-TENANT", says, exchange)
+        yield bench.informs("QUO-TENANT", says, exchange)
         return
     tenant = bench.target.tenant_of(bench.target.key_labels[key])
     for name, found in quotas.items():
@@ -109,11 +106,9 @@ def shown(bench: Bench) -> Iterator[Finding]:
         is_count = name in {"Tokenize Limit", "Detokenize Limit"}
         if not is_count and isinstance(wanted, int) and isinstance(found, int | float):
             wanted = wanted // _SECOND_NS
-        if found == wanted:
-            yield bench.passes("QUO-TENANT", f"{name} = {found}", exchange)
-        else:
-            says = f"{name} must be {wanted}, not {found}; or state this in [[tenants]] quotas"
-            yield bench.fails("QUO-TENANT", says, exchange)
+        seen = f"{name} = {found}"
+        says = f"{name} must be {wanted}, not {found}; or state this in [[tenants]] quotas"
+        yield bench.judges("QUO-TENANT", found == wanted, seen, says, exchange)
 
 
 # --- retention ------------------------------------------------------------------------------------
@@ -123,6 +118,7 @@ class _Kept(ABC):
     """Something that a tenant retains: created once, then read before and after it expires."""
 
     what: str
+    operation = "tokenize"
 
     def __init__(self, bench: Bench, lane: Lane, clause: str, name: str) -> None:
         self.bench = bench
@@ -131,7 +127,6 @@ class _Kept(ABC):
         self.name = name
         self.key: KeyLabel = lane.defaults["key"]
         self.retained_ns = quota(bench, name, self.key)
-        self.made: Exchange | None = None
         self.made_id = ""
 
     async def call(self, operation: str, values: dict[str, Json], body: Json = None) -> Exchange:
@@ -140,8 +135,8 @@ class _Kept(ABC):
         return await self.lane.insist(method, path, shaped if body is None else body)
 
     @abstractmethod
-    async def make(self) -> bool:
-        """Create it; false if the deployment does not."""
+    def asked(self) -> dict[str, Any]:
+        """Return the token request object that creates it."""
 
     @abstractmethod
     async def is_there(self) -> tuple[bool | None, Exchange]:
@@ -154,7 +149,7 @@ class _Kept(ABC):
             says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
             says += "under another path, describe it in [requests]"
             return self.bench.finding(self.clause, Verdict.SKIPPED, says, *shown)
-        return unsettled(self.bench, self.clause, says, *shown)
+        return self.bench.unsettled(self.clause, says, *shown)
 
     async def judge(self) -> list[Finding]:
         """Create it, and read it before and after its retention expires."""
@@ -165,71 +160,59 @@ class _Kept(ABC):
                 f"{self.retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
             )
             return [bench.finding(clause, Verdict.SKIPPED, says)]
-        if not await self.make():
-            assert self.made is not None, "making it was asked for"
-            says = f"{self.what} could not be created, got {self.made.status}"
-            return [self._unsaid(says, self.made)]
-        assert self.made is not None, "it was made"
+        body = self.asked()
+        is_shaped = self.operation == "tokenize"
+        made = await self.call(self.operation, {"value": body}, None if is_shaped else body)
+        self.made_id = text_of(made, "id") or ""
+        if not self.made_id:
+            says = f"{self.what} could not be created, got {made.status}"
+            return [self._unsaid(says, made)]
         found: list[Finding] = []
         for part in (0, 3):
             await self.lane.sleep_until_ns(
-                self.made.received_ns + part * self.retained_ns // 5, _RETENTION
+                made.received_ns + part * self.retained_ns // 5, _RETENTION
             )
             there, exchange = await self.is_there()
-            if exchange.received_ns >= self.made.sent_ns + self.retained_ns:
+            if exchange.received_ns >= made.sent_ns + self.retained_ns:
                 continue  # too late to judge: the retention may have expired
             if there is None:
                 says = f"{self.what} cannot be looked up, got {exchange.status}"
-                return [self._unsaid(says, self.made, exchange)]
+                return [self._unsaid(says, made, exchange)]
             if not there:
                 says = f"{self.what} must be readable until its {self.name} has expired"
-                return [*found, bench.fails(clause, says, self.made, exchange)]
+                return [*found, bench.fails(clause, says, made, exchange)]
             says = f"{self.what} is readable before its {self.name} has expired"
-            found.append(bench.passes(clause, says, self.made, exchange))
+            found.append(bench.passes(clause, says, made, exchange))
         if not found:
             retained = format_duration(self.retained_ns)
             says = f"answers took longer than the {self.name} of {retained}"
-            return [unsettled(bench, clause, says, self.made)]
+            return [bench.unsettled(clause, says, made)]
         await self.lane.sleep_until_ns(
-            self.made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
+            made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
         )
         there, exchange = await self.is_there()
         if there is None:
             says = f"{self.what} cannot be looked up after its {self.name}, got {exchange.status}"
-            found.append(unsettled(bench, clause, says, self.made, exchange))
+            found.append(bench.unsettled(clause, says, made, exchange))
         elif there:
             says = f"{self.what} must not be readable after its {self.name}"
-            found.append(bench.fails(clause, says, self.made, exchange))
+            found.append(bench.fails(clause, says, made, exchange))
         else:
             says = f"{self.what} is not readable after its {self.name}"
-            found.append(bench.passes(clause, says, self.made, exchange))
+            found.append(bench.passes(clause, says, made, exchange))
         return found
-
-
-def _id_of(exchange: Exchange) -> str | None:
-    try:
-        found = exchange.json["id"] if exchange.ok else None
-    except (ValueError, LookupError, TypeError):
-        return None
-    return found if isinstance(found, str) else None
 
 
 class _Cvc(_Kept):
     what = "a cvc"
 
-    async def make(self) -> bool:
-        body = card(self.bench, "kept cvc")
-        self.made = await self.call("tokenize", {"value": body})
-        self.made_id = _id_of(self.made) or ""
-        return bool(self.made_id)
+    def asked(self) -> dict[str, Any]:
+        return card(self.bench, "kept cvc")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         body: Json = {"value": f"{{{{ {self.made_id} }}}}"}
         exchange = await self.call("detokenize", {"id": self.made_id}, body)
-        try:
-            data: Any = exchange.json["value"] if exchange.ok else None
-        except (ValueError, LookupError, TypeError):
-            data = None
+        data = member_of(exchange, "value")
         if not isinstance(data, dict) or "number" not in data:
             return None, exchange  # the card itself must stay readable, before and after
         return "cvc" in data, exchange
@@ -237,12 +220,10 @@ class _Cvc(_Kept):
 
 class _Intent(_Kept):
     what = "a token intent"
+    operation = "create_token_intent"
 
-    async def make(self) -> bool:
-        body = token(self.bench, "kept intent")
-        self.made = await self.call("create_token_intent", {}, body)
-        self.made_id = _id_of(self.made) or ""
-        return bool(self.made_id)
+    def asked(self) -> dict[str, Any]:
+        return token(self.bench, "kept intent")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         exchange = await self.call("get_token_intent", {"id": self.made_id})
@@ -254,21 +235,14 @@ class _Intent(_Kept):
 class _Log(_Kept):
     what = "a log entry"
 
-    async def make(self) -> bool:
-        self.made = await self.call("tokenize", {"value": token(self.bench, "kept log")})
-        self.made_id = _id_of(self.made) or ""
-        return bool(self.made_id)
+    def asked(self) -> dict[str, Any]:
+        return token(self.bench, "kept log")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         method, path, _ = self.bench.shaped("list_logs")
         exchange = await self.lane.insist(method, f"{path}?entity_id={self.made_id}")
-        try:
-            entries = exchange.json["data"] if exchange.ok else None
-        except (ValueError, LookupError, TypeError):
-            entries = None
-        if not isinstance(entries, list):
-            return None, exchange
-        return bool(entries), exchange
+        entries = member_of(exchange, "data")
+        return (bool(entries) if isinstance(entries, list) else None), exchange
 
 
 @check(
@@ -403,20 +377,17 @@ def _over(
     bench: Bench, clauses: tuple[str, ...], what: str, exchange: Exchange
 ) -> Iterator[Finding]:
     for clause in clauses:
-        if _is_over(exchange):
-            yield bench.passes(clause, f"{what}: refused with {exchange.status}", exchange)
-        else:
-            says = f"{what} must be refused with a 4xx, got {exchange.status}"
-            yield bench.fails(clause, says, exchange)
+        seen = f"{what}: refused with {exchange.status}"
+        says = f"{what} must be refused with a 4xx, got {exchange.status}"
+        yield bench.judges(clause, _is_over(exchange), seen, says, exchange)
 
 
 def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Finding]:
     statuses = {exchange.status for exchange in refused}
     if len(statuses) == 1 and statuses <= set(_STATUSES):
-        yield reads(bench, clause, "tokens.limit_status", statuses.pop(), refused[0])
+        yield bench.reads(clause, "tokens.limit_status", statuses.pop(), refused[0])
     elif statuses:
-        yield informs(
-            bench,
+        yield bench.informs(
             clause,
             f"over the limit the statuses are {sorted(map(str, statuses))}",
             *refused[:2],
@@ -449,11 +420,9 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
         return
     for place in dict.fromkeys((0, most - 1, most)):
         there, shown = witness.exists(f"whole {place}")
-        if there:
-            says = f"token {place + 1} of a request over the limit was created"
-            yield bench.fails("TOK-LIMIT", says, exchange, shown)
-        else:
-            yield bench.passes("TOK-LIMIT", f"token {place + 1} was not created", exchange, shown)
+        seen = f"token {place + 1} was not created"
+        says = f"token {place + 1} of a request over the limit was created"
+        yield bench.judges("TOK-LIMIT", not there, seen, says, exchange, shown)
 
 
 @check(
@@ -473,14 +442,14 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     first = tokenize(bench, one, key)
     second = tokenize(bench, [one, one], key) if first.ok else first
     records = records_of(second, 2)
-    if not all((record.get("_extras") or {}).get("deduplicated") is True for record in records):
-        yield unsettled(bench, "TOK-LIMIT", "this tenant does not deduplicate", first, second)
+    if not all(map(is_known, records)):
+        yield bench.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
         return
     exchange = over_limit(bench, "tokenize", [one] * (most + 1), key)
     if exchange.ok:
-        yield reads(bench, "TOK-LIMIT", "tokens.limit_counts", "created", exchange)
+        yield bench.reads("TOK-LIMIT", "tokens.limit_counts", "created", exchange)
     elif _is_over(exchange):
-        yield reads(bench, "TOK-LIMIT", "tokens.limit_counts", "elements", exchange)
+        yield bench.reads("TOK-LIMIT", "tokens.limit_counts", "elements", exchange)
     else:
         says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
         yield bench.fails("TOK-LIMIT", says, exchange)
@@ -521,7 +490,7 @@ def detokenize_limit(bench: Bench) -> Iterator[Finding]:
         exchange = over_limit(bench, "detokenize", _expressions([made[0]] * (most + 1)), key)
         if exchange.ok or _is_over(exchange):
             seen = "distinct" if exchange.ok else "expressions"
-            yield reads(bench, "QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
+            yield bench.reads("QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
 
 
 _Made = tuple[str, str]
@@ -552,6 +521,4 @@ def _values_back(bench: Bench, exchange: Exchange, made: list[_Made]) -> Finding
     wanted = {f"v{place}": text for place, (_, text) in enumerate(made)}
     if answer == wanted:
         return bench.passes("QUO-DETOKENIZE", f"{len(made)} values came back", exchange)
-    return bench.finding(
-        "QUO-DETOKENIZE", Verdict.INCONCLUSIVE, "the values did not come back", exchange
-    )
+    return bench.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)

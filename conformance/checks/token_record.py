@@ -10,17 +10,15 @@ from typing import Any, Final
 from conformance.checks._common import (
     card,
     card_number,
+    flag_of,
     identifiers,
     is_uuid,
-    reads,
     ready,
     ready_key,
     record_of,
     records_of,
-    says_whether,
     token,
     tokenize,
-    unsettled,
     value,
 )
 from conformance.runner.bench import Bench
@@ -61,7 +59,7 @@ def fields(bench: Bench) -> Iterator[Finding]:
     asked = ("token", "card", "token", "card", "token")
     leaf = tokenize(bench, [value(bench, "leaf")], key)
     says = "the identifier of a plain string must be a UUID string"
-    yield says_whether(bench, "REC-ID", says, leaf, is_so=is_uuid(identifiers(leaf, 1)[0]))
+    yield bench.rule("REC-ID", says, leaf, is_so=is_uuid(identifiers(leaf, 1)[0]))
     for (record, exchange), type_ in zip(seen, asked, strict=True):
         yield from _one_record(bench, record, type_, exchange)
     yield from _together(bench, seen)
@@ -72,8 +70,6 @@ def _one_record(
     bench: Bench, record: dict[str, Any], type_: str, exchange: Exchange
 ) -> Iterator[Finding]:
     created = record.get("created_at")
-    extras = record.get("_extras")
-    flag = extras.get("deduplicated") if isinstance(extras, dict) else None
     for clause, says, holds in (
         ("REC-ID", "`id` must be a UUID string", is_uuid(record.get("id"))),
         ("REC-TENANT", "`tenant_id` must be a UUID string", is_uuid(record.get("tenant_id"))),
@@ -84,14 +80,14 @@ def _one_record(
             "`created_at` must be an ISO 8601 time with UTC offset",
             _instant(created) is not None,
         ),
-        ("REC-EXTRAS", "`_extras.deduplicated` must be a boolean", isinstance(flag, bool)),
+        ("REC-EXTRAS", "`_extras.deduplicated` must be a boolean", flag_of(record) is not None),
     ):
-        yield says_whether(bench, clause, says, exchange, is_so=holds)
+        yield bench.rule(clause, says, exchange, is_so=holds)
     if _instant(created) is not None:
         yield _is_now(bench, created, exchange)
     if type_ == "token":
         says = "the record of a `token` must have no `data`"
-        yield says_whether(bench, "REC-TOKEN-DATA", says, exchange, is_so="data" not in record)
+        yield bench.rule("REC-TOKEN-DATA", says, exchange, is_so="data" not in record)
 
 
 def _instant(text: object) -> datetime | None:
@@ -136,11 +132,11 @@ def _together(bench: Bench, seen: list[tuple[dict[str, Any], Exchange]]) -> Iter
     shown = tuple(dict.fromkeys(exchange for _, exchange in seen))
     ids = [record.get("id") for record, _ in seen]
     says = "each token must have an identifier of its own"
-    yield says_whether(bench, "REC-ID", says, *shown, is_so=len(set(ids)) == len(ids))
+    yield bench.rule("REC-ID", says, *shown, is_so=len(set(ids)) == len(ids))
     for clause, name in (("REC-TENANT", "tenant_id"), ("REC-CREATED", "created_by")):
         found = {str(record.get(name)) for record, _ in seen}
         says = f"`{name}` must be the same for one key"
-        yield says_whether(bench, clause, says, *shown, is_so=len(found) == 1)
+        yield bench.rule(clause, says, *shown, is_so=len(found) == 1)
 
 
 def _elapsed(
@@ -162,7 +158,7 @@ def _elapsed(
         <= timedelta(microseconds=most_ns // 1000) + slack
     )
     says = "`created_at` must be the time of the request"
-    yield says_whether(bench, "REC-CREATED", says, first[1], last[1], is_so=holds)
+    yield bench.rule("REC-CREATED", says, first[1], last[1], is_so=holds)
 
 
 @check(
@@ -192,17 +188,15 @@ def tenants(bench: Bench) -> Iterator[Finding]:
                 continue
             is_same = found[one][0] == found[two][0]
             shown = (found[one][2], found[two][2])
-            if is_same == (names[one] == names[two]):
-                says = f"{one} and {two} name {'one tenant' if is_same else 'two tenants'}"
-                yield bench.passes("REC-TENANT", says, *shown)
-            else:
-                says = f"{one} and {two} must name {'two tenants' if is_same else 'one tenant'}"
-                yield bench.fails("REC-TENANT", says, *shown)
+            is_so = is_same == (names[one] == names[two])
+            seen = f"{one} and {two} name {'one tenant' if is_same else 'two tenants'}"
+            says = f"{one} and {two} must name {'two tenants' if is_same else 'one tenant'}"
+            yield bench.judges("REC-TENANT", is_so, seen, says, *shown)
             says = f"`created_by` of {one} and {two} must be different"
             apart = found[one][1] != found[two][1]
-            yield says_whether(bench, "REC-CREATED", says, *shown, is_so=apart)
+            yield bench.rule("REC-CREATED", says, *shown, is_so=apart)
     if all(name is None for name in names.values()):
-        yield unsettled(bench, "REC-TENANT", "the target does not name the tenants of these keys")
+        yield bench.unsettled("REC-TENANT", "the target does not name the tenants of these keys")
 
 
 # --- the mask -----------------------------------------------------------------------------------
@@ -238,7 +232,7 @@ def mask(bench: Bench) -> Iterator[Finding]:
         for name in found:
             yield _masked(bench, name, record[name], data, last)
     if len(views) == 1 and last is not None and views <= {"both", "mask", "data"}:
-        yield reads(bench, "REC-CARD-MASK", "tokens.card_view", views.pop(), last)
+        yield bench.reads("REC-CARD-MASK", "tokens.card_view", views.pop(), last)
 
 
 def _masked(
@@ -312,7 +306,7 @@ def echo(bench: Bench) -> Iterator[Finding]:
                 yield bench.passes(clause, f"no `{name}` where none was supplied", exchange)
                 continue
             says = f"`{name}` must be absent where none was supplied"
-            yield says_whether(bench, clause, says, exchange, is_so=name not in record)
+            yield bench.rule(clause, says, exchange, is_so=name not in record)
 
 
 def _echoed(
@@ -322,6 +316,6 @@ def _echoed(
     supplied: Any,  # noqa: ANN401 # reason: any JSON
     exchange: Exchange,
 ) -> Finding:
-    if record_of(exchange).get(name) == supplied:
-        return bench.passes(clause, f"`{name}` came back as supplied", exchange)
-    return bench.fails(clause, f"`{name}` must come back exactly as supplied", exchange)
+    seen = f"`{name}` came back as supplied"
+    says = f"`{name}` must come back exactly as supplied"
+    return bench.judges(clause, record_of(exchange).get(name) == supplied, seen, says, exchange)

@@ -13,22 +13,20 @@ from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, token
 from conformance.checks._common import (
     accepted,
     card,
-    informs,
     is_identifier,
+    is_known,
     is_refused,
     is_uuid,
     ok_or_unsettled,
     quota,
-    reads,
     ready_key,
     records_of,
     refusal,
     spread_key,
     tokenize,
-    unsettled,
     value,
 )
-from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
 from conformance.checks._witness import Witness
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
@@ -81,7 +79,7 @@ class _Mirror:
         self.count += 1
         for clause, _, token_id in _pairs(body, answer):
             self._forms.setdefault(clause, []).append((token_id, exchange))
-        for clause in _clauses_in(body):
+        for clause in clauses_in(body):
             self.accepted[clause] = exchange
         return None
 
@@ -100,32 +98,14 @@ class _Mirror:
                 yield clause, "different values must have different identifiers"
 
 
-def _clauses_in(body: Json) -> Iterator[str]:
-    yield shape_clause(body)
-    if isinstance(body, dict) and "type" not in body:
-        for one in body.values():
-            yield from _clauses_in(one)
-    elif isinstance(body, list):
-        for one in body:
-            yield from _clauses_in(one)
-
-
-def _pairs(body: Json, answer: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ANN401 # reason: any JSON
-    """Yield (clause, value asked for, identifier) of a mirrored answer."""
-    clause = shape_clause(body)
-    if isinstance(body, str):
-        if isinstance(answer, str):
-            yield clause, f"token {body}", answer
-    elif clause == "TOK-OBJECT":
-        assert isinstance(body, dict)
-        if isinstance(answer, dict) and isinstance(answer.get("id"), str):
-            yield clause, f"{body['type']} {body['data']}", answer["id"]
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        for key in body.keys() & answer.keys():
-            yield from _pairs(body[key], answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=False):
-            yield from _pairs(one, given)
+def _pairs(body: Json, answer: Json) -> Iterator[tuple[str, str, str]]:
+    """Yield (clause, value asked for, identifier) of each element that came back as it should."""
+    for asked, given in elements(body, answer):
+        if isinstance(asked, str) and isinstance(given, str):
+            yield "TOK-LEAF", f"token {asked}", given
+        is_record = isinstance(asked, dict) and isinstance(given, dict)
+        if is_record and isinstance(given.get("id"), str):
+            yield "TOK-OBJECT", f"{asked['type']} {asked['data']}", given["id"]
 
 
 def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
@@ -230,7 +210,7 @@ def mirror(bench: Bench) -> Iterator[Finding]:
     statuses = {exchange.status for exchange in mirrored.accepted.values()}
     if not found and statuses <= {200, 201} and len(statuses) == 1:
         shown = mirrored.accepted["TOK-OBJECT"]
-        yield reads(bench, "TOK-OBJECT", "http.tokenize_status", statuses.pop(), shown)
+        yield bench.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), shown)
 
 
 # --- each at its own place ------------------------------------------------------------------------
@@ -306,7 +286,7 @@ def _placed(
         yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
         if witness is None:
             says = "values cannot be looked up here, so their places could not be checked"
-            yield informs(bench, clause, says, exchange)
+            yield bench.informs(clause, says, exchange)
             return
         yield _looked_up(bench, witness, clause, values, found, exchange)
 
@@ -319,10 +299,10 @@ def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     shown = [_last_four(record) for record in records]
     if None in shown:
         return
-    if shown == [request["data"]["number"][-4:] for request in asked]:
-        yield bench.passes("TOK-ARRAY", "each card's record is at its place", exchange)
-    else:
-        yield bench.fails("TOK-ARRAY", "the records must be in the body's order", exchange)
+    is_so = shown == [request["data"]["number"][-4:] for request in asked]
+    seen = "each card's record is at its place"
+    says = "the records must be in the body's order"
+    yield bench.judges("TOK-ARRAY", is_so, seen, says, exchange)
 
 
 def _last_four(record: dict[str, Any]) -> str | None:
@@ -354,18 +334,13 @@ def _looked_up(
     again: list[Json] = [witness.again({"type": "token", "data": one}) for one in values]
     exchange = tokenize(bench, again, witness.key)
     records = records_of(exchange, len(again)) if exchange.ok else []
-    if not records or not all(
-        (record.get("_extras") or {}).get("deduplicated") is True for record in records
-    ):
-        return informs(
-            bench,
-            clause,
-            "no deduplication, so the places of strings could not be checked",
-            exchange,
-        )
-    if [record["id"] for record in records] == found:
-        return bench.passes(clause, "each identifier is at its value's place", shown, exchange)
-    return bench.fails(clause, "each identifier must be at its value's place", shown, exchange)
+    if not records or not all(map(is_known, records)):
+        says = "no deduplication, so the places of strings could not be checked"
+        return bench.informs(clause, says, exchange)
+    is_so = [record["id"] for record in records] == found
+    seen = "each identifier is at its value's place"
+    says = "each identifier must be at its value's place"
+    return bench.judges(clause, is_so, seen, says, shown, exchange)
 
 
 # --- where the specification is silent: depth, empty bodies, leaves that are no strings --------
@@ -398,7 +373,7 @@ def depth(bench: Bench) -> Iterator[Finding]:
     if low == _MOST_DEPTH:
         yield bench.passes("TOK-COMPOSITE", f"{_MOST_DEPTH} levels are accepted too", shown)
     else:
-        yield reads(bench, "TOK-COMPOSITE", "tokens.depth_limit", low, shown)
+        yield bench.reads("TOK-COMPOSITE", "tokens.depth_limit", low, shown)
 
 
 def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
@@ -433,15 +408,15 @@ def empty(bench: Bench) -> Iterator[Finding]:
         readings = {reading for reading, _ in found}
         shown = tuple(exchange for _, exchange in found)
         if len(readings) == 1:
-            yield reads(bench, "TOK-COMPOSITE", "tokens.empty_body", readings.pop(), *shown)
+            yield bench.reads("TOK-COMPOSITE", "tokens.empty_body", readings.pop(), *shown)
         else:
             says = "some bodies without a token are echoed, others refused"
-            yield informs(bench, "TOK-COMPOSITE", says, *shown)
+            yield bench.informs("TOK-COMPOSITE", says, *shown)
     lone = tokenize(bench, value(bench, "lone"), key)
     if lone.ok and is_identifier(accepted(lone), value(bench, "lone")):
-        yield reads(bench, "TOK-COMPOSITE", "tokens.scalar_body", "accept", lone)
+        yield bench.reads("TOK-COMPOSITE", "tokens.scalar_body", "accept", lone)
     elif is_refused(lone):
-        yield reads(bench, "TOK-COMPOSITE", "tokens.scalar_body", "reject", lone)
+        yield bench.reads("TOK-COMPOSITE", "tokens.scalar_body", "reject", lone)
     else:
         says = f"a lone string must become an identifier or be refused, got {lone.status}"
         yield bench.fails("TOK-COMPOSITE", says, lone)
@@ -479,10 +454,10 @@ def no_string(bench: Bench) -> Iterator[Finding]:
             yield bench.fails("TOK-COMPOSITE", says, exchange)
     if len(found) == 1:
         reading, shown = next(iter(found.items()))
-        yield reads(bench, "TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
+        yield bench.reads("TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
     elif found:
         says = "leaves that are not strings are treated differently: " + ", ".join(sorted(found))
-        yield informs(bench, "TOK-COMPOSITE", says, *found.values())
+        yield bench.informs("TOK-COMPOSITE", says, *found.values())
 
 
 @check(
@@ -507,7 +482,7 @@ def type_field(bench: Bench) -> Iterator[Finding]:
     exchange = tokenize(bench, plain, key)
     answer = accepted(exchange) if exchange.ok else None
     if exchange.status in {401, 403}:
-        yield unsettled(bench, "TOK-PLAIN", f"no access: {exchange.status}", exchange)
+        yield bench.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
     elif (
         isinstance(answer, dict)
         and answer.keys() == {"Type", "types"}

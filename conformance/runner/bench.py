@@ -311,9 +311,35 @@ class Bench:
         """Return a finding that the deployment breaks the clause."""
         return self.finding(clause, Verdict.FAIL, says, *shown)
 
-    def inconclusive(self, why: str) -> Inconclusive:
-        """Return the exception that ends the check without a verdict."""
-        return Inconclusive(why)
+    def judges(
+        self,
+        clause: str,
+        is_so: bool,  # noqa: FBT001 # reason: always a computed condition
+        seen: str,
+        says: str,
+        *shown: Exchange,
+    ) -> Finding:
+        """Return a pass with the text `seen`, or a failure with the rule that `says` states."""
+        return self.passes(clause, seen, *shown) if is_so else self.fails(clause, says, *shown)
+
+    def rule(self, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
+        """Judge a rule worded as "… must be …"; the text of a pass says "… is …"."""
+        seen = says.replace("values must have ", "values have ")
+        seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
+        return self.judges(clause, is_so, seen, says, *shown)
+
+    def reads(self, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
+        """Report which reading of an open choice the deployment follows; every reading passes."""
+        says = f"reading: {field} = {seen!r}"
+        return self.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
+
+    def informs(self, clause: str, says: str, *shown: Exchange) -> Finding:
+        """Report what the specification leaves open and no profile field describes."""
+        return self.finding(clause, Verdict.INFORMATIONAL, says, *shown)
+
+    def unsettled(self, clause: str, says: str, *shown: Exchange) -> Finding:
+        """Report that this part of the clause could not be judged."""
+        return self.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
 
 
 def _retry_after_ns(exchange: Exchange) -> int:

@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.checks._common import informs, is_refused, is_uuid, quota, ready, unsettled
-from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks._common import flag_of, is_known, is_refused, is_uuid, quota, ready
+from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
 from conformance.checks.secrets import secrets_found
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding
 from conformance.schema.bridge import Asked, Bridge, Explored, Fault, Search
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.http.openapi import document
@@ -134,10 +134,10 @@ class AnswerJudge:
         if mirrored:
             return
         self.bodies += 1
-        for part in dict.fromkeys(_shapes_in(asked.body)):
+        for part in dict.fromkeys(clauses_in(asked.body)):
             self._note(part, exchange)
-        for request, record in _pairs(asked.body, answer):
-            if isinstance(record, dict):
+        for request, record in elements(asked.body, answer):
+            if isinstance(request, dict) and isinstance(record, dict):
                 self.records[str(request["type"])] += 1
                 yield from record_faults(record)
                 yield from self._echo_faults(request, record, exchange)
@@ -152,8 +152,7 @@ class AnswerJudge:
         self, request: dict[str, Any], record: dict[str, Any], exchange: Exchange
     ) -> Iterator[Fault]:
         """Yield the fields of a request that its record does not show as it should."""
-        extras = record.get("_extras")
-        if isinstance(extras, dict) and extras.get("deduplicated") is True:
+        if is_known(record):
             if exchange.ask.key not in self._readers and {"data", "metadata"} & set(record):
                 yield "REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata"
             return
@@ -239,8 +238,7 @@ def record_faults(record: dict[str, Any]) -> Iterator[Fault]:
         yield "REC-TENANT", "tenant_id must be a UUID string"
     if record.get("type") not in {"token", "card"}:
         yield "REC-TYPE", "type must be the token's type"
-    extras = record.get("_extras")
-    if not isinstance(extras, dict) or not isinstance(extras.get("deduplicated"), bool):
+    if flag_of(record) is None:
         yield "REC-EXTRAS", "_extras.deduplicated must be a boolean"
     if "created_by" in record and not is_uuid(record["created_by"]):
         yield "REC-CREATED", "created_by must be a UUID string"
@@ -253,17 +251,6 @@ def _is_instant(text: object) -> bool:
         return isinstance(text, str) and dt.datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
-
-
-def _shapes_in(body: Json) -> Iterator[str]:
-    """Yield the clause of each part of a body."""
-    yield shape_clause(body)
-    if isinstance(body, dict) and "type" not in body:
-        for one in body.values():
-            yield from _shapes_in(one)
-    elif isinstance(body, list):
-        for one in body:
-            yield from _shapes_in(one)
 
 
 def _json(exchange: Exchange) -> Any:  # noqa: ANN401 # reason: any JSON
@@ -279,18 +266,6 @@ def _records(answer: Json) -> Iterator[dict[str, Any]]:
     for one in page if isinstance(page, list) else ():
         if isinstance(one, dict) and "_extras" in one:
             yield one
-
-
-def _pairs(body: Json, answer: Json) -> Iterator[tuple[Any, Json]]:
-    """Yield each token request object with what stands in its place; the answer mirrors."""
-    if isinstance(body, dict) and "type" in body:
-        yield body, answer
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        for key, one in body.items():
-            yield from _pairs(one, answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=True):
-            yield from _pairs(one, given)
 
 
 def _secrets(body: Json) -> list[str]:
@@ -447,7 +422,7 @@ def _unbroken(
             yield bench.passes(clause, f"{count} generated {what}, none of them broken", *shown)
         else:
             says = f"only {count} generated {what}; {_LEAST} are needed to say anything"
-            yield bench.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
+            yield bench.unsettled(clause, says, *shown)
 
 
 @check(
@@ -543,7 +518,7 @@ def links(bench: Bench) -> Iterator[Finding]:
             continue
         if not followed and (not gone or any(one.status in _MISSING for one in gone)):
             says = "no token can be read by its identifier here: no link was followed"
-            yield informs(bench, finding.clause, says, *gone[:1])
+            yield bench.informs(finding.clause, says, *gone[:1])
         else:
             yield finding
     yield from _keyless(bench, bridge)
@@ -564,15 +539,12 @@ def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
             place = path.partition("?")[0].split("/")[1]
             kinds.setdefault((exchange.ask.method, place), exchange)
     if not kinds:
-        yield unsettled(
-            bench, "AUTH-HEADER", "no request was accepted that could be sent again without a key"
+        yield bench.unsettled(
+            "AUTH-HEADER", "no request was accepted that could be sent again without a key"
         )
     for (method, place), accepted in kinds.items():
         ask = accepted.ask
         exchange = bench.ask(ask.method, ask.path, ask.body, headers=ask.headers)
         what = f"{method} /{place} without a key"
-        if is_refused(exchange):
-            yield bench.passes("AUTH-HEADER", f"{what}: {exchange.status}", accepted, exchange)
-        else:
-            says = f"{what} must be refused, got {exchange.status}"
-            yield bench.fails("AUTH-HEADER", says, accepted, exchange)
+        seen, says = f"{what}: {exchange.status}", f"{what} must be refused, got {exchange.status}"
+        yield bench.judges("AUTH-HEADER", is_refused(exchange), seen, says, accepted, exchange)

@@ -36,7 +36,7 @@ _ALL: Final = (
     ),
     Role(
         "private_test",
-        "the same on a test tenant",
+        "as private_prod, on a test tenant",
         "LIM-TEST-TENANT and LIM-LOWEST, and whether two addresses are counted separately",
         many=True,
     ),

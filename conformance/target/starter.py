@@ -54,6 +54,13 @@ _OPTIONAL: Final = (
 _DOCUMENTS: Final = ("/openapi.json", "/openapi.yaml", "/docs/openapi.json", "/swagger.json")
 _HEADERS: Final = ("SVC-API-KEY", "Authorization", "X-API-Key", "API-Key")
 _WIDTH: Final = 92
+_SHORT: Final = ", ".join(f'"{name} Retention" = "3s"' for name in ("CVC", "Token Intent", "Log"))
+_TENANTS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
+    "acme-test": ("a test tenant", ("private_test",), ""),
+    "acme-dedup": ("deduplication is switched on", ("dedup", "dedup_reader"), ""),
+    "acme-short": ("retention lasts seconds", ("short",), _SHORT),
+}
+"""Name of a tenant besides the first → what it is, the roles of its keys, and its quotas."""
 _AS: Final = {"array": "an array", "string": "a string"}
 
 
@@ -171,7 +178,7 @@ def _ask(seen: _Seen) -> None:
         _ask_with_key(seen, keys, header)
     else:
         seen.said.append(
-            f"to find out more, set {_KEY} to a key with token:create and run init again"
+            f"to find out more, set {_KEY} to a key with token:create and let init write a new file"
         )
 
 
@@ -397,7 +404,8 @@ def _keys(seen: _Seen) -> Iterator[str]:
                 yield '# host = "pay.example.com"'
             else:
                 yield f'# value = "${{KEY_{name.upper()}_1}}"'
-            yield '# tenant = "acme"'
+            tenant = next((one for one, told in _TENANTS.items() if name in told[1]), "acme")
+            yield f'# tenant = "{tenant}"'
             yield from _more(role.name)
     if seen.refused_key is not None:
         yield ""
@@ -413,10 +421,18 @@ def _more(role: str) -> Iterator[str]:
 
 def _tenants() -> Iterator[str]:
     yield "# Which tenants do these keys belong to, test or production, and with which quotas?"
+    yield "# A tenant that no key names is not used."
     yield "[[tenants]]"
     yield 'name = "acme"'
     yield 'kind = "production"'
     yield '# quotas = { "Tokenize Limit" = 5, "CVC Retention" = "1h" }'
+    for name, (about, _, quotas) in _TENANTS.items():
+        yield ""
+        yield f"[[tenants]]  # {about}"
+        yield f'name = "{name}"'
+        yield 'kind = "test"'
+        if quotas:
+            yield f"quotas = {{ {quotas} }}"
 
 
 def _encryption() -> Iterator[str]:

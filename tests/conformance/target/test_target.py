@@ -135,6 +135,11 @@ def test_the_starter_is_a_target_and_so_is_every_line_of_its_comments(
     file.write_text(uncommented, "utf-8")
     target = Target.from_toml(file)
     assert {key.role for key in target.keys} == set(ROLES)
+    by_role = {key.role: target.tenant_of(key) for key in target.keys}
+    assert (by_role["private_prod"].name, by_role["private_test"].name) == ("acme", "acme-test")
+    assert by_role["private_test"].kind == "test", "its tenant was the one of private_prod"
+    assert by_role["dedup"] is by_role["dedup_reader"] is not by_role["private_prod"]
+    assert by_role["short"].quota("CVC Retention") == 3_000_000_000
     assert target.always == ("deduplication",)
     assert target.encryption_jwk is not None
     assert target.shape("search").answer == {"data": "{results}"}

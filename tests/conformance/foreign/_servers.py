@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ import pytest
 from conformance.target import Target
 from engine.http._cli_serve import KEY_VARIABLE
 
-__all__ = ["balanced", "delaying", "demo", "haproxy", "nginx"]
+__all__ = ["balanced", "delaying", "demo", "haproxy", "nginx", "watching"]
 
 _PATIENCE_S: Final = 60
 _CHUNK_BYTES: Final = 65_536
@@ -43,6 +43,41 @@ rate = "1000000/1s"
 action = "throttle"
 """
 """A limit table that never refuses what a test sends."""
+
+
+_PAUSE_S: Final = 0.05
+_LOOK_S: Final = 0.01
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[str], None]]:
+    """Watch the machine; yields what a test calls for that which it could not tell.
+
+    That skips the test where the machine was busy or paused, and fails it on a calm one.
+    """
+    worst_s = 0.0
+    is_over = threading.Event()
+
+    def look() -> None:
+        nonlocal worst_s
+        while not is_over.is_set():
+            began_s = time.monotonic()
+            time.sleep(_LOOK_S)
+            worst_s = max(worst_s, time.monotonic() - began_s - _LOOK_S)
+
+    def untold(says: str) -> None:
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if worst_s < _PAUSE_S and load <= cores:
+            pytest.fail(f"not told on a calm machine (load {load:.1f}): {says}")
+        pytest.skip(f"load {load:.1f}, a pause of {1000 * worst_s:.0f} ms; not told: {says}")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield untold
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _program(name: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Verdict
 from conformance.target import Target, TargetKey
-from tests.conformance.foreign._servers import balanced
+from tests.conformance.foreign._servers import balanced, watching
 
 LIKELY = "admits up to {} × the rate: counters per node"
 COUNTS = (1, 2, 3, 4)
@@ -48,7 +48,11 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
 
     Behind one node, or by source, nothing is wrong to see, and nothing is said of nodes.
     """
-    with ExitStack() as stack, ThreadPoolExecutor(2 * len(COUNTS)) as threads:
+    with (
+        watching() as untold,
+        ExitStack() as stack,
+        ThreadPoolExecutor(2 * len(COUNTS)) as threads,
+    ):
         by_turns, by_source = {}, {}
         for count in COUNTS:
             target, ports = stack.enter_context(balanced(tmp_path / f"nodes{count}", count))
@@ -58,9 +62,13 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
             verdict, says = future.result()
             assert verdict is not Verdict.FAIL, says
             assert "node" not in says
+        open_ = []
         for count in COUNTS[1:]:
             verdict, says = by_turns[count].result()
             if verdict is Verdict.INCONCLUSIVE:
-                pytest.skip(f"the machine pauses too often to tell {count} nodes: {says}")
+                open_.append(f"{count} nodes: {says}")
+                continue
             assert verdict is Verdict.FAIL, says
             assert LIKELY.format(count) in says
+        if open_:
+            untold("; ".join(open_))

@@ -10,7 +10,7 @@ import pytest
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Verdict
 from engine import LimitTable
-from tests.conformance.foreign._servers import delaying, demo
+from tests.conformance.foreign._servers import delaying, demo, watching
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -30,7 +30,11 @@ def _tenth() -> str:
 
 def test_the_reference_passes_through_delays_and_jitter(tmp_path: Path) -> None:
     """0 to 150 ms each way, anew for each piece: LIM-PUBLIC, LIM-TEST-TENANT, LIM-CREATE."""
-    with demo(tmp_path / "demo", _tenth()) as served, delaying(served, MOST_S, 7) as port:
+    with (
+        watching() as untold,
+        demo(tmp_path / "demo", _tenth()) as served,
+        delaying(served, MOST_S, 7) as port,
+    ):
         target = dataclasses.replace(served, base_url=f"http://127.0.0.1:{port}")
         run = Run(target, Options(select=CLAUSES, seed=3))
         report = run.execute()
@@ -42,4 +46,4 @@ def test_the_reference_passes_through_delays_and_jitter(tmp_path: Path) -> None:
     shown = {one.clause for one in run.findings if one.verdict is Verdict.PASS}
     if not shown >= {"LIM-PUBLIC", "LIM-TEST-TENANT"}:
         says = [one.says for one in run.findings if one.verdict is Verdict.INCONCLUSIVE]
-        pytest.skip(f"the machine pauses too often to tell more: {says[:2]}")
+        untold("; ".join(says[:2]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from conformance.checks._common import card, deduplicated, ready, token, tokenize
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
@@ -41,7 +40,7 @@ class Witness:
         for way, asked in (("flag", role), ("setting", "dedup"), ("listing", role)):
             try:
                 found = cls(bench, bench.key(asked), way)
-                ready(bench, found.key, way)
+                bench.ready(found.key, way)
                 if found._works():
                     return found
             except (Inconclusive, Skip) as why:
@@ -54,7 +53,7 @@ class Witness:
 
     def _works(self) -> bool:
         made = self.request(f"there {self.way}")
-        if not tokenize(self._bench, made, self.key).ok:
+        if not self._bench.tokenize(made, self.key).ok:
             return False
         there, _ = self.exists(f"there {self.way}")
         missing, _ = self.exists(f"missing {self.way}")
@@ -63,8 +62,8 @@ class Witness:
     def request(self, name: str, *, is_card: bool = False) -> dict[str, Json]:
         """Return a valid token request object with this name, to put into a body."""
         metadata: dict[str, Json] = {"metadata": {_LABEL: name}}
-        made = card if is_card else token
-        return made(self._bench, name, **metadata)
+        made = self._bench.card if is_card else self._bench.token
+        return made(name, **metadata)
 
     def again(self, request: dict[str, Json]) -> dict[str, Json]:
         """Return a request for an equal value, so that an existing token comes back."""
@@ -78,7 +77,7 @@ class Witness:
         """
         if self.way != "listing":
             asked = self.request(name, is_card=is_card)
-            return deduplicated(self._bench, asked, self.key, flag=self.way == "flag")
+            return self._bench.deduplicated(asked, self.key, flag=self.way == "flag")
         _, path, _ = self._bench.shaped("list")
         path = f"{path}?metadata.{_LABEL}={quote(name)}"
         exchange = self._bench.ask("GET", path, key=self.key)
@@ -93,4 +92,4 @@ class Witness:
         if self.way == "listing":
             raise Inconclusive("a listing does not show values")
         asked = {"type": "token", "data": text}
-        return deduplicated(self._bench, asked, self.key, flag=self.way == "flag")
+        return self._bench.deduplicated(asked, self.key, flag=self.way == "flag")

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.checks._common import (
-    is_refused,
-    member_of,
-    must_be_there,
-    refusal,
-    spread_key,
-    text_of,
-)
+from conformance.runner.answers import is_refused, member_of, must_be_there, text_of
 from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -71,7 +64,7 @@ def _address(bench: Bench, job: Exchange) -> str | None:
 )
 async def file(bench: Bench) -> list[Finding]:
     """A batch file holds at most 30 MB."""
-    lane = bench.lane("file", key=spread_key(bench, "management"))
+    lane = bench.lane("file", key=bench.spread_key("management"))
     method, create, form = bench.shaped("create_account_updater_job")
     shown = []
     for size_bytes in (0, _LEAST_BYTES, _MOST_BYTES + 1):
@@ -88,7 +81,7 @@ async def file(bench: Bench) -> list[Finding]:
     seen = f"{_LEAST_BYTES} bytes are accepted"
     says = f"{_LEAST_BYTES} bytes must be accepted, got {below.status}"
     found = bench.judges("ACC-FILE", below.ok, seen, says, below)
-    return [found, refusal(bench, "ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)]
+    return [found, bench.refusal("ACC-FILE", f"{_MOST_BYTES + 1} bytes", above)]
 
 
 @check(
@@ -101,7 +94,7 @@ async def file(bench: Bench) -> list[Finding]:
 )
 async def jobs(bench: Bench) -> list[Finding]:
     """A volume split into two files is processed by two jobs that exist at the same time."""
-    key = spread_key(bench, "management")
+    key = bench.spread_key("management")
     lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
     method, path, body = bench.shaped("create_account_updater_job")
     made = [await lane.insist(method, path, body) for lane in lanes]

@@ -5,23 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.checks._common import (
-    card,
-    container_of,
-    deduplicated,
-    is_known,
-    is_refused,
-    member_of,
-    ok_or_unsettled,
-    ready,
-    record_of,
-    refusal,
-    spread_key,
-    text_of,
-    token,
-    tokenize,
-    value,
-)
+from conformance.runner.answers import is_known, is_refused, member_of, record_of, text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -46,13 +30,13 @@ _UNKNOWN_KEY: Final = "key_prod_us_pvt_1111111111111111111111"
 )
 def header(bench: Bench) -> Iterator[Finding]:
     """The API key is read from its request header, and requests without a key are refused."""
-    key = spread_key(bench, "private_prod")
-    shown = ready(bench, key)
+    key = bench.spread_key("private_prod")
+    shown = bench.ready(key)
     yield bench.passes("AUTH-HEADER", "a key in its header is accepted", shown)
     name = bench.target.key_header
     for spelled in (name.lower(), name.upper()):
         headers = {spelled: f"{{key:{key}}}"}
-        exchange = tokenize(bench, [value(bench, spelled)], None, headers=headers)
+        exchange = bench.tokenize([bench.value(spelled)], None, headers=headers)
         seen = f"the key in a header spelled {spelled} is accepted"
         says = f"header names ignore case: {spelled} must be accepted, got {exchange.status}"
         yield bench.judges("AUTH-HEADER", exchange.ok, seen, says, exchange)
@@ -62,14 +46,14 @@ def header(bench: Bench) -> Iterator[Finding]:
         ("an empty key", {name: ""}),
         ("a key with a letter more", {name: f"{{key:{key}}}x"}),
     ):
-        exchange = tokenize(bench, [value(bench, what)], None, headers=headers)
-        yield refusal(bench, "AUTH-HEADER", what, exchange)
+        exchange = bench.tokenize([bench.value(what)], None, headers=headers)
+        yield bench.refusal("AUTH-HEADER", what, exchange)
     elsewhere = {"Authorization": f"Bearer {{key:{key}}}", "X-Api-Key": f"{{key:{key}}}"}
-    exchange = tokenize(bench, [value(bench, "elsewhere")], None, headers=elsewhere)
+    exchange = bench.tokenize([bench.value("elsewhere")], None, headers=elsewhere)
     if exchange.ok:
         yield bench.informs("AUTH-HEADER", "a key in other headers is accepted too", exchange)
     else:
-        yield refusal(bench, "AUTH-HEADER", "a key in other headers only", exchange)
+        yield bench.refusal("AUTH-HEADER", "a key in other headers only", exchange)
 
 
 # --- token:create, by kind of application -------------------------------------------------------
@@ -84,13 +68,13 @@ def header(bench: Bench) -> Iterator[Finding]:
 )
 def create(bench: Bench) -> Iterator[Finding]:
     """Tokenize needs token:create, for every kind of application."""
-    asker = spread_key(bench, "private_prod")
-    ready(bench, asker)
+    asker = bench.spread_key("private_prod")
+    bench.ready(asker)
     for role in ("private_prod", "public", "legacy", "private_reader"):
         if not bench.keys(role):
             continue
-        key = spread_key(bench, role)
-        exchange = tokenize(bench, [value(bench, role)], key)
+        key = bench.spread_key(role)
+        exchange = bench.tokenize([bench.value(role)], key)
         may = bench.target.may(key, "token:create")
         if may is None and is_refused(exchange):
             yield _untold(bench, f"a {role} key", exchange)
@@ -103,13 +87,13 @@ def create(bench: Bench) -> Iterator[Finding]:
 
 def _by_role(bench: Bench, role: str, asker: KeyLabel) -> Iterator[Finding]:
     """Tokenize with a key that lacks token:create, or whose permissions are not known."""
-    key = spread_key(bench, role)
+    key = bench.spread_key(role)
     may = bench.target.may(key, "token:create")
     if may or (may is None and role != "management"):
         return
-    made = token(bench, f"by {role}")
+    made = bench.token(f"by {role}")
     for what, body in (("an object", made), ("an array", [made]), ("a string", {"a": "x"})):
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         if may is None and exchange.ok:
             yield _untold(bench, f"{what} by a {role} key", exchange)
             return
@@ -127,13 +111,13 @@ def _untold(bench: Bench, what: str, exchange: Exchange) -> Finding:
 def _with_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
     if exchange.status == 403:  # reason: forbidden
         return bench.fails("AUTH-CREATE", f"{what} holds token:create and is refused", exchange)
-    return ok_or_unsettled(bench, "AUTH-CREATE", what, exchange)
+    return bench.ok_or_unsettled("AUTH-CREATE", what, exchange)
 
 
 def _without_right(bench: Bench, what: str, exchange: Exchange) -> Finding:
     if exchange.status == 401:  # reason: an unknown key shows nothing about permissions
         return bench.unsettled("AUTH-CREATE", f"{what}: 401, the key is not known there", exchange)
-    return refusal(bench, "AUTH-CREATE", f"{what} without token:create", exchange)
+    return bench.refusal("AUTH-CREATE", f"{what} without token:create", exchange)
 
 
 def _nothing_made(
@@ -141,7 +125,7 @@ def _nothing_made(
 ) -> Iterator[Finding]:
     """Look for a token that a refused request may have created, with a key of its tenant."""
     try:
-        there, shown = deduplicated(bench, made, asker)
+        there, shown = bench.deduplicated(made, asker)
     except Inconclusive:
         return
     seen = "the refused request created nothing"
@@ -185,10 +169,10 @@ class _Places:
 )
 def containers(bench: Bench) -> Iterator[Finding]:
     """A request needs token:create on each of its destination containers, named or default."""
-    key = spread_key(bench, "private_one_container")
+    key = bench.spread_key("private_one_container")
     places = _Places(bench, key)
-    inside = container_of(bench, places.inside)
-    first = tokenize(bench, token(bench, "named inside", **inside), key)
+    inside = bench.container_of(places.inside)
+    first = bench.tokenize(bench.token("named inside", **inside), key)
     if not first.ok:
         says = f"the key that may write to {places.inside} created no token there: {first.status}"
         way = "name the key's container in its [[keys]]"
@@ -199,31 +183,31 @@ def containers(bench: Bench) -> Iterator[Finding]:
         yield bench.passes(
             clause, "a token in the container that the key may write to: accepted", first
         )
-    good = token(bench, "beside", **inside)
+    good = bench.token("beside", **inside)
     for what, body in _forbidden(bench, places, good):
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         seen = f"{what}: refused with {exchange.status}"
         says = f"{what}: the key may not write there, got {exchange.status}"
         yield bench.judges("AUTH-CREATE", is_refused(exchange), seen, says, exchange)
     if places.card_is_inside:
-        exchange = tokenize(bench, card(bench, "default inside"), key)
+        exchange = bench.tokenize(bench.card("default inside"), key)
         yield _with_right(bench, "a card whose default container is permitted", exchange)
     yield from _nothing_made(bench, good, key, first)
 
 
 def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[tuple[str, Json]]:
     """Yield requests with one token in a forbidden container, each at another place."""
-    outside = token(bench, "outside", **container_of(bench, places.outside or places.near))
-    near = token(bench, "near", **container_of(bench, places.near))
+    outside = bench.token("outside", **bench.container_of(places.outside or places.near))
+    near = bench.token("near", **bench.container_of(places.near))
     yield f"a token in {places.outside or places.near}", outside
     yield f"a token in {places.near}, whose name begins the same", near
     yield "a forbidden container for the second token", [good, outside]
     yield "a forbidden container for the first token", [outside, good]
     yield "a forbidden container for a nested third token", {"a": good, "b": [good, {"c": outside}]}
     if places.token_is_outside:
-        yield "a string, which goes to the default container", {"a": value(bench, "default")}
-        yield "a token that names no container", token(bench, "default")
-        yield "a string beside a permitted token", [good, value(bench, "default beside")]
+        yield "a string, which goes to the default container", {"a": bench.value("default")}
+        yield "a token that names no container", bench.token("default")
+        yield "a string beside a permitted token", [good, bench.value("default beside")]
 
 
 # --- applications made for the purpose ----------------------------------------------------------
@@ -240,8 +224,8 @@ def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[
 )
 def grants(bench: Bench) -> Iterator[Finding]:
     """An application is limited to its grants: one on a container gives none on another."""
-    manager, asker = spread_key(bench, "management"), spread_key(bench, "private_prod")
-    ready(bench, asker)
+    manager, asker = bench.spread_key("management"), bench.spread_key("private_prod")
+    bench.ready(asker)
     paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
     if len(paths) < 2:  # reason: a right on one, none on the other
         yield bench.informs("AUTH-READ", "grants need two containers; the target names one")
@@ -257,13 +241,13 @@ def grants(bench: Bench) -> Iterator[Finding]:
             yield bench.informs(clause, says)
         return
     yield from _reads_by_container(bench, asker, reader, open_path, closed_path)
-    inside = token(bench, "one inside", **container_of(bench, open_path))
-    exchange = tokenize(bench, inside, one)
+    inside = bench.token("one inside", **bench.container_of(open_path))
+    exchange = bench.tokenize(inside, one)
     yield _with_right(bench, f"token:create on {open_path} alone", exchange)
     if exchange.ok:
-        outside = token(bench, "one outside", **container_of(bench, closed_path))
+        outside = bench.token("one outside", **bench.container_of(closed_path))
         for what, body in (("alone", outside), ("second", [inside, outside])):
-            refused = tokenize(bench, body, one)
+            refused = bench.tokenize(body, one)
             yield _without_right(bench, f"a token in {closed_path} ({what})", refused)
 
 
@@ -272,7 +256,7 @@ def _application(
 ) -> KeyLabel | None:
     """Create an application with a key; returns the key's label, None if that is not possible."""
     body: Json = {
-        "name": value(bench, f"conformance {name}"),
+        "name": bench.value(f"conformance {name}"),
         "kind": "private",
         "grants": list(granted),
     }
@@ -294,12 +278,12 @@ def _reads_by_container(
 ) -> Iterator[Finding]:
     flag = {bench.profile.dedup.flag_name: True}
     for path, may_read in ((open_path, True), (closed_path, False)):
-        made = token(bench, f"read {path}", metadata={"o": "1"}, **container_of(bench, path))
-        first = tokenize(bench, made, asker)
+        made = bench.token(f"read {path}", metadata={"o": "1"}, **bench.container_of(path))
+        first = bench.tokenize(made, asker)
         if not first.ok:
             yield bench.informs("AUTH-READ", f"no token can be created in {path}", first)
             return
-        again = tokenize(bench, {**made, **flag}, reader)
+        again = bench.tokenize({**made, **flag}, reader)
         record = record_of(again)
         if not is_known(record):
             yield bench.unsettled("AUTH-READ", "the token was not deduplicated", first, again)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.checks._common import (
-    card,
-    is_refused,
-    ready_key,
-    record_of,
-    token,
-    tokenize,
-)
+from conformance.runner.answers import is_refused, record_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
 from conformance.runner.verdicts import Finding
@@ -37,7 +30,7 @@ _NAMES: Final = ("containers", "container", "container_path", "container_id", "v
 )
 def field(bench: Bench) -> Iterator[Finding]:
     """Find the field that selects the container: the record then shows the container it names."""
-    key = ready_key(bench, "private_reader")
+    key = bench.ready_key("private_reader")
     path = (bench.target.containers or ("/conformance/named/",))[0]
     usual = bench.profile.tokens.container_field
     is_told = bench.knows("tokens.container_field")
@@ -45,7 +38,7 @@ def field(bench: Bench) -> Iterator[Finding]:
     for name in dict.fromkeys((usual, *_NAMES)):
         for given in ([path], path):
             asked: dict[str, Json] = {name: list(given) if isinstance(given, list) else given}
-            exchange = tokenize(bench, token(bench, f"field {name}", **asked), key)
+            exchange = bench.tokenize(bench.token(f"field {name}", **asked), key)
             shown.append(exchange)
             if not exchange.ok or _found_in(bench, exchange, key)[0] != path:
                 continue
@@ -78,7 +71,7 @@ def _way_out(bench: Bench) -> str:
 )
 def named(bench: Bench) -> Iterator[Finding]:
     """A token goes into the container that its request names."""
-    key = ready_key(bench, "private_reader")
+    key = bench.ready_key("private_reader")
     paths = bench.target.containers or ("/conformance/named/", "/conformance/other/")
     form, shown = _form(bench, key, paths[0])
     if form is None:
@@ -90,7 +83,7 @@ def named(bench: Bench) -> Iterator[Finding]:
     if is_understood:
         yield bench.reads("TOK-CONTAINER", "tokens.container_form", form, shown)
     for path in paths[:2]:
-        exchange = tokenize(bench, token(bench, path, **_named(bench, form, path)), key)
+        exchange = bench.tokenize(bench.token(path, **_named(bench, form, path)), key)
         found, where = _found_in(bench, exchange, key)
         if found is None:
             says = "a container is accepted, but no record shows it"
@@ -109,14 +102,14 @@ def named(bench: Bench) -> Iterator[Finding]:
 def _refuses_nonsense(bench: Bench, key: KeyLabel) -> bool:
     """Whether the deployment knows the field: it refuses a number there."""
     nonsense: dict[str, Json] = {bench.profile.tokens.container_field: 5}
-    return is_refused(tokenize(bench, token(bench, "nonsense", **nonsense), key))
+    return is_refused(bench.tokenize(bench.token("nonsense", **nonsense), key))
 
 
 def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:
     """Return which form of the field is accepted; the other is tried if the first is refused."""
     known = bench.profile.tokens.container_form
     for form in (known, "string" if known == "array" else "array"):
-        exchange = tokenize(bench, token(bench, f"form {form}", **_named(bench, form, path)), key)
+        exchange = bench.tokenize(bench.token(f"form {form}", **_named(bench, form, path)), key)
         if exchange.ok:
             return form, exchange
     return None, exchange
@@ -156,9 +149,9 @@ def _shown(bench: Bench, record: dict[str, Any]) -> str | None:
 )
 def default(bench: Bench) -> Iterator[Finding]:
     """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""
-    key = ready_key(bench, "private_reader")
-    for made, choice in ((token, _CHOICES[0]), (card, _CHOICES[1])):
-        shown = [tokenize(bench, made(bench, f"default {turn}"), key) for turn in range(2)]
+    key = bench.ready_key("private_reader")
+    for made, choice in ((bench.token, _CHOICES[0]), (bench.card, _CHOICES[1])):
+        shown = [bench.tokenize(made(f"default {turn}"), key) for turn in range(2)]
         found = [_found_in(bench, exchange, key)[0] for exchange in shown]
         if None in found:
             says = f"no record shows the container, so {choice} is not known"
@@ -179,10 +172,10 @@ def default(bench: Bench) -> Iterator[Finding]:
 )
 def form(bench: Bench) -> Iterator[Finding]:
     """A value that cannot name a container is refused."""
-    key = ready_key(bench, "private_reader")
+    key = bench.ready_key("private_reader")
     field = bench.profile.tokens.container_field
     for what, given in (("a number", 5), ("an object", {"a": "b"}), ("an array of numbers", [5])):
-        exchange = tokenize(bench, token(bench, what, **{field: given}), key)
+        exchange = bench.tokenize(bench.token(what, **{field: given}), key)
         if is_refused(exchange):
             says = f"{what} as container: refused with {exchange.status}"
             yield bench.passes("TOK-CONTAINER", says, exchange)

@@ -6,22 +6,13 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.checks._common import (
+from conformance.runner.answers import (
     accepted,
-    card,
-    container_of,
     flag_of,
     identifiers,
     is_known,
-    quota,
-    ready,
-    ready_key,
     record_of,
     records_of,
-    spread_key,
-    token,
-    tokenize,
-    value,
 )
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
@@ -48,31 +39,31 @@ _NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "container
 )
 def equal(bench: Bench) -> Iterator[Finding]:
     """With deduplication on, an equal value returns the existing token; other values do not."""
-    key = ready_key(bench, "dedup")
-    one, both = token(bench, "equal"), card(bench, "equal")
+    key = bench.ready_key("dedup")
+    one, both = bench.token("equal"), bench.card("equal")
     for what, body in (("a token", one), ("a card", both)):
-        first = tokenize(bench, body, key)
+        first = bench.tokenize(body, key)
         before = record_of(first)
         if flag_of(before) is not False:
             yield bench.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
-        second = tokenize(bench, body, key)
+        second = bench.tokenize(body, key)
         yield _is_equal(bench, f"{what}, sent again", before, record_of(second), first, second)
-    fresh = card(bench, "twice")
-    inside = tokenize(bench, [fresh, token(bench, "between"), fresh], key)
+    fresh = bench.card("twice")
+    inside = bench.tokenize([fresh, bench.token("between"), fresh], key)
     pair = records_of(inside, 3)
     if flag_of(pair[0]) is not False:
         yield bench.fails("TOK-DEDUP", "the first of two equal values must create a token", inside)
     yield _is_equal(bench, "a card twice in one request", pair[0], pair[2], inside)
-    text = value(bench, "leaf")
-    leaves = tokenize(bench, [text, text], key)
+    text = bench.value("leaf")
+    leaves = bench.tokenize([text, text], key)
     ids = identifiers(leaves, 2)
     seen = "equal strings in one request share one token"
     says = "equal strings in one request must share one token"
     yield bench.judges("TOK-DEDUP", ids[0] == ids[1], seen, says, leaves)
-    text = value(bench, "near \u00e9")
+    text = bench.value("near \u00e9")
     near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
-    most = quota(bench, "Tokenize Limit", key)
-    others = tokenize(bench, near[:most], key)
+    most = bench.quota("Tokenize Limit", key)
+    others = bench.tokenize(near[:most], key)
     found = identifiers(others, len(near[:most]))
     seen = "values that differ slightly have separate tokens"
     says = "values that differ must have separate tokens"
@@ -102,7 +93,7 @@ def _is_equal(
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
     """A value that another tenant has stored is not found: a token belongs to one tenant."""
-    key = ready_key(bench, "dedup")
+    key = bench.ready_key("dedup")
     others = [
         bench.key(role)
         for role in ("private_prod", "private_test", "private_reader")
@@ -114,16 +105,16 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         return
     flag: dict[str, Json] = {bench.profile.dedup.flag_name: True}
     for what, made, more in (
-        ("a token", token(bench, "theirs"), {}),
-        ("a card", card(bench, "theirs"), {}),
-        ("a token", token(bench, "theirs too"), flag),
-        ("a card", card(bench, "theirs too"), flag),
+        ("a token", bench.token("theirs"), {}),
+        ("a card", bench.card("theirs"), {}),
+        ("a token", bench.token("theirs too"), flag),
+        ("a card", bench.card("theirs too"), flag),
     ):
-        theirs = tokenize(bench, {**made, **more}, others[0])
+        theirs = bench.tokenize({**made, **more}, others[0])
         if more and not theirs.ok:
             continue  # a deployment need not have the flag: D-DEDUP
         stored = record_of(theirs)
-        ours = tokenize(bench, made, key)
+        ours = bench.tokenize(made, key)
         found = record_of(ours)
         if found.get("tenant_id") == stored.get("tenant_id"):
             says = f"records of {others[0]} and {key} name the same tenant: see REC-TENANT"
@@ -133,7 +124,7 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         seen = f"{what} of another tenant is not found"
         says = f"{what} of another tenant must not be found"
         yield bench.judges("TOK-DEDUP", is_so, seen, says, theirs, ours)
-        again = record_of(tokenize(bench, made, key))
+        again = record_of(bench.tokenize(made, key))
         if again.get("id") == stored["id"]:
             yield bench.fails("TOK-DEDUP", f"{what} of another tenant must not be found", ours)
 
@@ -155,8 +146,8 @@ _AT_ONCE: Final = 10
 )
 def at_once(bench: Bench) -> Iterator[Finding]:
     """Ten equal requests sent at the same time create one token."""
-    key = ready_key(bench, "dedup")
-    for what, body in (("cards", card(bench, "at once")), ("tokens", token(bench, "at once"))):
+    key = bench.ready_key("dedup")
+    for what, body in (("cards", bench.card("at once")), ("tokens", bench.token("at once"))):
         asked = bench.shaped("tokenize", {"value": body})
         lanes = [bench.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
         shown = bench.side_by_side([lane.insist(*asked) for lane in lanes])
@@ -187,9 +178,9 @@ def at_once(bench: Bench) -> Iterator[Finding]:
 )
 def kept(bench: Bench) -> Iterator[Finding]:
     """Find whose metadata a deduplicated record shows, and whether the container matters."""
-    key = ready_key(bench, "dedup_reader")
-    first = tokenize(bench, token(bench, "kept", metadata={"o": "1"}), key)
-    second = tokenize(bench, token(bench, "kept", metadata={"o": "2"}), key)
+    key = bench.ready_key("dedup_reader")
+    first = bench.tokenize(bench.token("kept", metadata={"o": "1"}), key)
+    second = bench.tokenize(bench.token("kept", metadata={"o": "2"}), key)
     before, after = record_of(first), record_of(second)
     yield _is_equal(bench, "a value with other metadata", before, after, first, second)
     if is_known(after) and "metadata" in after:
@@ -210,8 +201,7 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     if len(paths) < 2:  # reason: two containers are compared
         return
     shown = [
-        tokenize(bench, token(bench, "where", **container_of(bench, path)), key)
-        for path in paths[:2]
+        bench.tokenize(bench.token("where", **bench.container_of(path)), key) for path in paths[:2]
     ]
     if not all(exchange.ok for exchange in shown):
         yield bench.informs("TOK-DEDUP", "requests that name these containers are refused", *shown)
@@ -235,20 +225,20 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def redaction(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record leaves out data and metadata unless the key may read (E9)."""
-    blind, reader = spread_key(bench, "dedup"), spread_key(bench, "dedup_reader")
-    ready(bench, blind)
-    ready(bench, reader)
+    blind, reader = bench.spread_key("dedup"), bench.spread_key("dedup_reader")
+    bench.ready(blind)
+    bench.ready(reader)
     for what, made in (
-        ("a card", card(bench, "redacted", metadata={"o": "1"})),
-        ("a token", token(bench, "redacted", metadata={"o": "1"})),
+        ("a card", bench.card("redacted", metadata={"o": "1"})),
+        ("a token", bench.token("redacted", metadata={"o": "1"})),
     ):
-        fresh = tokenize(bench, made, reader)
+        fresh = bench.tokenize(made, reader)
         stored = record_of(fresh)
         if flag_of(stored) is not False or "metadata" not in stored:
             raise Inconclusive(f"{what}: the check needs a new record that shows its metadata")
         asked = {**made, "metadata": {"o": "2"}}
-        hidden = tokenize(bench, asked, blind)
-        shown = tokenize(bench, asked, reader)
+        hidden = bench.tokenize(asked, blind)
+        shown = bench.tokenize(asked, reader)
         for exchange in (hidden, shown):
             if record_of(exchange).get("id") != stored["id"]:
                 raise Inconclusive(f"{what} is not deduplicated between the two keys")
@@ -318,10 +308,10 @@ def _reader(
 )
 def leaves(bench: Bench) -> Iterator[Finding]:
     """A plain string that is already stored returns the existing token's identifier."""
-    key = spread_key(bench, "dedup")
-    text = value(bench, "string")
-    first = tokenize(bench, {"a": text}, key)
-    second = tokenize(bench, {"b": [text]}, key)
+    key = bench.spread_key("dedup")
+    text = bench.value("string")
+    first = bench.tokenize({"a": text}, key)
+    second = bench.tokenize({"b": [text]}, key)
     before, after = accepted(first), accepted(second)
     try:
         one: Json = before["a"]  # type: ignore[index,call-overload] # reason: checked above

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.checks._common import (
-    card,
-    ready_key,
-    record_of,
-    records_of,
-    token,
-    tokenize,
-    value,
-)
+from conformance.runner.answers import record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -31,14 +23,14 @@ __all__: list[str] = []
 )
 def expression(bench: Bench) -> Iterator[Finding]:
     """`fingerprint_expression` is the expression in force."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     number: Json = "{{ data.number }}"
     for what, body, wanted in (
-        ("a card without it", card(bench, "none"), number),
-        ("a card that supplies it", card(bench, "own", fingerprint_expression=number), number),
-        ("a token that supplies it", token(bench, "t", fingerprint_expression="{{ data }}"), None),
+        ("a card without it", bench.card("none"), number),
+        ("a card that supplies it", bench.card("own", fingerprint_expression=number), number),
+        ("a token that supplies it", bench.token("t", fingerprint_expression="{{ data }}"), None),
     ):
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         found = record_of(exchange).get("fingerprint_expression")
         expected = wanted or "{{ data }}"
         says = f"{what}: `fingerprint_expression` must be {expected}"
@@ -48,7 +40,7 @@ def expression(bench: Bench) -> Iterator[Finding]:
 
 def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     """D-FPEXPR-DEFAULT and D-CARD-FPEXPR."""
-    bare = tokenize(bench, token(bench, "bare"), key)
+    bare = bench.tokenize(bench.token("bare"), key)
     record = record_of(bare)
     found = record.get("fingerprint_expression")
     if found is None:
@@ -58,7 +50,7 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     else:
         yield bench.fails("REC-FPEXPR", "a token's default expression must be {{ data }}", bare)
     year: Json = "{{ data.expiration_year }}"
-    other = tokenize(bench, card(bench, "year", fingerprint_expression=year), key)
+    other = bench.tokenize(bench.card("year", fingerprint_expression=year), key)
     if not other.ok:
         return
     found = record_of(other).get("fingerprint_expression")
@@ -79,16 +71,15 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def fingerprint(bench: Bench) -> Iterator[Finding]:
     """A fingerprint depends on the value that the expression selects, and on nothing else."""
-    key = ready_key(bench, "private_prod")
-    one, other = card(bench, "printed"), card(bench, "printed otherwise")
+    key = bench.ready_key("private_prod")
+    one, other = bench.card("printed"), bench.card("printed otherwise")
     later = {**one, "data": {**one["data"], "expiration_year": 2040, "cvc": "111"}}
-    cards = tokenize(bench, [one, later, other], key)
+    cards = bench.tokenize([one, later, other], key)
     yield from _prints(bench, "a card's number", cards)
     whole: dict[str, Json] = {"fingerprint_expression": "{{ data }}"}
-    same = token(bench, "printed", **whole)
-    strings = tokenize(
-        bench,
-        [same, {**same, "metadata": {"a": "b"}}, token(bench, "printed otherwise", **whole)],
+    same = bench.token("printed", **whole)
+    strings = bench.tokenize(
+        [same, {**same, "metadata": {"a": "b"}}, bench.token("printed otherwise", **whole)],
         key,
     )
     yield from _prints(bench, "a token's string", strings)
@@ -115,10 +106,10 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
 )
 def not_the_value(bench: Bench) -> Iterator[Finding]:
     """A fingerprint is derived from the value and does not contain it."""
-    key = ready_key(bench, "private_prod")
-    secret = value(bench, "derived")
+    key = bench.ready_key("private_prod")
+    secret = bench.value("derived")
     body: Json = {"type": "token", "data": secret, "fingerprint_expression": "{{ data }}"}
-    exchange = tokenize(bench, body, key)
+    exchange = bench.tokenize(body, key)
     found = record_of(exchange).get("fingerprint")
     if not isinstance(found, str):
         raise Inconclusive("the record shows no fingerprint")

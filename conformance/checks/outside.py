@@ -5,25 +5,20 @@ and the payload of an invocation have a maximum size.
 
 Units of size are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more
 than 51 200 characters and more than 2²⁰ bytes refused. Sizes between the two are a reading.
+
+A measured time is an upper bound of the time that the deployment took, because its machine or ours
+may be busy. So *too early* is judged as measured. *Too late* is judged after the known delays are
+subtracted: how late this process itself woke (`Stalls`), and how long a request with nothing to
+wait for took at the same time. Where these delays exceed the margin, the verdict is inconclusive.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from conformance.checks._common import (
-    Stalls,
-    is_refused,
-    must_be_there,
-    refusal,
-    seconds,
-    spread_key,
-    text_of,
-    took_ns,
-    value,
-)
+from conformance.runner.answers import is_refused, must_be_there, text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -34,10 +29,61 @@ from engine.tokens import dumps
 __all__: list[str] = []
 
 
-# --- proxies --------------------------------------------------------------------------------------
+# --- timing ---------------------------------------------------------------------------------------
 
 
 _SECOND_NS: Final = 1_000_000_000
+_BEAT_NS: Final = 50_000_000
+
+
+def took_ns(exchange: Exchange) -> int:
+    """Return how long an answer took, from its first byte sent to its first byte here."""
+    return exchange.received_ns - exchange.sent_ns
+
+
+def seconds(duration_ns: int) -> str:
+    """Return a duration as text.
+
+    >>> seconds(25_004_000_000)
+    '25.00 s'
+    """
+    return f"{duration_ns / _SECOND_NS:.2f} s"
+
+
+class Stalls:
+    """Measures for how long this process could not run while it waited for answers."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._is_over = False
+        self._late_ns = 0
+        self.stalled_ns = 0
+
+    async def beside(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run coroutines concurrently; `stalled_ns` then says for how long this process hung."""
+
+        async def watched() -> list[Any]:
+            try:
+                return await self._bench.gather(coroutines)
+            finally:
+                self._is_over = True
+
+        found, _ = await self._bench.gather([watched(), self._beat()])
+        # Does not follow from the seed, so it is recorded: a later judgement must use the same.
+        self.stalled_ns = int(self._bench.make("stalled_ns", lambda: str(self._late_ns)))
+        return list(found)
+
+    async def _beat(self) -> None:
+        transport = self._bench.transport
+        while not self._is_over:
+            due_ns = transport.now_ns + _BEAT_NS
+            await transport.sleep_until_ns(due_ns)
+            self._late_ns += max(0, transport.now_ns - due_ns - _BEAT_NS)
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
 _PROXY_TIMEOUT_NS: Final = 25 * _SECOND_NS
 _EARLY_NS: Final = _SECOND_NS // 2
 _LATE_NS: Final = 5 * _SECOND_NS
@@ -171,7 +217,7 @@ def _limit_of(
     seen = f"a size of {least} is accepted"
     says = f"a size of {least} must be accepted, got {below.status}"
     yield bench.judges(clause, below.ok, seen, says, below)
-    yield refusal(bench, clause, f"a size of {most + 1}", ask(most + 1))
+    yield bench.refusal(clause, f"a size of {most + 1}", ask(most + 1))
     between = ask(least + 1)
     if is_refused(between):
         yield bench.reads(clause, field, least, between)
@@ -190,11 +236,11 @@ def _limit_of(
 )
 def code(bench: Bench) -> Iterator[Finding]:
     """The code of a reactor or a transform has at most 50 000 characters."""
-    key = spread_key(bench, "management")
+    key = bench.spread_key("management")
 
     def reactor(characters: int, filler: str = "x") -> Exchange:
         values: dict[str, Json] = {
-            "value": value(bench, f"code {characters}"),
+            "value": bench.value(f"code {characters}"),
             "code": _code(characters, filler),
         }
         return bench.call("create_reactor", values, key=key)
@@ -220,12 +266,12 @@ def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         says = f"a {name} of 50 000 characters must be accepted, got {below.status}"
         yield bench.judges("RCT-CODE", below.ok, seen, says, below)
         above = _proxy(bench, key, {name: {"code": _code(_CODE_LIMITS[1] + 1)}})
-        yield refusal(bench, "RCT-CODE", f"a {name} of 51 201 characters", above)
+        yield bench.refusal("RCT-CODE", f"a {name} of 51 201 characters", above)
 
 
 def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     body: Json = {
-        "name": value(bench, "proxy"),
+        "name": bench.value("proxy"),
         "destination_url": bench.target.destination_url or _ANYWHERE,
         **fields,
     }
@@ -241,8 +287,8 @@ def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
 )
 def payload(bench: Bench) -> Iterator[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
-    key = spread_key(bench, "management")
-    values: dict[str, Json] = {"value": value(bench, "invoked"), "code": _code(100)}
+    key = bench.spread_key("management")
+    values: dict[str, Json] = {"value": bench.value("invoked"), "code": _code(100)}
     made = bench.call("create_reactor", values, key=key)
     reactor_id = _reactor_id(made)
 
@@ -271,9 +317,9 @@ async def fan_out(bench: Bench) -> list[Finding]:
 
     The answers do not show which instance ran or how long a cold start took.
     """
-    key = spread_key(bench, "management")
+    key = bench.spread_key("management")
     maker = bench.lane("maker", key=key)
-    values: dict[str, Json] = {"value": value(bench, "busy"), "code": _code(100)}
+    values: dict[str, Json] = {"value": bench.value("busy"), "code": _code(100)}
     made = await maker.insist(*bench.shaped("create_reactor", values))
     reactor_id = _reactor_id(made)
     asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
@@ -310,11 +356,11 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
     deployment that does not run it shows nothing. Two more invocations at the same time show
     whether it does: code that waits for 3 s, and code that does not wait.
     """
-    key = spread_key(bench, "management")
+    key = bench.spread_key("management")
     maker = bench.lane("maker", key=key)
     asked = []
     for name, code in (("slow", _waiting(31)), ("short", _waiting(3)), ("none", _code(100))):
-        values: dict[str, Json] = {"value": value(bench, name), "code": code}
+        values: dict[str, Json] = {"value": bench.value(name), "code": code}
         made = await maker.insist(*bench.shaped("create_reactor", values))
         values = {"id": _reactor_id(made), "args": name}
         asked.append(bench.lane(name, key=key).ask(*bench.shaped("invoke_reactor", values)))
@@ -380,7 +426,7 @@ def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     body = b"x" * (_PAYLOAD_LIMITS[1] + 1)
     above = bench.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
     what = f"{len(body)} bytes through a proxy with a transform"
-    yield refusal(bench, "RCT-PAYLOAD", what, above)
+    yield bench.refusal("RCT-PAYLOAD", what, above)
 
 
 def _reactor_id(made: Exchange) -> str:

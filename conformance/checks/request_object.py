@@ -9,22 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._common import (
-    accepted,
-    card,
-    card_number,
-    deduplicated,
-    is_refused,
-    ok_or_unsettled,
-    ready_key,
-    record_of,
-    records_of,
-    refusal,
-    token,
-    tokenize,
-    value,
-)
 from conformance.checks._witness import NoWitness, Witness
+from conformance.runner.answers import accepted, is_refused, record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -55,39 +41,39 @@ _VISA: Final = "4242424242424242"
 )
 def valid(bench: Bench) -> Iterator[Finding]:
     """A token request object with each field that the specification names is accepted."""
-    key = ready_key(bench, "private_prod")
-    mixed = tokenize(bench, [token(bench, "mixed"), card(bench, "mixed")], key)
+    key = bench.ready_key("private_prod")
+    mixed = bench.tokenize([bench.token("mixed"), bench.card("mixed")], key)
     yield _types(bench, mixed)
     cases: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("TOK-TOKEN-DATA", "a string", token(bench, "plain")),
+        ("TOK-TOKEN-DATA", "a string", bench.token("plain")),
         (
             "TOK-TOKEN-DATA",
             "a string of many scripts",
-            {"type": "token", "data": '\u00e9\u00df \u6c34 \U0001f512 \\ " ' + value(bench, "odd")},
+            {"type": "token", "data": '\u00e9\u00df \u6c34 \U0001f512 \\ " ' + bench.value("odd")},
         ),
-        ("TOK-CARD-DATA", "number, month, year and cvc", card(bench, "whole")),
-        ("TOK-METADATA", "two entries", token(bench, "m", metadata={"a": "1", "B": "\u00e9"})),
-        ("TOK-METADATA", "no entry", token(bench, "empty metadata", metadata={})),
-        ("TOK-INDEXES", "an expression", token(bench, "i", search_indexes=["{{ data }}"])),
+        ("TOK-CARD-DATA", "number, month, year and cvc", bench.card("whole")),
+        ("TOK-METADATA", "two entries", bench.token("m", metadata={"a": "1", "B": "\u00e9"})),
+        ("TOK-METADATA", "no entry", bench.token("empty metadata", metadata={})),
+        ("TOK-INDEXES", "an expression", bench.token("i", search_indexes=["{{ data }}"])),
         (
             "TOK-INDEXES",
             "expressions over a card",
-            card(bench, "ci", search_indexes=["{{ data.number }}", "{{ data.expiration_year }}"]),
+            bench.card("ci", search_indexes=["{{ data.number }}", "{{ data.expiration_year }}"]),
         ),
-        ("TOK-FPEXPR", "over a string", token(bench, "f", fingerprint_expression="{{ data }}")),
+        ("TOK-FPEXPR", "over a string", bench.token("f", fingerprint_expression="{{ data }}")),
         (
             "TOK-FPEXPR",
             "over a card",
-            card(bench, "cf", fingerprint_expression="{{ data.number }}"),
+            bench.card("cf", fingerprint_expression="{{ data.number }}"),
         ),
     )
     for clause, what, body in cases:
-        yield ok_or_unsettled(bench, clause, what, tokenize(bench, body, key))
+        yield bench.ok_or_unsettled(clause, what, bench.tokenize(body, key))
 
 
 def _types(bench: Bench, mixed: Exchange) -> Finding:
     if not mixed.ok:
-        return ok_or_unsettled(bench, "TOK-TYPES", "a token and a card in one request", mixed)
+        return bench.ok_or_unsettled("TOK-TYPES", "a token and a card in one request", mixed)
     found = [record.get("type") for record in records_of(mixed, 2)]
     seen = "a token and a card in one request"
     says = f"types must be token and card, got {found}"
@@ -158,10 +144,10 @@ def atomic(bench: Bench) -> Iterator[Finding]:
             {"deep": [{"good": good}], "last": [invalid]},
             [invalid, good],
         )
-        exchange = tokenize(bench, shapes[place % len(shapes)], key)
-        yield refusal(bench, clause, what, exchange)
+        exchange = bench.tokenize(shapes[place % len(shapes)], key)
+        yield bench.refusal(clause, what, exchange)
         if witness is None:
-            yield refusal(bench, "TOK-ATOMIC", f"a valid token beside {what}", exchange)
+            yield bench.refusal("TOK-ATOMIC", f"a valid token beside {what}", exchange)
             continue
         there, shown = witness.exists(name, is_card=is_card)
         seen = f"{what}: nothing was created"
@@ -176,7 +162,7 @@ def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
     try:
         witness = Witness.of(bench)
     except NoWitness as why:
-        key = ready_key(bench, "private_prod")
+        key = bench.ready_key("private_prod")
         return None, key, f"whether tokens are created cannot be seen: {why}"
     return witness, witness.key, ""
 
@@ -191,10 +177,10 @@ def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
 def atomic_leaf(bench: Bench) -> Iterator[Finding]:
     """Plain strings before and after an invalid token are not tokenized either."""
     witness, key, why = _witness(bench)
-    before, after = value(bench, "before"), value(bench, "after")
+    before, after = bench.value("before"), bench.value("after")
     body: Json = {"a": before, "b": {"type": "card", "data": {"number": "12ab"}}, "c": [after]}
-    exchange = tokenize(bench, body, key)
-    yield refusal(bench, "TOK-ATOMIC", "strings around an invalid card", exchange)
+    exchange = bench.tokenize(body, key)
+    yield bench.refusal("TOK-ATOMIC", "strings around an invalid card", exchange)
     if witness is None or witness.way == "listing":
         why = why or "whether strings are tokenized cannot be seen: a listing shows no values"
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
@@ -218,15 +204,15 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
 )
 def json_body(bench: Bench) -> Iterator[Finding]:
     """The body is JSON, `Content-Type: application/json`."""
-    key = ready_key(bench, "private_prod")
-    text = value(bench, "json")
+    key = bench.ready_key("private_prod")
+    text = bench.value("json")
     for what, media in (
         ("application/json", "application/json"),
         ("application/json with a charset", "application/json; charset=utf-8"),
     ):
         raw = dumps({"a": f"{text} {what}"})
-        exchange = tokenize(bench, raw, key, headers={"Content-Type": media})
-        yield ok_or_unsettled(bench, "TOK-JSON", what, exchange)
+        exchange = bench.tokenize(raw, key, headers={"Content-Type": media})
+        yield bench.ok_or_unsettled("TOK-JSON", what, exchange)
     headers = {"Content-Type": "application/json"}
     for what, raw in (
         ("an open brace", b'{"a": "x"'),
@@ -235,8 +221,8 @@ def json_body(bench: Bench) -> Iterator[Finding]:
         ("two values", b'{"a": "x"} {"b": "y"}'),
         ("a form", b"a=x&b=y"),
     ):
-        exchange = tokenize(bench, raw, key, headers=headers)
-        yield refusal(bench, "TOK-JSON", what, exchange)
+        exchange = bench.tokenize(raw, key, headers=headers)
+        yield bench.refusal("TOK-JSON", what, exchange)
 
 
 # --- client-side encryption -----------------------------------------------------------------------
@@ -252,10 +238,10 @@ def json_body(bench: Bench) -> Iterator[Finding]:
 )
 def encrypted(bench: Bench) -> Iterator[Finding]:
     """`encrypted` can replace `data`; the decrypted value becomes the token's."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     jwk = bench.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
-    text, number = value(bench, "sealed"), card_number(bench, "sealed")
+    text, number = bench.value("sealed"), bench.card_number("sealed")
 
     def sealed(name: str, data: Json) -> str:
         return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
@@ -266,23 +252,23 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
         "expiration_year": 2032,
         "cvc": "731",
     }
-    alone = tokenize(bench, {"type": "token", "encrypted": sealed("alone", text)}, key)
-    yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "a single object", alone)
+    alone = bench.tokenize({"type": "token", "encrypted": sealed("alone", text)}, key)
+    yield bench.ok_or_unsettled("TOK-ENCRYPTED", "a single object", alone)
     several: Json = [
         {"type": "token", "encrypted": sealed("in an array", f"{text} 2")},
-        value(bench, "beside"),
+        bench.value("beside"),
         {"type": "card", "encrypted": sealed("card", card_data)},
     ]
-    array = tokenize(bench, several, key)
-    yield ok_or_unsettled(bench, "TOK-ENCRYPTED", "inside an array", array)
+    array = bench.tokenize(several, key)
+    yield bench.ok_or_unsettled("TOK-ENCRYPTED", "inside an array", array)
     if array.ok:
         yield from _sealed_card(bench, array, number)
     if alone.ok:
         yield from _same_as_plain(bench, alone, text)
     broken = sealed("broken", text)
     changed = broken[:-2] + ("AA" if broken[-2:] != "AA" else "BB")
-    exchange = tokenize(bench, {"type": "token", "encrypted": changed}, key)
-    yield refusal(bench, "TOK-ENCRYPTED", "a message with a changed tag", exchange)
+    exchange = bench.tokenize({"type": "token", "encrypted": changed}, key)
+    yield bench.refusal("TOK-ENCRYPTED", "a message with a changed tag", exchange)
 
 
 def _sealed_card(bench: Bench, array: Exchange, number: str) -> Iterator[Finding]:
@@ -303,14 +289,14 @@ def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding
     """Judge whether the token holds the decrypted value: by an equal plain one, or by a read."""
     key = alone.ask.key
     assert key is not None, "it was asked with one"
-    known = token(bench, "known")
-    tokenize(bench, known, key)
+    known = bench.token("known")
+    bench.tokenize(known, key)
     try:
-        can_look, _ = deduplicated(bench, known, key)
+        can_look, _ = bench.deduplicated(known, key)
     except Inconclusive:
         can_look = False
     if can_look:
-        is_same, shown = deduplicated(bench, {"type": "token", "data": text}, key)
+        is_same, shown = bench.deduplicated({"type": "token", "data": text}, key)
     elif bench.keys("private_reader"):
         body: Json = {"value": f"{{{{ {record_of(alone)['id']} }}}}"}
         shown = bench.call("detokenize", body=body, key=bench.key("private_reader"))
@@ -333,7 +319,7 @@ _Case = tuple[str, str, Any, Any, Callable[[Bench], dict[str, Any]]]
 
 
 def _wrong_luhn(bench: Bench) -> dict[str, Any]:
-    asked = card(bench, "luhn")
+    asked = bench.card("luhn")
     number: str = asked["data"]["number"]
     asked["data"]["number"] = number[:-1] + str((int(number[-1]) + 1) % 10)
     return asked
@@ -345,14 +331,14 @@ _CASES: Final[tuple[_Case, ...]] = (
         "tokens.unknown_field",
         "ignore",
         "reject",
-        lambda bench: token(bench, "unknown", no_such_field="x"),
+        lambda bench: bench.token("unknown", no_such_field="x"),
     ),
     (
         "TOK-TOKEN-DATA",
         "tokens.token_data",
         "any",
         "string",
-        lambda bench: {"type": "token", "data": {"any": value(bench, "any")}},
+        lambda bench: {"type": "token", "data": {"any": bench.value("any")}},
     ),
     ("TOK-CARD-DATA", "tokens.card_luhn", False, True, _wrong_luhn),
     (
@@ -360,7 +346,7 @@ _CASES: Final[tuple[_Case, ...]] = (
         "tokens.cvc_derive",
         "allow",
         "reject",
-        lambda bench: card(bench, "cvc", fingerprint_expression="{{ data.cvc }}"),
+        lambda bench: bench.card("cvc", fingerprint_expression="{{ data.cvc }}"),
     ),
 )
 """Clause, choice, its value when accepted, its value when refused, the request."""
@@ -378,9 +364,9 @@ _CASES: Final[tuple[_Case, ...]] = (
 )
 def readings(bench: Bench) -> Iterator[Finding]:
     """Find which fields and values beyond those specified a token request object may have."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     for clause, choice, when_accepted, when_refused, asked in _CASES:
-        exchange = tokenize(bench, asked(bench), key)
+        exchange = bench.tokenize(asked(bench), key)
         if exchange.ok:
             yield bench.reads(clause, choice, when_accepted, exchange)
         elif is_refused(exchange):
@@ -399,10 +385,10 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
     shown: list[Exchange] = []
     refused: list[tuple[str, ...]] = []
     for names in (*((name,) for name in _OPTIONAL), _OPTIONAL):
-        asked = card(bench, f"without {' and '.join(names)}")
+        asked = bench.card(f"without {' and '.join(names)}")
         for name in names:
             del asked["data"][name]
-        exchange = tokenize(bench, asked, key)
+        exchange = bench.tokenize(asked, key)
         shown.append(exchange)
         if is_refused(exchange):
             refused.append(names)
@@ -430,16 +416,16 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
 )
 def both(bench: Bench) -> Iterator[Finding]:
     """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     jwk = bench.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
-    inside, beside = card(bench, "inside")["data"], card(bench, "beside")["data"]
+    inside, beside = bench.card("inside")["data"], bench.card("beside")["data"]
     body: Json = {
         "type": "card",
         "data": beside,
         "encrypted": bench.make("inside", lambda: jwe.encrypt(jwk, dumps(inside))),
     }
-    exchange = tokenize(bench, body, key)
+    exchange = bench.tokenize(body, key)
     if is_refused(exchange):
         yield bench.reads("TOK-ONE-OF", "tokens.one_of", "reject", exchange)
         return
@@ -499,7 +485,7 @@ _MOST: Final = 2_000
 )
 def bounds(bench: Bench) -> Iterator[Finding]:
     """Find how many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     for clause, choice, usual, fields in _BOUNDS:
         yield _bound(bench, key, clause, choice, usual, fields)
 
@@ -515,7 +501,7 @@ def _bound(
     """Find the largest size that is accepted; the usual one and the next are tried first."""
 
     def ask(size: int) -> Exchange:
-        return tokenize(bench, token(bench, f"{choice} {size}", **fields(size)), key)
+        return bench.tokenize(bench.token(f"{choice} {size}", **fields(size)), key)
 
     one = ask(1)
     if not one.ok:

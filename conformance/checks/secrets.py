@@ -9,16 +9,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import Broken, smallest, texts
-from conformance.checks._common import (
-    card,
-    card_number,
-    ready_key,
-    record_of,
-    spread_key,
-    token,
-    tokenize,
-    value,
-)
+from conformance.runner.answers import record_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
 from conformance.runner.verdicts import Finding
@@ -92,10 +83,10 @@ def _shows_cvc(exchange: Exchange, cvc: str | None) -> bool:
 )
 def answers(bench: Bench) -> Iterator[Finding]:
     """No answer to tokenize, accepted or refused, contains the sensitive input in plain text."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     failed = False
     for what, body, secrets, cvc in _cases(bench):
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         found = secrets_found(exchange, secrets)
         if found or _shows_cvc(exchange, cvc):
             failed = True
@@ -110,7 +101,7 @@ def answers(bench: Bench) -> Iterator[Finding]:
 
 def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
     """Yield a name, the body, the secrets in it, and a cvc to look for by field name."""
-    text, number, cvc = value(bench, "secret"), card_number(bench, "secret"), "7319"
+    text, number, cvc = bench.value("secret"), bench.card_number("secret"), "7319"
     data: dict[str, Json] = {
         "number": number,
         "expiration_month": 3,
@@ -125,7 +116,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
         "fingerprint_expression": "{{ data }}",
     }
     wrong: Json = {"type": "no-such-type", "data": text}
-    long = value(bench, "long cvc") + "x"
+    long = bench.value("long cvc") + "x"
     yield "a token", one, [text], None
     yield "a token with all its fields", {**one, **extra}, [text], None
     yield "a card", both, [number, number[:12]], cvc
@@ -140,7 +131,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
     )
     yield "a card with a cvc of text", {**both, "data": {**data, "cvc": long}}, [number, long], cvc
     yield "bad metadata beside data", {**one, "metadata": {"a": 5}}, [text], None
-    bad = card_number(bench, "bad digit")
+    bad = bench.card_number("bad digit")
     bad = bad[:-1] + str((int(bad[-1]) + 1) % 10)
     yield "a number with a wrong digit", {"type": "card", "data": {"number": bad}}, [bad], None
 
@@ -153,7 +144,7 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         nonlocal seen
         text, as_object = f"s3cret-{drawn[0]}-s3cret", drawn[1]
         body: Json = {"type": "token", "data": text} if as_object else [text]
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         seen += exchange.ok
         if secrets_found(exchange, [text]):
             return Broken(body, [("REC-SECRET", "the answer contains the value")], (exchange,))
@@ -177,9 +168,9 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def reading(bench: Bench) -> Iterator[Finding]:
     """Find whether reading a token shows its plaintext to a key with token:read (D-READ)."""
-    key = ready_key(bench, "private_reader")
-    made = token(bench, "read back")
-    token_id = record_of(tokenize(bench, made, key))["id"]
+    key = bench.ready_key("private_reader")
+    made = bench.token("read back")
+    token_id = record_of(bench.tokenize(made, key))["id"]
     exchange = bench.call("get", {"id": token_id}, key=key)
     if not exchange.ok:
         says = f"a token cannot be read back: {exchange.status}"
@@ -187,7 +178,7 @@ def reading(bench: Bench) -> Iterator[Finding]:
         return
     is_plain = bool(secrets_found(exchange, [made["data"]]))
     yield bench.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
-    blind = bench.call("get", {"id": token_id}, key=spread_key(bench, "private_prod"))
+    blind = bench.call("get", {"id": token_id}, key=bench.spread_key("private_prod"))
     seen = "a key without token:read does not see the value"
     says = "a key without token:read must not see the value"
     yield bench.judges("REC-SECRET", not secrets_found(blind, [made["data"]]), seen, says, blind)
@@ -203,10 +194,10 @@ def reading(bench: Bench) -> Iterator[Finding]:
 )
 def deduplicated_record(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record contains no plaintext, whatever the key's permissions."""
-    key = ready_key(bench, "dedup_reader")
-    for what, body in (("a token", token(bench, "again")), ("a card", card(bench, "again"))):
-        tokenize(bench, body, key)
-        exchange = tokenize(bench, body, key)
+    key = bench.ready_key("dedup_reader")
+    for what, body in (("a token", bench.token("again")), ("a card", bench.card("again"))):
+        bench.tokenize(body, key)
+        exchange = bench.tokenize(body, key)
         record_of(exchange)
         secret = body["data"] if isinstance(body["data"], str) else body["data"]["number"]
         cvc = None if isinstance(body["data"], str) else body["data"]["cvc"]

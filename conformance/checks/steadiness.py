@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.checks._common import flag_of, is_refused, is_uuid, quota, spread_key
 from conformance.checks._oracle import clauses_in, elements, mirror_faults, shape_clause
+from conformance.runner.answers import flag_of, is_refused, is_uuid
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding
@@ -155,7 +155,7 @@ def _is_plainly_valid(bench: Bench, exchange: Exchange) -> bool:
     if not bench.target.may(key, "token:create"):
         return False
     leaves = list(_leaves(body, _DEPTH))
-    return None not in leaves and 1 <= len(leaves) <= quota(bench, "Tokenize Limit", key)
+    return None not in leaves and 1 <= len(leaves) <= bench.quota("Tokenize Limit", key)
 
 
 def _leaves(body: Json, depth: int) -> Iterator[str | None]:
@@ -233,7 +233,7 @@ def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
 def _again(bench: Bench, exchange: Exchange) -> Exchange | None:
     """Send the same request again, with a permitted key; None if that is not possible."""
     ask = exchange.ask
-    key = ask.key if ask.key in bench.target.key_labels else spread_key(bench, "private_prod")
+    key = ask.key if ask.key in bench.target.key_labels else bench.spread_key("private_prod")
     try:
         return bench.ask(ask.method, ask.path, ask.body, key=key, headers=ask.headers, retry=False)
     except (Inconclusive, Skip):
@@ -267,8 +267,8 @@ _Stored = tuple[str, str, Exchange]
 )
 def read_back(bench: Bench) -> Iterator[Finding]:
     """Strings that earlier checks stored are read back, up to a number, and compared."""
-    key = spread_key(bench, "private_reader")
-    most = quota(bench, "Detokenize Limit", key)
+    key = bench.spread_key("private_reader")
+    most = bench.quota("Detokenize Limit", key)
     stored = _stored(bench, key)[: most * (_READ_BACK // 5)]
     seen: list[tuple[_Stored, str | None]] = []
     alone = _ALONE
@@ -307,7 +307,7 @@ def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bo
             continue
         given = [one for sent, one in pairs if sent == text and isinstance(one, str)]
         fresh = [(one, text, again) for one in given if one != identifier]
-        values = _values(bench, key, fresh[: quota(bench, "Detokenize Limit", key)])
+        values = _values(bench, key, fresh[: bench.quota("Detokenize Limit", key)])
         told += [value != text for value in values]
     return any(told) if told else None
 

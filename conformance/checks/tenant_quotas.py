@@ -10,27 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._common import (
+from conformance.checks._witness import NoWitness, Witness
+from conformance.runner.answers import (
     accepted,
-    card,
     identifiers,
     is_known,
     is_refused,
     member_of,
     must_be_there,
-    ok_or_unsettled,
-    over_limit,
-    quota,
-    ready,
     records_of,
-    refusal,
-    spread_key,
     text_of,
-    token,
-    tokenize,
-    value,
 )
-from conformance.checks._witness import NoWitness, Witness
 from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -68,16 +58,16 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         if tenant in seen:
             continue
         seen.add(tenant)
-        ready(bench, key, role)
-        most = quota(bench, "Tokenize Limit", key)
-        values: list[Json] = [value(bench, f"{role} {number}") for number in range(2 * most + 1)]
-        below = tokenize(bench, values[:most], key)
-        yield ok_or_unsettled(bench, "QUO-TENANT", f"{role}: {most} tokens", below)
-        above = over_limit(bench, "tokenize", values[most:], key)
+        bench.ready(key, role)
+        most = bench.quota("Tokenize Limit", key)
+        values: list[Json] = [bench.value(f"{role} {number}") for number in range(2 * most + 1)]
+        below = bench.tokenize(values[:most], key)
+        yield bench.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below)
+        above = bench.over_limit("tokenize", values[most:], key)
         if above.refused:
             yield bench.passes("QUO-TENANT", f"{role}: {most + 1} tokens refused, 429", above)
         else:
-            yield refusal(bench, "QUO-TENANT", f"{role}: {most + 1} tokens", above)
+            yield bench.refusal("QUO-TENANT", f"{role}: {most + 1} tokens", above)
 
 
 @check(
@@ -126,7 +116,7 @@ class _Kept(ABC):
         self.clause = clause
         self.name = name
         self.key: KeyLabel = lane.defaults["key"]
-        self.retained_ns = quota(bench, name, self.key)
+        self.retained_ns = bench.quota(name, self.key)
         self.made_id = ""
 
     async def call(self, operation: str, values: dict[str, Json], body: Json = None) -> Exchange:
@@ -207,7 +197,7 @@ class _Cvc(_Kept):
     what = "a cvc"
 
     def asked(self) -> dict[str, Any]:
-        return card(self.bench, "kept cvc")
+        return self.bench.card("kept cvc")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         body: Json = {"value": f"{{{{ {self.made_id} }}}}"}
@@ -223,7 +213,7 @@ class _Intent(_Kept):
     operation = "create_token_intent"
 
     def asked(self) -> dict[str, Any]:
-        return token(self.bench, "kept intent")
+        return self.bench.token("kept intent")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         exchange = await self.call("get_token_intent", {"id": self.made_id})
@@ -236,7 +226,7 @@ class _Log(_Kept):
     what = "a log entry"
 
     def asked(self) -> dict[str, Any]:
-        return token(self.bench, "kept log")
+        return self.bench.token("kept log")
 
     async def is_there(self) -> tuple[bool | None, Exchange]:
         method, path, _ = self.bench.shaped("list_logs")
@@ -279,7 +269,7 @@ _Shape = Callable[[Bench, str, int], Json]
 
 
 def _values(bench: Bench, name: str, count: int) -> list[Json]:
-    return [value(bench, f"{name} {number}") for number in range(count)]
+    return [bench.value(f"{name} {number}") for number in range(count)]
 
 
 def _array(bench: Bench, name: str, count: int) -> Json:
@@ -299,9 +289,7 @@ def _records(bench: Bench, name: str, count: int) -> Json:
     found: list[Json] = []
     for place in range(count):
         one = f"{name} {place}"
-        found.append(
-            card(bench, one) if place % 2 else {"type": "token", "data": value(bench, one)}
-        )
+        found.append(bench.card(one) if place % 2 else {"type": "token", "data": bench.value(one)})
     return found
 
 
@@ -312,7 +300,7 @@ def _mixed(bench: Bench, name: str, count: int) -> Json:
 
 
 def _equal(bench: Bench, name: str, count: int) -> Json:
-    return [value(bench, name)] * count
+    return [bench.value(name)] * count
 
 
 _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
@@ -334,19 +322,19 @@ _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
 )
 def tokenize_limit(bench: Bench) -> Iterator[Finding]:
     """The Tokenize Limit applies exactly, to the whole request, however its tokens are nested."""
-    key = spread_key(bench, "private_prod")
-    most = quota(bench, "Tokenize Limit", key)
-    ready(bench, key)
+    key = bench.spread_key("private_prod")
+    most = bench.quota("Tokenize Limit", key)
+    bench.ready(key)
     refused: list[Exchange] = []
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
-            exchange = tokenize(bench, shape(bench, f"{what} {count}", count), key)
+            exchange = bench.tokenize(shape(bench, f"{what} {count}", count), key)
             for clause in ("TOK-LIMIT", "QUO-TOKENIZE"):
-                yield ok_or_unsettled(
-                    bench, clause, f"{count} tokens of {most} allowed ({what})", exchange
+                yield bench.ok_or_unsettled(
+                    clause, f"{count} tokens of {most} allowed ({what})", exchange
                 )
         for count in (most + 1, 2 * most + 1):
-            exchange = over_limit(bench, "tokenize", shape(bench, f"{what} {count}", count), key)
+            exchange = bench.over_limit("tokenize", shape(bench, f"{what} {count}", count), key)
             yield from _over(
                 bench,
                 ("TOK-LIMIT", "QUO-TOKENIZE"),
@@ -361,10 +349,10 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
 
 def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
     """Equal strings count separately, unless they are deduplicated (D-LIMIT-COUNT)."""
-    pair = tokenize(bench, _equal(bench, "pair", 2), key)
+    pair = bench.tokenize(_equal(bench, "pair", 2), key)
     if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
         return
-    exchange = over_limit(bench, "tokenize", _equal(bench, "equal", most + 1), key)
+    exchange = bench.over_limit("tokenize", _equal(bench, "equal", most + 1), key)
     yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} equal strings", exchange)
 
 
@@ -407,13 +395,13 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
         witness: Witness | None = Witness.of(bench)
     except NoWitness as why:
         witness, unseen = None, f"whether tokens are created cannot be seen: {why}"
-    key = spread_key(bench, "private_prod") if witness is None else witness.key
+    key = bench.spread_key("private_prod") if witness is None else witness.key
     if witness is None:
-        ready(bench, key)
-    most = quota(bench, "Tokenize Limit", key)
+        bench.ready(key)
+    most = bench.quota("Tokenize Limit", key)
     made = Witness(bench, key, "flag") if witness is None else witness
     body: list[Json] = [made.request(f"whole {place}") for place in range(most + 1)]
-    exchange = over_limit(bench, "tokenize", body, key)
+    exchange = bench.over_limit("tokenize", body, key)
     yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} token request objects", exchange)
     if witness is None:
         yield bench.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
@@ -435,17 +423,17 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
 )
 def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     """Find whether deduplicated elements count towards the Tokenize Limit (D-LIMIT-COUNT)."""
-    key = spread_key(bench, "dedup")
-    most = quota(bench, "Tokenize Limit", key)
-    ready(bench, key)
-    one: Json = {"type": "token", "data": value(bench, "counted")}
-    first = tokenize(bench, one, key)
-    second = tokenize(bench, [one, one], key) if first.ok else first
+    key = bench.spread_key("dedup")
+    most = bench.quota("Tokenize Limit", key)
+    bench.ready(key)
+    one: Json = {"type": "token", "data": bench.value("counted")}
+    first = bench.tokenize(one, key)
+    second = bench.tokenize([one, one], key) if first.ok else first
     records = records_of(second, 2)
     if not all(map(is_known, records)):
         yield bench.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
         return
-    exchange = over_limit(bench, "tokenize", [one] * (most + 1), key)
+    exchange = bench.over_limit("tokenize", [one] * (most + 1), key)
     if exchange.ok:
         yield bench.reads("TOK-LIMIT", "tokens.limit_counts", "created", exchange)
     elif _is_over(exchange):
@@ -467,8 +455,8 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
 )
 def detokenize_limit(bench: Bench) -> Iterator[Finding]:
     """The Detokenize Limit applies exactly, to the whole request (D-DETOKENIZE)."""
-    key = spread_key(bench, "private_reader")
-    most = quota(bench, "Detokenize Limit", key)
+    key = bench.spread_key("private_reader")
+    most = bench.quota("Detokenize Limit", key)
     made = _made(bench, key, most + 1)
     first = _detokenized(bench, key, [made[0]])
     must_be_there("detokenize", first)
@@ -478,16 +466,16 @@ def detokenize_limit(bench: Bench) -> Iterator[Finding]:
         )
     for count in (most - 1, most) if most > 1 else (most,):
         exchange = _detokenized(bench, key, made[:count])
-        yield ok_or_unsettled(bench, "QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
+        yield bench.ok_or_unsettled("QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
         if exchange.ok:
             yield _values_back(bench, exchange, made[:count])
     for nested in (False, True):
         body = _expressions(made)
-        exchange = over_limit(bench, "detokenize", {"only": [body, {}]} if nested else body, key)
+        exchange = bench.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
         what = f"{most + 1} tokens" + (" in one top-level element" if nested else "")
         yield from _over(bench, ("QUO-DETOKENIZE",), what, exchange)
     if most > 1:
-        exchange = over_limit(bench, "detokenize", _expressions([made[0]] * (most + 1)), key)
+        exchange = bench.over_limit("detokenize", _expressions([made[0]] * (most + 1)), key)
         if exchange.ok or _is_over(exchange):
             seen = "distinct" if exchange.ok else "expressions"
             yield bench.reads("QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
@@ -498,12 +486,12 @@ _Made = tuple[str, str]
 
 
 def _made(bench: Bench, key: KeyLabel, count: int) -> list[_Made]:
-    most = quota(bench, "Tokenize Limit", key)
-    values = [value(bench, f"detokenized {number}") for number in range(count)]
+    most = bench.quota("Tokenize Limit", key)
+    values = [bench.value(f"detokenized {number}") for number in range(count)]
     found: list[_Made] = []
     for start in range(0, count, most):
         part = values[start : start + most]
-        ids = identifiers(tokenize(bench, part, key), len(part))
+        ids = identifiers(bench.tokenize(part, key), len(part))
         found.extend(zip(ids, part, strict=True))
     return found
 

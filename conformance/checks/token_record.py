@@ -7,20 +7,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from conformance.checks._common import (
-    card,
-    card_number,
-    flag_of,
-    identifiers,
-    is_uuid,
-    ready,
-    ready_key,
-    record_of,
-    records_of,
-    token,
-    tokenize,
-    value,
-)
+from conformance.runner.answers import flag_of, identifiers, is_uuid, record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
 from conformance.runner.verdicts import Finding
@@ -48,16 +35,16 @@ _FORMER: Final = ("REC-ID", "REC-TENANT", "REC-TYPE", "REC-CREATED", "REC-EXTRAS
 )
 def fields(bench: Bench) -> Iterator[Finding]:
     """Every record has its identifier, tenant, type, creator, creation time and flag."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     seen: list[tuple[dict[str, Any], Exchange]] = []
     for number in range(2):
-        both: list[Json] = [token(bench, f"both {number}"), card(bench, f"both {number}")]
-        exchange = tokenize(bench, both, key)
+        both: list[Json] = [bench.token(f"both {number}"), bench.card(f"both {number}")]
+        exchange = bench.tokenize(both, key)
         seen += [(record, exchange) for record in records_of(exchange, 2)]
-    single = tokenize(bench, token(bench, "single", metadata={"a": "b"}), key)
+    single = bench.tokenize(bench.token("single", metadata={"a": "b"}), key)
     seen.append((record_of(single), single))
     asked = ("token", "card", "token", "card", "token")
-    leaf = tokenize(bench, [value(bench, "leaf")], key)
+    leaf = bench.tokenize([bench.value("leaf")], key)
     says = "the identifier of a plain string must be a UUID string"
     yield bench.rule("REC-ID", says, leaf, is_so=is_uuid(identifiers(leaf, 1)[0]))
     for (record, exchange), type_ in zip(seen, asked, strict=True):
@@ -176,8 +163,8 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         if not bench.keys(role):
             continue
         key = bench.key(role)
-        ready(bench, key, role)
-        exchange = tokenize(bench, token(bench, role), key)
+        bench.ready(key, role)
+        exchange = bench.tokenize(bench.token(role), key)
         record = record_of(exchange)
         tenant, creator = str(record.get("tenant_id")), str(record.get("created_by"))
         found[key] = (tenant, creator, exchange)
@@ -213,17 +200,17 @@ _MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
 )
 def mask(bench: Bench) -> Iterator[Finding]:
     """A card's record shows the number with all but the last four digits as `X`, and the expiry."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     views: set[str] = set()
     last: Exchange | None = None
     for digits in range(12, 20):
         data = {
-            "number": card_number(bench, "mask", digits),
+            "number": bench.card_number("mask", digits),
             "expiration_month": 1 + digits % 12,
             "expiration_year": 2020 + digits,
             "cvc": "7319"[: 3 + digits % 2],
         }
-        last = tokenize(bench, {"type": "card", "data": data}, key)
+        last = bench.tokenize({"type": "card", "data": data}, key)
         record = record_of(last)
         found = [name for name in ("mask", "data") if name in record]
         views.add("both" if len(found) > 1 else "".join(found))
@@ -285,21 +272,21 @@ _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
 )
 def echo(bench: Bench) -> Iterator[Finding]:
     """Metadata and search indexes come back exactly, and only if supplied."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     for place, supplied in enumerate(_METADATA):
-        made = card if place % 2 else token
+        made = bench.card if place % 2 else bench.token
         given: dict[str, Json] = dict(supplied)
-        body = made(bench, f"metadata {place}", metadata=given)
-        exchange = tokenize(bench, body, key)
+        body = made(f"metadata {place}", metadata=given)
+        exchange = bench.tokenize(body, key)
         yield _echoed(bench, "REC-METADATA", "metadata", supplied, exchange)
     for place, (type_, expressions) in enumerate(_INDEXES):
-        made = card if type_ == "card" else token
+        made = bench.card if type_ == "card" else bench.token
         listed: list[Json] = list(expressions)
-        body = made(bench, f"indexes {place}", search_indexes=listed)
-        exchange = tokenize(bench, body, key)
+        body = made(f"indexes {place}", search_indexes=listed)
+        exchange = bench.tokenize(body, key)
         yield _echoed(bench, "REC-INDEXES", "search_indexes", expressions, exchange)
-    for body in (token(bench, "nothing"), card(bench, "nothing")):
-        exchange = tokenize(bench, body, key)
+    for body in (bench.token("nothing"), bench.card("nothing")):
+        exchange = bench.tokenize(body, key)
         record = record_of(exchange)
         for clause, name in (("REC-METADATA", "metadata"), ("REC-INDEXES", "search_indexes")):
             if clause == "REC-INDEXES" and not record.get(name):

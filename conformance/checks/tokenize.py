@@ -10,24 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._common import (
+from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
+from conformance.checks._witness import Witness
+from conformance.runner.answers import (
     accepted,
-    card,
     is_identifier,
     is_known,
     is_refused,
     is_uuid,
-    ok_or_unsettled,
-    quota,
-    ready_key,
     records_of,
-    refusal,
-    spread_key,
-    tokenize,
-    value,
 )
-from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
-from conformance.checks._witness import Witness
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -52,7 +44,7 @@ class _Mirror:
     def __init__(self, bench: Bench, key: KeyLabel) -> None:
         self.bench = bench
         self.key = key
-        self.limit = quota(bench, "Tokenize Limit", key)
+        self.limit = bench.quota("Tokenize Limit", key)
         self.oracle = Oracle(bench.profile, self.limit)
         self.accepted: dict[str, Exchange] = {}
         self.count = 0
@@ -63,7 +55,7 @@ class _Mirror:
         """Return what is broken about the answer to a body, None when nothing is."""
         is_valid, expected = self.oracle.answer(body)
         assert is_valid, "the strategies draw valid bodies only"
-        exchange = tokenize(self.bench, body, self.key)
+        exchange = self.bench.tokenize(body, self.key)
         if exchange.status in _NO_ACCESS:
             raise Inconclusive(f"no access to tokenize: {exchange.status}")
         if not exchange.ok:
@@ -154,10 +146,10 @@ def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
 
 def _plain_cases(bench: Bench, limit: int) -> list[Json]:
     """Return one body of every shape and every odd key, so that none is left to chance."""
-    one, two, three = (value(bench, name) for name in ("one", "two", "three"))
-    both = card(bench, "plain")
+    one, two, three = (bench.value(name) for name in ("one", "two", "three"))
+    both = bench.card("plain")
     odd: list[Json] = [
-        {key: value(bench, f"under {key}") for key in ODD_KEYS[start : start + limit]}
+        {key: bench.value(f"under {key}") for key in ODD_KEYS[start : start + limit]}
         for start in range(0, len(ODD_KEYS), limit)
     ]
     return [
@@ -183,14 +175,14 @@ def _plain_cases(bench: Bench, limit: int) -> list[Json]:
 )
 def mirror(bench: Bench) -> Iterator[Finding]:
     """The answer mirrors the body, whatever its shape."""
-    mirrored = _Mirror(bench, spread_key(bench, "private_prod"))
+    mirrored = _Mirror(bench, bench.spread_key("private_prod"))
     limit = mirrored.limit
     cases = [body for body in _plain_cases(bench, limit) if tokens_in(body) <= limit]
     found = [broken for broken in map(mirrored.judge, cases) if broken is not None]
     found = [each for broken in found for each in _reduced(mirrored, broken)]
     found += filter(None, (_text(mirrored, what, text) for what, text in _TEXTS))
     if not found:
-        cards = [card(bench, "drawn one"), card(bench, "drawn two")]
+        cards = [bench.card("drawn one"), bench.card("drawn two")]
         drawn = smallest(bench, bodies(limit, cards), mirrored.judge, _EXAMPLES)
         found = [] if drawn is None else [drawn]
     for broken in found:
@@ -245,12 +237,12 @@ _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
 )
 def order(bench: Bench) -> Iterator[Finding]:
     """Each value has its own token, and its identifier is at the value's place."""
-    key = spread_key(bench, "private_prod")
+    key = bench.spread_key("private_prod")
     yield from _card_order(bench, key)
-    for number in range(_MIXED if quota(bench, "Tokenize Limit", key) > 1 else 0):
+    for number in range(_MIXED if bench.quota("Tokenize Limit", key) > 1 else 0):
         # `tokenize.steady` judges these answers too, and finds an order that is wrong sometimes.
-        text = value(bench, f"mixed {number}")
-        tokenize(bench, [text, {"type": "token", "data": f"{text} too"}], key)
+        text = bench.value(f"mixed {number}")
+        bench.tokenize([text, {"type": "token", "data": f"{text} too"}], key)
     try:
         witness: Witness | None = Witness.of(bench)
     except Inconclusive:
@@ -258,8 +250,8 @@ def order(bench: Bench) -> Iterator[Finding]:
     key = key if witness is None else witness.key
     for clause, shape, places in _ORDERED:
         for names in _DRAWS:
-            values = [value(bench, f"{clause} {name}") for name in names]
-            exchange = tokenize(bench, shape(*values), key)
+            values = [bench.value(f"{clause} {name}") for name in names]
+            exchange = bench.tokenize(shape(*values), key)
             answer = accepted(exchange)
             found = [_at(answer, place) for place in places]
             yield from _placed(bench, witness, clause, values, found, exchange)
@@ -293,8 +285,8 @@ def _placed(
 
 def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     """Cards show their place by their last four digits; no deduplication is needed."""
-    asked = [card(bench, f"order {number}") for number in range(3)]
-    exchange = tokenize(bench, asked, key)
+    asked = [bench.card(f"order {number}") for number in range(3)]
+    exchange = bench.tokenize(asked, key)
     records = records_of(exchange, len(asked))
     shown = [_last_four(record) for record in records]
     if None in shown:
@@ -332,7 +324,7 @@ def _looked_up(
 ) -> Finding:
     """Look the values up by deduplication: every identifier must belong to its value."""
     again: list[Json] = [witness.again({"type": "token", "data": one}) for one in values]
-    exchange = tokenize(bench, again, witness.key)
+    exchange = bench.tokenize(again, witness.key)
     records = records_of(exchange, len(again)) if exchange.ok else []
     if not records or not all(map(is_known, records)):
         says = "no deduplication, so the places of strings could not be checked"
@@ -359,9 +351,9 @@ _MOST_DEPTH: Final = 128
 )
 def depth(bench: Bench) -> Iterator[Finding]:
     """Eight levels of nesting are accepted; the deployment's bound is measured (D-DEPTH)."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     shown = _nested(bench, key, _LEAST_DEPTH)
-    yield ok_or_unsettled(bench, "TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)
+    yield bench.ok_or_unsettled("TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)
     if not shown.ok:
         return
     low, high = _LEAST_DEPTH, _MOST_DEPTH + 1
@@ -377,10 +369,10 @@ def depth(bench: Bench) -> Iterator[Finding]:
 
 
 def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
-    body: Json = value(bench, f"{levels} levels")
+    body: Json = bench.value(f"{levels} levels")
     for level in range(levels):
         body = [body] if level % 2 else {"in": body}
-    return tokenize(bench, body, key)
+    return bench.tokenize(body, key)
 
 
 @check(
@@ -392,11 +384,11 @@ def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
 )
 def empty(bench: Bench) -> Iterator[Finding]:
     """Find how a body without a token and a lone string are answered (D-EMPTY, D-SCALAR)."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     found: list[tuple[str, Exchange]] = []
     cases: tuple[Json, ...] = ({}, [], {"a": [{}, []]})
     for body in cases:
-        exchange = tokenize(bench, body, key)
+        exchange = bench.tokenize(body, key)
         if exchange.ok and accepted(exchange) == body:
             found.append(("echo", exchange))
         elif is_refused(exchange):
@@ -412,8 +404,8 @@ def empty(bench: Bench) -> Iterator[Finding]:
         else:
             says = "some bodies without a token are echoed, others refused"
             yield bench.informs("TOK-COMPOSITE", says, *shown)
-    lone = tokenize(bench, value(bench, "lone"), key)
-    if lone.ok and is_identifier(accepted(lone), value(bench, "lone")):
+    lone = bench.tokenize(bench.value("lone"), key)
+    if lone.ok and is_identifier(accepted(lone), bench.value("lone")):
         yield bench.reads("TOK-COMPOSITE", "tokens.scalar_body", "accept", lone)
     elif is_refused(lone):
         yield bench.reads("TOK-COMPOSITE", "tokens.scalar_body", "reject", lone)
@@ -431,11 +423,11 @@ def empty(bench: Bench) -> Iterator[Finding]:
 )
 def no_string(bench: Bench) -> Iterator[Finding]:
     """Find how leaves that are numbers, booleans or null are answered (D-LEAF)."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     found: dict[str, Exchange] = {}
     leaves: tuple[Json, ...] = (12345, True, None)
     for leaf in leaves:
-        exchange = tokenize(bench, {"text": value(bench, f"beside {leaf}"), "leaf": leaf}, key)
+        exchange = bench.tokenize({"text": bench.value(f"beside {leaf}"), "leaf": leaf}, key)
         if is_refused(exchange):
             found["reject"] = exchange
             continue
@@ -470,16 +462,16 @@ def no_string(bench: Bench) -> Iterator[Finding]:
 )
 def type_field(bench: Bench) -> Iterator[Finding]:
     """An object is a token request object exactly if it has the key `type`, at any depth."""
-    key = ready_key(bench, "private_prod")
+    key = bench.ready_key("private_prod")
     for what, body in (
         ("an object whose `type` is no token type", {"kind": {"type": "visa"}}),
         ("an object whose `type` is a number", [{"type": 5, "data": "x"}]),
         ("an object whose `type` is null", [[{"type": None, "data": "x"}]]),
-        ("a type in capitals", {"type": "TOKEN", "data": value(bench, "capitals")}),
+        ("a type in capitals", {"type": "TOKEN", "data": bench.value("capitals")}),
     ):
-        yield refusal(bench, "TOK-OBJECT", what, tokenize(bench, body, key))
-    plain: dict[str, Json] = {"Type": value(bench, "Type"), "types": value(bench, "types")}
-    exchange = tokenize(bench, plain, key)
+        yield bench.refusal("TOK-OBJECT", what, bench.tokenize(body, key))
+    plain: dict[str, Json] = {"Type": bench.value("Type"), "types": bench.value("types")}
+    exchange = bench.tokenize(plain, key)
     answer = accepted(exchange) if exchange.ok else None
     if exchange.status in {401, 403}:
         yield bench.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
@@ -494,8 +486,8 @@ def type_field(bench: Bench) -> Iterator[Finding]:
         yield bench.fails("TOK-PLAIN", says, exchange)
     named: Json = {
         "type": "token",
-        "data": value(bench, "in metadata"),
+        "data": bench.value("in metadata"),
         "metadata": {"type": "no-token"},
     }
-    exchange = tokenize(bench, named, key)
-    yield ok_or_unsettled(bench, "TOK-OBJECT", "`type` within metadata", exchange)
+    exchange = bench.tokenize(named, key)
+    yield bench.ok_or_unsettled("TOK-OBJECT", "`type` within metadata", exchange)

@@ -4,6 +4,11 @@ It sends requests through the session, provides the keys and source addresses as
 check, and holds what is known: the target, the profile told or discovered so far, the limit table
 and the seed.
 
+A deployment may answer 200, HTML, 429 or 5xx to everything, and a key may be wrong or lack the
+permission. `ready` detects all of these: it tokenizes one plain string first, so that a refusal
+counts only after the same key was accepted. Every value is generated from the run's seed, so a run
+repeats and no two checks share a value.
+
 A check is deterministic: the same answers at the same times give the same requests and findings.
 So everything random in it comes from `bench.random(name)`, and time only from exchanges and
 `now_ns`.
@@ -17,6 +22,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from conformance.runner.answers import accepted, flag_of, is_identifier, is_refused, record_of
 from conformance.runner.registry import Check, Inconclusive, Skip, in_time
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
@@ -30,6 +36,9 @@ from engine.messages import Json
 __all__ = ["Bench", "Lane"]
 
 _SECOND_NS: Final = 1_000_000_000
+_NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
+_TRIES: Final = 3
+_LUHN_PREFIX: Final = "4242"
 _Computed = TypeVar("_Computed")
 
 
@@ -288,6 +297,136 @@ class Bench:
         """
         return self.session.make(self.check.id, name, maker)
 
+    # --- values -----------------------------------------------------------------------------------
+
+    def value(self, name: str) -> str:
+        """Return a value that no other check uses; every run with this seed has the same."""
+        return f"{name} {self.random(name).getrandbits(64):016x}"
+
+    def token(self, name: str, **more: Json) -> dict[str, Any]:
+        """Return a valid `token` request with a unique value."""
+        return {"type": "token", "data": self.value(name), **more}
+
+    def card_number(self, name: str, digits: int = 16) -> str:
+        """Return a unique, Luhn-valid card number with this many digits."""
+        chance = self.random(f"{name}/{digits}")
+        drawn = [str(chance.randrange(10)) for _ in range(digits - len(_LUHN_PREFIX) - 1)]
+        front = _LUHN_PREFIX + "".join(drawn)
+        doubled = [
+            sum(divmod(2 * int(digit), 10)) if place % 2 == 0 else int(digit)
+            for place, digit in enumerate(reversed(front))
+        ]
+        return front + str(-sum(doubled) % 10)
+
+    def card(self, name: str, **more: Json) -> dict[str, Any]:
+        """Return a valid card request with a unique number."""
+        data = {
+            "number": self.card_number(name),
+            "expiration_month": 12,
+            "expiration_year": 2031,
+            "cvc": "731",
+        }
+        return {"type": "card", "data": data, **more}
+
+    def container_of(self, path: str) -> dict[str, Json]:
+        """Return the field that selects a container, as this deployment names it (D-CONTAINER)."""
+        choices = self.profile.tokens
+        return {choices.container_field: path if choices.container_form == "string" else [path]}
+
+    def quota(self, name: str, label: KeyLabel) -> int:
+        """Return a quota of the tenant of a key: a count, or nanoseconds."""
+        found = self.target.tenant_of(self.target.key_labels[label]).quota(name)
+        assert isinstance(found, int), "only the Rate Limit quota is not a number"
+        return found
+
+    def spread_key(self, role: str) -> KeyLabel:
+        """Return one of the role's keys, so that checks share the load of the limits."""
+        places = len(self.keys(role))
+        return self.key(role, 1 + sum(self.check.id.encode()) % places if places else 1)
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def tokenize(
+        self,
+        body: Json | bytes,
+        key: KeyLabel | None,
+        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+    ) -> Exchange:
+        """Send a tokenize request; raises `Inconclusive` without an answer, or if all are 429."""
+        if isinstance(body, bytes):
+            return self.call("tokenize", body=body, key=key, **more)
+        return self.call("tokenize", {"value": body}, key=key, **more)
+
+    def ready(self, key: KeyLabel, name: str = "ready") -> Exchange:
+        """Tokenize one plain string; raises `Inconclusive` unless an identifier comes back.
+
+        Where the preflight has reported that accepted answers have a wrong form, a 2xx is enough.
+        """
+        sent = self.value(f"{name} {key}")
+        exchange = self.tokenize({"ready": sent}, key)
+        if self.session.is_misshapen and exchange.ok:
+            return exchange
+        answer = accepted(exchange)
+        given = answer.get("ready") if isinstance(answer, dict) else None
+        if not is_identifier(given, sent):
+            raise Inconclusive("tokenizing a plain string returned no identifier")
+        return exchange
+
+    def ready_key(self, role: str) -> KeyLabel:
+        """Return one of the role's keys, once a plain token has come back for it.
+
+        Raises `Inconclusive` where it does not (`ready`).
+        """
+        key = self.spread_key(role)
+        self.ready(key)
+        return key
+
+    def over_limit(self, name: str, body: Json, key: KeyLabel) -> Exchange:
+        """Send a request over a token quota; returns a 429 only if no rate limit can cause it.
+
+        D-LIMIT-STATUS permits 429 here, but a rate limit gives the same answer. So a small request
+        must be accepted right before and right after; otherwise raises `Inconclusive`.
+        """
+        asked = self.shaped(name, {"value": body})
+        if name != "tokenize":
+            asked = (*asked[:2], body)
+        after = self.shaped("tokenize", {"value": {"after": self.value("after")}})
+        for _ in range(_TRIES):
+            exchange = self._once(asked, key)
+            if not exchange.refused or self._once(after, key).ok:
+                return exchange
+            self.ready(key, "before")  # waits for as long as the rate limit says
+        raise Inconclusive(
+            "a rate limit hides how a request over the quota is answered; add keys or sources"
+        )
+
+    def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
+        """Send a request once the known limits leave room; a 429 is returned, not retried."""
+        method, path, body = asked
+        while True:
+            now_ns = self.transport.now_ns
+            ask = Ask(method=method, path=path, body=body, key=key)
+            source, wait_ns = self.session.pacer.admit(now_ns, ask, self.sources)
+            if not wait_ns:
+                return self.ask(method, path, body, patient=False, key=key, source=source)
+            self.transport.run([self.transport.sleep_until_ns(now_ns + wait_ns)])
+
+    def deduplicated(
+        self, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
+    ) -> tuple[bool, Exchange]:
+        """Return whether an equal value existed before, and the exchange that shows it.
+
+        Tokenizes with deduplication on (D-DEDUP): an existing token comes back with
+        `_extras.deduplicated` true.
+        flag: whether the request turns deduplication on; without it the tenant's setting decides.
+        """
+        field: dict[str, Json] = {self.profile.dedup.flag_name: True} if flag else {}
+        exchange = self.tokenize({**request, **field}, key)
+        said = flag_of(record_of(exchange))
+        if said is None:
+            raise Inconclusive("the deployment does not say whether a token was deduplicated")
+        return said, exchange
+
     # --- saying ---------------------------------------------------------------------------------
 
     def finding(
@@ -340,6 +479,20 @@ class Bench:
     def unsettled(self, clause: str, says: str, *shown: Exchange) -> Finding:
         """Report that this part of the clause could not be judged."""
         return self.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
+
+    def ok_or_unsettled(self, clause: str, what: str, exchange: Exchange) -> Finding:
+        """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
+        if exchange.ok:
+            return self.passes(clause, f"{what}: accepted", exchange)
+        if exchange.status in _NO_ACCESS:
+            return self.unsettled(clause, f"{what}: no access, {exchange.status}", exchange)
+        return self.fails(clause, f"{what} must be accepted, got {exchange.status}", exchange)
+
+    def refusal(self, clause: str, what: str, exchange: Exchange) -> Finding:
+        """Judge a request that must be refused; the same key was accepted before (`ready`)."""
+        seen = f"{what}: refused with {exchange.status}"
+        says = f"{what} must be refused with a 4xx, got {exchange.status}"
+        return self.judges(clause, is_refused(exchange), seen, says, exchange)
 
 
 def _retry_after_ns(exchange: Exchange) -> int:

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.checks._common import flag_of, is_known, is_refused, is_uuid, quota, ready
 from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
 from conformance.checks.secrets import secrets_found
+from conformance.runner.answers import flag_of, is_known, is_refused, is_uuid
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -359,9 +359,9 @@ def _writers(bench: Bench) -> tuple[KeyLabel, ...]:
 def _begin(bench: Bench) -> tuple[Bridge, AnswerJudge]:
     keys = bench.keys("private_prod")
     for key in keys[:1]:
-        ready(bench, key)
+        bench.ready(key)
     bridge = Bridge(bench)
-    limit = min(quota(bench, "Tokenize Limit", key) for key in _writers(bench))
+    limit = min(bench.quota("Tokenize Limit", key) for key in _writers(bench))
     return bridge, AnswerJudge(bench, bridge, limit)
 
 

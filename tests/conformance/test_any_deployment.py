@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from conformance.checks._common import is_uuid
 from conformance.report import Report
+from conformance.runner.answers import is_uuid
 from conformance.runner.bench import Bench
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run

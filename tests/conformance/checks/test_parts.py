@@ -13,11 +13,11 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import BACKEND, Broken, bodies, smallest, tokens_in
-from conformance.checks._common import card_number, is_uuid
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.report.evidence import curl
+from conformance.runner.answers import is_uuid
 from conformance.runner.outcome import judge_one
 from conformance.runner.registry import Inconclusive
 from conformance.runner.verdicts import Verdict
@@ -154,12 +154,12 @@ def test_secrets_are_not_found_where_there_are_none() -> None:
 
 def test_card_numbers_are_valid_and_their_own() -> None:
     bench = bench_of("record.mask")
-    numbers = [card_number(bench, "n", digits) for digits in range(12, 20)]
+    numbers = [bench.card_number("n", digits) for digits in range(12, 20)]
     for digits, number in zip(range(12, 20), numbers, strict=True):
         assert len(number) == digits
         doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(number))]
         assert sum(sum(divmod(one, 10)) for one in doubled) % 10 == 0
-    assert card_number(bench, "n") == card_number(bench, "n") != card_number(bench, "m")
+    assert bench.card_number("n") == bench.card_number("n") != bench.card_number("m")
 
 
 @pytest.mark.parametrize("size_bytes", [10_000, 12_345, 100_001])

@@ -1,0 +1,134 @@
+"""What an answer holds: records, identifiers, and members of them.
+
+Where an answer to a request that should be accepted has another form, these raise `Inconclusive`:
+the check that they serve is about something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conformance.runner.registry import Inconclusive, Skip
+from conformance.wire.exchange import Exchange
+from engine.messages import Json
+
+__all__ = [
+    "UUID",
+    "accepted",
+    "flag_of",
+    "identifiers",
+    "is_identifier",
+    "is_known",
+    "is_refused",
+    "is_uuid",
+    "member_of",
+    "must_be_there",
+    "record_of",
+    "records_of",
+    "text_of",
+]
+
+UUID: Final = re.compile(
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+)
+_MISSING: Final = frozenset({404, 405, 501})
+
+
+def is_uuid(text: object) -> bool:
+    """Whether it is a UUID string (REC-ID)."""
+    return isinstance(text, str) and UUID.fullmatch(text) is not None
+
+
+def is_identifier(answer: object, sent: object) -> bool:
+    """Whether an answer can be the identifier of a value: a string other than the value itself.
+
+    Only the checks of REC-ID require a UUID.
+    """
+    return isinstance(answer, str) and bool(answer) and answer != sent
+
+
+def accepted(exchange: Exchange) -> Json:
+    """Return the answer's JSON; raises `Inconclusive` if the request was not accepted."""
+    if not exchange.ok:
+        raise Inconclusive(f"a request that should be accepted got {exchange.status}")
+    try:
+        found: Json = exchange.json
+    except ValueError:
+        raise Inconclusive("the answer to an accepted request is not JSON") from None
+    return found
+
+
+def record_of(exchange: Exchange) -> dict[str, Any]:
+    """Return the record in an answer; raises `Inconclusive` if the answer is not a record."""
+    found = accepted(exchange)
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        raise Inconclusive("the answer to a token request object is not a record")
+    return found
+
+
+def records_of(exchange: Exchange, count: int) -> list[dict[str, Any]]:
+    """Return the records of an array; raises `Inconclusive` unless there are `count`."""
+    found = accepted(exchange)
+    if not isinstance(found, list) or len(found) != count:
+        raise Inconclusive(
+            f"the answer to {count} token request objects is not an array of {count}"
+        )
+    if not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in found):
+        raise Inconclusive("the answer to token request objects has elements that are not records")
+    return found
+
+
+def identifiers(exchange: Exchange, count: int) -> list[str]:
+    """Return the identifiers in an answer; raises `Inconclusive` unless there are `count`."""
+    found = accepted(exchange)
+    if not isinstance(found, list) or len(found) != count:
+        raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
+    if not all(isinstance(one, str) for one in found):
+        raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
+    return [str(one) for one in found]
+
+
+def member_of(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return a member of the object in an accepted answer, None where there is none."""
+    try:
+        return exchange.json[name] if exchange.ok else None
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def text_of(exchange: Exchange, name: str) -> str | None:
+    """Return a member of the object in an accepted answer if it is a string, else None."""
+    found = member_of(exchange, name)
+    return found if isinstance(found, str) else None
+
+
+def flag_of(record: Mapping[str, Any]) -> bool | None:
+    """Return `_extras.deduplicated` of a record, None where it does not hold a boolean."""
+    extras = record.get("_extras")
+    found = extras.get("deduplicated") if isinstance(extras, dict) else None
+    return found if isinstance(found, bool) else None
+
+
+def is_known(record: Mapping[str, Any]) -> bool:
+    """Whether a record says that its token existed before."""
+    return flag_of(record) is True
+
+
+def is_refused(exchange: Exchange) -> bool:
+    """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES)."""
+    return exchange.status is not None and 400 <= exchange.status < 500 and not exchange.refused
+
+
+def must_be_there(name: str, exchange: Exchange) -> None:
+    """Raise `Skip` if the deployment does not have the operation.
+
+    That is not a failure: the specification gives method and path of `POST /tokenize` only.
+    """
+    if exchange.status in _MISSING:
+        asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"
+        raise Skip(
+            f"the deployment answers {exchange.status} to {asked}, whose method and path are not "
+            f"specified; if it offers this under another path, describe it in [requests.{name}]"
+        )

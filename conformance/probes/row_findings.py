@@ -23,7 +23,15 @@ from conformance.probes.measurement import (
 from conformance.probes.procedures import Played
 from conformance.probes.rows import Row
 from conformance.probes.sightings import LATE_NS, Sighting
-from conformance.probes.signature import ANY, APART, BOTH_OTHER, OTHER_RESOURCE, TWIN, Signature
+from conformance.probes.signature import (
+    ANY,
+    APART,
+    BOTH_OTHER,
+    CONTROL,
+    OTHER_RESOURCE,
+    TWIN,
+    Signature,
+)
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive
 from conformance.runner.verdicts import Finding, Verdict
@@ -38,7 +46,6 @@ from engine.profile import Algorithm
 
 __all__ = [
     "Unsettled",
-    "busy_address",
     "check_alike",
     "is_counted_each",
     "measured_row",
@@ -380,23 +387,34 @@ def is_counted_each(bench: Bench) -> bool:
 def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
     """Raise `Inconclusive` if LIM-IP may have refused, for example where refused requests count."""
     sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
-    says = None if row.rule_id == "LIM-IP" else busy_address(bench, sources)
+    says = None if row.rule_id == "LIM-IP" else _busy_address(bench, sources)
     if says is not None:
-        raise Inconclusive(says)
+        raise Inconclusive(f"not decided: {says}")
 
 
 def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
-    """Raise `Unsettled` if LIM-IP may have refused the requests from another address.
+    """Raise `Unsettled` if another limit may have refused the probes that were refused.
 
-    Another check may use that address too, so that both together exceed its rate.
+    Other checks may use the same address or the same other key, so that all of them together exceed
+    LIM-IP or a row for all requests of a key.
     """
-    asked = [one for name in signature.bursts for one in signature.exchanges(name)]
-    says = busy_address(bench, {x.ask.source for x in asked if signature.is_refused(x)})
-    if says is not None and rule.id != "LIM-IP":
-        raise Unsettled(says, is_of_counter=True)
+    refused = [
+        one.ask
+        for name in signature.bursts
+        for one in signature.exchanges(name)
+        if signature.is_refused(one)
+    ]
+    says = None
+    if rule.id != "LIM-IP":
+        says = _busy_address(bench, {ask.source for ask in refused})
+    own = {one.ask.key for one in signature.exchanges(CONTROL)}
+    for label in sorted({ask.key for ask in refused if ask.key is not None}):
+        says = says or _busy_key(bench, label, rule.id if label in own else None)
+    if says is not None:
+        raise Unsettled(f"not decided: {says}", is_of_counter=True)
 
 
-def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
+def _busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
     """Return why LIM-IP may have answered requests from some addresses, None if it did not."""
     rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
     if rule is None:
@@ -407,13 +425,10 @@ def busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
             for one in list(bench.session.exchanges.values())
             if one.ask.source == source
         )
-        most = max(
-            (bisect_left(sent, at_ns + rule.window_ns) - place for place, at_ns in enumerate(sent)),
-            default=0,
-        )
+        most = _most_within(sent, rule.window_ns)
         if most > rule.limit_requests * 9 // 10:
             return (
-                f"not decided: {most} requests were sent from {source} within "
+                f"{most} requests were sent from {source} within "
                 f"{_seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
             )
     return None
@@ -430,21 +445,36 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
     is_known = bench.knows("limits.count_refused") and bench.profile.limits.count_refused
     if not is_known and not (counts and all(counts)):
         return
+    sent = list(bench.session.exchanges.values())
+    labels = {one.ask.key for one in sent if one.check == bench.check.id}
+    for label in sorted(one for one in labels if one is not None):
+        says = _busy_key(bench, label, row.rule_id)
+        if says is not None:
+            raise Inconclusive(f"not decided: {says}, and refused ones count; rerun")
+
+
+def _busy_key(bench: Bench, label: str, apart_from: str | None) -> str | None:
+    """Return why a row for all requests of a key may have refused it, None if it did not."""
     exchanges = list(bench.session.exchanges.values())
-    labels = {one.ask.key for one in exchanges if one.check == bench.check.id} - {None}
-    for label in labels:
-        sent = sorted(one.sent_ns for one in exchanges if one.ask.key == label)
-        for other in bench.limits:
-            if other.id == row.rule_id or other.shadow or not _is_for_all_of(bench, other, label):
-                continue
-            window_ns = other.rate.window_ns
-            most = max(bisect_left(sent, x + window_ns) - place for place, x in enumerate(sent))
-            if most > other.limit_requests * 9 // 10:
-                raise Inconclusive(
-                    f"not decided: {most} requests were sent with {label} within "
-                    f"{_seconds(window_ns)}, and refused ones count: {other.id} may have refused "
-                    "them; rerun"
-                )
+    sent = sorted(one.sent_ns for one in exchanges if one.ask.key == label)
+    for rule in bench.limits:
+        if rule.id == apart_from or rule.shadow or not _is_for_all_of(bench, rule, label):
+            continue
+        most = _most_within(sent, rule.window_ns)
+        if most > rule.limit_requests * 9 // 10:
+            return (
+                f"{most} requests were sent with {label} within {_seconds(rule.window_ns)}, so "
+                f"{rule.id} may have refused them"
+            )
+    return None
+
+
+def _most_within(sent_ns: Sequence[int], window_ns: int) -> int:
+    """Return the most of these instants, in order, that one window holds."""
+    return max(
+        (bisect_left(sent_ns, at_ns + window_ns) - place for place, at_ns in enumerate(sent_ns)),
+        default=0,
+    )
 
 
 def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:

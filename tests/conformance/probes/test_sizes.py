@@ -117,16 +117,32 @@ class BusyElsewhere(Engine):
         return answer if is_home or not is_read else Response(429, {"title": "too many"})
 
 
+class BusyKeys(Engine):
+    """Refuses searches with any key but the first that asked."""
+
+    async def submit(self, request: Request) -> Response:
+        answer = await super().submit(request)
+        if not request.path.startswith("/tokens/search"):
+            return answer
+        first = self.__dict__.setdefault("first", request.key)
+        return answer if request.key == first else Response(429, {"title": "too many"})
+
+
 @pytest.mark.parametrize("limit", [5, 2000])
-def test_an_address_that_others_have_filled_fails_no_row(limit: int) -> None:
-    """LIM-IP may refuse what is asked from an address that another check asks from as well."""
-    rate = SEED["LIM-IP"].rate._replace(limit_requests=limit)
-    told = SEED.replace_rule("LIM-IP", rate=rate)
-    found = play("LIM-SEARCH", told_table=told, engine=BusyElsewhere)
+@pytest.mark.parametrize(
+    ("other", "engine"), [("LIM-IP", BusyElsewhere), ("LIM-PRIVATE", BusyKeys)]
+)
+def test_an_address_or_a_key_that_others_have_filled_fails_no_row(
+    limit: int, other: str, engine: type[Engine]
+) -> None:
+    """Another check may use that address, or the key that is tried in place of the row's own."""
+    rate = SEED[other].rate._replace(limit_requests=limit)
+    told = SEED.replace_rule(other, rate=rate)
+    found = play("LIM-SEARCH", told_table=told, engine=engine)
     verdicts = {one.verdict for one in found.run.findings if one.clause == "LIM-SEARCH"}
     if limit == 5:
         assert Verdict.FAIL not in verdicts
-        assert "so LIM-IP may have refused them" in found.says("LIM-SEARCH")
+        assert f"so {other} may have refused them" in found.says("LIM-SEARCH")
     else:
         assert Verdict.FAIL in verdicts
 

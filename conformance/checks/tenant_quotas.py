@@ -272,10 +272,6 @@ def _values(bench: Bench, name: str, count: int) -> list[Json]:
     return [bench.value(f"{name} {number}") for number in range(count)]
 
 
-def _array(bench: Bench, name: str, count: int) -> Json:
-    return _values(bench, name, count)
-
-
 def _object(bench: Bench, name: str, count: int) -> Json:
     return {f"k{place}": one for place, one in enumerate(_values(bench, name, count))}
 
@@ -304,7 +300,7 @@ def _equal(bench: Bench, name: str, count: int) -> Json:
 
 
 _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
-    ("an array of strings", _array),
+    ("an array of strings", _values),
     ("an object of strings", _object),
     ("one top-level element", _nested),
     ("records of two types", _records),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from conformance.faults.bodies import elements_in, is_creating, read_answered
 from conformance.faults.registry import (
@@ -21,7 +21,7 @@ from engine import Request, Response
 from engine.limits import Headroom, Subject
 from engine.messages import Decision, Json
 
-__all__ = ["change_subjects"]
+__all__ = ["change_subjects", "fault_of_subjects"]
 
 _COMPARED: Final = 36
 _DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
@@ -191,38 +191,45 @@ def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, 
     engine.limiter = _Changed(engine, fields)  # type: ignore[assignment] # reason: the fault
 
 
-@fault_of_engines("public-as-private", "AUTH-KINDS")
-def _public_as_private(engine: FaultyEngine) -> None:
+_Fields: TypeAlias = Callable[[Subject], dict[str, Any]]
+
+
+def fault_of_subjects(fault_id: str, clause_id: str) -> Callable[[_Fields], _Fields]:
+    """Register `(subject) -> fields`: those that the limiter sees changed."""
+
+    def register(fields: _Fields) -> _Fields:
+        def change(engine: FaultyEngine) -> None:
+            change_subjects(engine, fields)
+
+        change.__doc__ = fields.__doc__
+        fault_of_engines(fault_id, clause_id)(change)
+        return fields
+
+    return register
+
+
+@fault_of_subjects("public-as-private", "AUTH-KINDS")
+def _public_as_private(subject: Subject) -> dict[str, Any]:
     """A public application is limited as a private one."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        is_public = subject.application_kind == "public"
-        return {"application_kind": "private"} if is_public else {}
-
-    change_subjects(engine, fields)
+    return {"application_kind": "private"} if subject.application_kind == "public" else {}
 
 
-@fault_of_engines("management-without-class", "AUTH-KINDS")
-def _management_without_class(engine: FaultyEngine) -> None:
+@fault_of_subjects("management-without-class", "AUTH-KINDS")
+def _management_without_class(subject: Subject) -> dict[str, Any]:
     """A management application has no rate-limit class."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        is_one = subject.application_kind == "management"
-        return {"application_kind": None} if is_one else {}
-
-    change_subjects(engine, fields)
+    return {"application_kind": None} if subject.application_kind == "management" else {}
 
 
-@fault_of_engines("everything-legacy", "AUTH-LEGACY")
-def _everything_legacy(engine: FaultyEngine) -> None:
+@fault_of_subjects("everything-legacy", "AUTH-LEGACY")
+def _everything_legacy(subject: Subject) -> dict[str, Any]:
     """Every key counts as a legacy key."""
-    change_subjects(engine, lambda subject: {"legacy": subject.key_id is not None})
+    return {"legacy": subject.key_id is not None}
 
 
-@fault_of_engines("legacy-unknown", "AUTH-LEGACY")
-def _legacy_unknown(engine: FaultyEngine) -> None:
+@fault_of_subjects("legacy-unknown", "AUTH-LEGACY")
+def _legacy_unknown(_: Subject) -> dict[str, Any]:
     """A legacy key is limited like any other key."""
-    change_subjects(engine, lambda _: {"legacy": False})
+    return {"legacy": False}
 
 
 # --- error answers ------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ __all__: list[str] = []
 
 _SPORADIC: Final = 50
 """A sporadic fault appears in one answer out of this many."""
+_TURN: Final = 7
 _MILLISECOND_NS: Final = 1_000_000
 
 
@@ -579,13 +580,13 @@ async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submi
 # --- in a few answers of a hundred --------------------------------------------------------------
 
 
-def _is_turn(engine: FaultyEngine, request: Request, offset: int = 7) -> bool:
+def _is_turn(engine: FaultyEngine, request: Request) -> bool:
     """Whether it is this answer's turn to be wrong."""
     if request.method != "POST" or request.path != "/tokenize":
         return False
     turn = int(engine.notes.get("turn", "0")) + 1
     engine.notes["turn"] = str(turn)
-    return turn % _SPORADIC == offset
+    return turn % _SPORADIC == _TURN
 
 
 @fault("sporadic-error", "TOK-PLAIN")

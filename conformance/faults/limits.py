@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from conformance.faults.access import change_subjects
+from conformance.faults.access import fault_of_subjects
 from conformance.faults.bodies import requests_in
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
-    fault_of_engines,
     fault_of_limits,
     fault_of_profile,
     fault_of_quotas,
@@ -172,14 +171,10 @@ _counted_by("LIM-PRIVATE", "ip+key")
 _counted_by("LIM-PRIVATE", "ip")
 
 
-@fault_of_engines("ip-by-kind", "LIM-IP")
-def _ip_by_kind(engine: FaultyEngine) -> None:
+@fault_of_subjects("ip-by-kind", "LIM-IP")
+def _ip_by_kind(subject: Subject) -> dict[str, Any]:
     """LIM-IP counts each kind of application at an address separately."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        return {"ip": f"{subject.ip} {subject.application_kind}"}
-
-    change_subjects(engine, fields)
+    return {"ip": f"{subject.ip} {subject.application_kind}"}
 
 
 @fault("search-counted-by-node", "LIM-SEARCH")
@@ -203,15 +198,11 @@ async def _failures_counted_apart(_: FaultyEngine, request: Request, submit: Sub
     return await submit(request)
 
 
-@fault_of_engines("public-legacy-unlimited", "LIM-LEGACY")
-def _public_legacy_unlimited(engine: FaultyEngine) -> None:
+@fault_of_subjects("public-legacy-unlimited", "LIM-LEGACY")
+def _public_legacy_unlimited(subject: Subject) -> dict[str, Any]:
     """A legacy key of a public application is limited neither as legacy nor as public."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        is_both = subject.legacy and subject.application_kind == "public"
-        return {"legacy": False, "application_kind": None} if is_both else {}
-
-    change_subjects(engine, fields)
+    is_both = subject.legacy and subject.application_kind == "public"
+    return {"legacy": False, "application_kind": None} if is_both else {}
 
 
 @fault_of_profile("create-counted-apart", "LIM-CREATE")
@@ -243,26 +234,18 @@ for _id, _row, _paths in (
     _row_fault(_id, _row, _says, _resource(*_paths))
 
 
-@fault_of_engines("ids-counted-apart", "LIM-DELETE")
-def _ids_counted_apart(engine: FaultyEngine) -> None:
+@fault_of_subjects("ids-counted-apart", "LIM-DELETE")
+def _ids_counted_apart(subject: Subject) -> dict[str, Any]:
     """DELETE counts each token's id separately."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        if subject.method != "DELETE" or not subject.path.startswith("/tokens/"):
-            return {}
-        return {"key_id": f"{subject.key_id} {subject.path}"}
-
-    change_subjects(engine, fields)
+    if subject.method != "DELETE" or not subject.path.startswith("/tokens/"):
+        return {}
+    return {"key_id": f"{subject.key_id} {subject.path}"}
 
 
-@fault_of_engines("patch-not-counted", "LIM-PATCH")
-def _patch_not_counted(engine: FaultyEngine) -> None:
+@fault_of_subjects("patch-not-counted", "LIM-PATCH")
+def _patch_not_counted(subject: Subject) -> dict[str, Any]:
     """PATCH is limited only by rows that apply to any method."""
-
-    def fields(subject: Subject) -> dict[str, Any]:
-        return {"method": "HEAD"} if subject.method == "PATCH" else {}
-
-    change_subjects(engine, fields)
+    return {"method": "HEAD"} if subject.method == "PATCH" else {}
 
 
 # --- composition, throttle, block -----------------------------------------------------------------

@@ -176,14 +176,6 @@ def fault_of(fault_id: str) -> Fault:
     return known[fault_id]
 
 
-def _add(fault_id: str, clause_id: str, change: Callable[..., object], **parts: Any) -> None:  # noqa: ANN401 # reason: fields of Fault
-    clause(clause_id)
-    says = " ".join((change.__doc__ or "").split())
-    assert says, f"{fault_id} must say what is wrong"
-    assert fault_id not in FAULTS, f"two faults are called {fault_id}"
-    FAULTS[fault_id] = Fault(fault_id, clause_id, says, **parts)
-
-
 # --- the ways to write one ----------------------------------------------------------------------
 
 
@@ -191,12 +183,16 @@ _Change: TypeAlias = Callable[..., Any]
 
 
 def _register(
-    fault_id: str, clause_id: str, parts: Callable[[_Change], dict[str, object]]
+    fault_id: str, clause_id: str, parts: Callable[[_Change], dict[str, Any]]
 ) -> Callable[[_Changed], _Changed]:
     """Return the decorator that registers a fault; parts: its fields, by the change."""
 
     def register(change: _Changed) -> _Changed:
-        _add(fault_id, clause_id, change, **parts(change))
+        clause(clause_id)
+        says = " ".join((change.__doc__ or "").split())
+        assert says, f"{fault_id} must say what is wrong"
+        assert fault_id not in FAULTS, f"two faults are called {fault_id}"
+        FAULTS[fault_id] = Fault(fault_id, clause_id, says, **parts(change))
         return change
 
     return register
@@ -212,7 +208,7 @@ def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Chan
     return _register(fault_id, clause_id, _of_bodies)
 
 
-def _of_bodies(change: _Change) -> dict[str, object]:
+def _of_bodies(change: _Change) -> dict[str, Any]:
     async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
         if _is_tokenize(request):
             body = json_of(request)
@@ -226,7 +222,7 @@ def _of_bodies(change: _Change) -> dict[str, object]:
 def fault_of_requests(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(asked) -> body`: changes each token request object that the engine reads."""
 
-    def parts(change: _Change) -> dict[str, object]:
+    def parts(change: _Change) -> dict[str, Any]:
         return _of_bodies(lambda body: requests_changed(body, change))
 
     return _register(fault_id, clause_id, parts)
@@ -235,7 +231,7 @@ def fault_of_requests(fault_id: str, clause_id: str) -> Callable[[_Changed], _Ch
 def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Changed], _Changed]:
     """Register `(value) -> value`: changes one field of each card's data that the engine reads."""
 
-    def parts(change: _Change) -> dict[str, object]:
+    def parts(change: _Change) -> dict[str, Any]:
         def changed(asked: dict[str, Any]) -> Json:
             data = asked.get("data")
             if asked["type"] == "card" and isinstance(data, dict) and field in data:
@@ -250,7 +246,7 @@ def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Chan
 def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
-    def parts(change: _Change) -> dict[str, object]:
+    def parts(change: _Change) -> dict[str, Any]:
         async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             response = await submit(request)
             if _is_tokenize(request) and response.ok:
@@ -267,7 +263,7 @@ def fault_of_refusals(
 ) -> Callable[[_Changed], _Changed]:
     """Register `(body) -> bool`: whether a POST /tokenize is answered with the status instead."""
 
-    def parts(change: _Change) -> dict[str, object]:
+    def parts(change: _Change) -> dict[str, Any]:
         async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             if _is_tokenize(request) and change(json_of(request)):
                 return Problem(status, "Not here.").response()
@@ -281,7 +277,7 @@ def fault_of_refusals(
 def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(record) -> None`: changes every token record in an answer."""
 
-    def parts(change: _Change) -> dict[str, object]:
+    def parts(change: _Change) -> dict[str, Any]:
         async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             response = await submit(request)
             if response.ok:

@@ -94,14 +94,11 @@ def run(args: argparse.Namespace) -> int:
     if args.full:
         console.print(_matrix(trials))
         console.print(_table("over HTTP", over_http))
-    _show_good(console, good)
     bad = [trial for trial in (*trials, *over_http) if not trial.is_killed]
-    _show_survivors(console, bad)
     misled = [trial for trial in trials if trial.is_killed and not trial.is_blamed]
-    _show_misled(console, misled)
     idle = [] if args.select else _idle([*trials, *over_http], is_full=args.full)
-    for check_id in idle:
-        console.print(f"[bold red]{escape(check_id)} catches none of them[/]")
+    for style, text in _complaints(good, bad, misled, idle):
+        console.print(f"[{style}]{escape(text)}[/]")
     caught = len(trials) + len(over_http) - len(bad)
     took = time.perf_counter() - began
     is_fine = not bad and not misled and not idle and good.is_good
@@ -183,28 +180,24 @@ def _group(check_id: str) -> str:
     return check_id.partition(".")[0]
 
 
-def _show_good(console: Console, good: Trial) -> None:
+def _complaints(
+    good: Trial, bad: Iterable[Trial], misled: Iterable[Trial], idle: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield (style, sentence) of what is not as it must be."""
     for check, clause_id in good.failed:
-        console.print(f"[bold red]the good deployment fails {clause_id}[/] by {escape(check)}")
+        yield "bold red", f"the good deployment fails {clause_id} by {check}"
     for check in good.crashed:
-        console.print(f"[bold magenta]{escape(check)} crashes on the good deployment[/]")
+        yield "bold magenta", f"{check} crashes on the good deployment"
     for clause_id, why in good.unsaid:
         if clause(clause_id).unobservable is None:
-            text = f"{clause_id} is not passed by the good deployment: {why}"
-            console.print(f"[yellow]{escape(text)}[/]")
-
-
-def _show_survivors(console: Console, bad: list[Trial]) -> None:
-    for trial in bad:
-        text = f"{trial.fault} survives ({trial.clause}): {trial.says}"
-        console.print(f"[bold red]{escape(text)}[/]")
-
-
-def _show_misled(console: Console, misled: list[Trial]) -> None:
-    for trial in misled:
-        first = trial.causes[0] if trial.causes else "no clause"
-        text = f"{trial.fault} is caught, and the report names {first} before {trial.clause}"
-        console.print(f"[bold red]{escape(text)}[/]")
+            yield "yellow", f"{clause_id} is not passed by the good deployment: {why}"
+    for one in bad:
+        yield "bold red", f"{one.fault} survives ({one.clause}): {one.says}"
+    for one in misled:
+        first = one.causes[0] if one.causes else "no clause"
+        yield "bold red", f"{one.fault} is caught, and the report names {first} before {one.clause}"
+    for check in idle:
+        yield "bold red", f"{check} catches none of them"
 
 
 def _count(text: str) -> int:

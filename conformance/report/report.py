@@ -146,9 +146,7 @@ class Report:
 
     def result(self, clause_id: str) -> ClauseResult:
         """Return the result of one clause; raises `KeyError`."""
-        return next((one for one in self.results if one.clause.id == clause_id), None) or _none(
-            clause_id
-        )
+        return {one.clause.id: one for one in self.results}[clause_id]
 
     def says(self, result: ClauseResult) -> str:
         """Return what was seen of a clause in one sentence, and which clause it follows from."""
@@ -314,24 +312,16 @@ class Report:
         """One row per exchange: sender, request, times and status; no bodies."""
         import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
 
+        own = ["number", "check", "lane"]
+        asked = ["method", "path", "key", "source"]
+        answered = ["sent_ns", "received_ns", "status"]
         rows = [
-            (
-                one.number,
-                one.check,
-                one.lane,
-                one.ask.method,
-                one.ask.path,
-                one.ask.key,
-                one.ask.source,
-                one.sent_ns,
-                one.received_ns,
-                one.status,
-            )
+            [getattr(one, name) for name in own]
+            + [getattr(one.ask, name) for name in asked]
+            + [getattr(one, name) for name in answered]
             for one in self.exchanges.values()
         ]
-        names = ["number", "check", "lane", "method", "path", "key", "source"]
-        names += ["sent_ns", "received_ns", "status"]
-        frame = pd.DataFrame(rows, columns=names).set_index("number")
+        frame = pd.DataFrame(rows, columns=[*own, *asked, *answered]).set_index("number")
         return frame.astype({"status": "Int16"})
 
     def _repr_html_(self) -> str:
@@ -386,7 +376,3 @@ def _written(report: Report, name: str) -> dict[str, str]:
         return {}
     found = getattr(importlib.import_module(f"conformance.report.{module}"), function)(report)
     return found if isinstance(found, dict) else {_FILES[name]: found}
-
-
-def _none(clause_id: str) -> ClauseResult:
-    raise KeyError(clause_id)

@@ -90,14 +90,10 @@ def folds(results: Sequence[ClauseResult]) -> list[Fold]:
     found: dict[tuple[Verdict, str], Fold] = {}
     for one in results:
         if one.verdict in _UNJUDGED:
-            reason = _reason(one)
+            reason = next((x.says for x in one.findings if x.verdict is one.verdict), "")
             fold = found.setdefault((one.verdict, reason), Fold(one.verdict, reason))
             fold.results.append(one)
     return sorted(found.values(), key=lambda fold: (-fold.verdict, -len(fold.results)))
-
-
-def _reason(result: ClauseResult) -> str:
-    return next((one.says for one in result.findings if one.verdict is result.verdict), "")
 
 
 def in_order(results: Sequence[ClauseResult]) -> list[ClauseResult]:

@@ -102,3 +102,8 @@ def test_a_fault_changes_its_own_engine_only() -> None:
 
 def test_the_good_deployment_is_the_engine_itself() -> None:
     assert type(deploy().engine) is Engine
+
+
+def test_a_finding_on_a_retention_says_what_is_retained() -> None:
+    trial = try_fault("log-lost-early")
+    assert trial.says == "a log entry must be readable until its Log Retention has expired"

@@ -16,6 +16,7 @@ import pytest
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Verdict
 from conformance.target import Target, TargetKey
+from tests.conformance.foreign import _servers
 from tests.conformance.foreign._servers import balanced, watching
 
 LIKELY = "admits up to {} × the rate: counters per node"
@@ -72,3 +73,11 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
             assert LIKELY.format(count) in says
         if open_:
             untold("; ".join(open_))
+
+
+def test_what_is_not_told_on_a_calm_machine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_servers, "_PAUSE_S", 3_600.0)
+    for load, raised in ((0.0, pytest.fail.Exception), (999.0, pytest.skip.Exception)):
+        monkeypatch.setattr(_servers.os, "getloadavg", lambda load=load: (load, load, load))
+        with watching() as untold, pytest.raises(raised, match="2 nodes"):
+            untold("2 nodes")

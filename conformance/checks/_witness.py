@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from conformance.runner.answers import member_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
@@ -81,10 +82,9 @@ class Witness:
         _, path, _ = self._bench.shaped("list")
         path = f"{path}?metadata.{_LABEL}={quote(name)}"
         exchange = self._bench.ask("GET", path, key=self.key)
-        try:
-            found = exchange.json["data"]
-        except (ValueError, LookupError, TypeError):
-            raise Inconclusive(f"no listing by metadata: {exchange.status}") from None
+        found = member_of(exchange, "data")
+        if found is None:
+            raise Inconclusive(f"no listing by metadata: {exchange.status}")
         return bool(found), exchange
 
     def exists_leaf(self, text: str) -> tuple[bool, Exchange]:

@@ -44,6 +44,7 @@ from conformance.probes.sightings import (
     is_of_a_front,
     provable_admissions,
 )
+from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -138,8 +139,8 @@ async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str)
     for name in row.any_of:
         lane = bench.lane(f"{row.rule_id} known {name}{mark}", key=makers[0])
         made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": f"for {name}"}}))
-        told = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
-        if not isinstance(told, str):
+        told = text_of(made, "probe")
+        if told is None:
             return []
         found.append(told)
     return found
@@ -351,8 +352,8 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
     if "%7Bid%7D" in path or "{id}" in path:
         lane = bench.lane(f"{row.rule_id} there", key=asked[0].ask.key)
         made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
-        known = made.json.get("probe") if made.ok and isinstance(made.json, dict) else None
-        if not isinstance(known, str):
+        known = text_of(made, "probe")
+        if known is None:
             return
         method, of_token, body = bench.shaped(row.operation, {"id": known, "value": "probe"})
         headers = asked[0].ask.headers

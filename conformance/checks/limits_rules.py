@@ -28,6 +28,7 @@ from conformance.probes.procedures import Played, play_block, play_borders
 from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
 from conformance.probes.rows import ROWS, border_of, counter_of, rate_of, rest, spare_sources
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
+from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -278,17 +279,16 @@ async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
         "grants": [{"container": "/", "permissions": ["token:create"]}],
     }
     method, path, _ = bench.shaped("create_application")
-    made = await lane.ask(method, path, body)
-    labels: list[KeyLabel] = []
-    try:
-        method, path, _ = bench.shaped("create_application_key", {"id": made.json["id"]})
-        for place in (1, 2):
-            text = (await lane.ask(method, path, {"legacy": True})).json["key"]
-            if isinstance(text, str) and not _MARKED.search(text):
-                labels.append(f"made.legacy-{place}")
-                bench.learn_key(labels[-1], text)
-    except (ValueError, LookupError, TypeError):
+    made_id = text_of(await lane.ask(method, path, body), "id")
+    if made_id is None:
         return []
+    labels: list[KeyLabel] = []
+    method, path, _ = bench.shaped("create_application_key", {"id": made_id})
+    for place in (1, 2):
+        text = text_of(await lane.ask(method, path, {"legacy": True}), "key")
+        if text is not None and not _MARKED.search(text):
+            labels.append(f"made.legacy-{place}")
+            bench.learn_key(labels[-1], text)
     return labels if len(labels) == 2 else []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -78,6 +79,6 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
 def test_what_is_not_told_on_a_calm_machine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_servers, "_PAUSE_S", 3_600.0)
     for load, raised in ((0.0, pytest.fail.Exception), (999.0, pytest.skip.Exception)):
-        monkeypatch.setattr(_servers.os, "getloadavg", lambda load=load: (load, load, load))
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
         with watching() as untold, pytest.raises(raised, match="2 nodes"):
             untold("2 nodes")

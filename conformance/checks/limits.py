@@ -283,7 +283,7 @@ async def _judge_rested(
         if seen.why is None:
             raise
         raise seen.why from None
-    if is_warm and Verdict.INCONCLUSIVE in {one.verdict for one in found}:
+    if is_warm and is_fixed(bench) and Verdict.INCONCLUSIVE in {one.verdict for one in found}:
         # The first time, nothing could be measured: so this is the second measurement.
         await rest(bench, rate, is_warm=False)
         border_ns = await border_of(bench, rate)
@@ -343,14 +343,17 @@ async def _findings(
 async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None:
     """Raise `Skip` if the deployment does not have the operation, so that no row limits it.
 
-    An unknown id also gives 404, so an existing token is asked for.
+    An unknown id also gives 404, so an existing token is asked for, with another key where there is
+    one: what the row counts stays known.
     """
     asked = played[0].counters[0].exchanges()
     if not is_absent(asked):
         return
     method, path, _ = bench.shaped(row.operation, {"id": "{id}"})
     if "%7Bid%7D" in path or "{id}" in path:
-        lane = bench.lane(f"{row.rule_id} there", key=asked[0].ask.key)
+        own = asked[0].ask.key
+        others = [label for label in bench.target.labels(row.role or "") if label != own]
+        lane = bench.lane(f"{row.rule_id} there", key=others[0] if others else own)
         made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
         known = text_of(made, "probe")
         if known is None:

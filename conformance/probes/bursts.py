@@ -38,6 +38,7 @@ __all__ = [
     "Beyond",
     "Burst",
     "Counter",
+    "Warm",
     "check_accepted",
     "clusters_of",
     "go_beyond",
@@ -61,6 +62,10 @@ _SETTLE_NS: Final = 2 * SECOND_NS
 _Computed = TypeVar("_Computed")
 Asker: TypeAlias = Callable[[int], Ask]
 """Makes a request from its number: always the same resource, with different ids and values."""
+
+
+class Warm(Inconclusive):
+    """The row's keys are warm from earlier use: nothing is measured before they have rested."""
 
 
 class Burst:
@@ -124,9 +129,16 @@ class Counter:
         """Tell other rows between which instants a window begins here."""
         self._bench.session.note_border(window_ns, low_ns, high_ns)
 
+    def note_warm(self) -> None:
+        """Tell the other counters of the row that its keys are warm, so that none waits in vain."""
+        self._bench.is_warm = True
+
     async def wait_until_ns(self, at_ns: int, why: str) -> None:
-        """Sleep; why: what ends at that time."""
-        await self._lane.sleep_until_ns(at_ns, why)
+        """Sleep; why: what ends at that time. Raises `Warm` where the row's keys are warm."""
+        bench = self._bench
+        await self._lane.sleep_until_ns(at_ns, why, unless=lambda: bench.is_warm)
+        if bench.is_warm:
+            raise Warm("its keys were in use before the run")
 
     def new_burst(self, name: str, size: int) -> Burst:
         """Return a new burst, not sent yet, that belongs to this counter's history."""
@@ -143,7 +155,11 @@ class Counter:
     async def fill(self, burst: Burst, *, at_ns: int = 0, ask: Asker | None = None) -> None:
         """Send a burst's requests from `at_ns` on and wait for all answers."""
         why = "its block is over" if burst.name.endswith(_OF_BLOCKS) else "its window is over"
-        await self._lane.sleep_until_ns(at_ns, why)
+        try:
+            await self.wait_until_ns(at_ns, why)
+        except Warm:
+            self.bursts = [one for one in self.bursts if one is not burst]
+            raise
         burst.begun_ns = self.now_ns
         first = self._number
         self._number += burst.size

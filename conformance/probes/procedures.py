@@ -16,11 +16,11 @@ Each cluster is scheduled from the last answer of the cluster that it depends on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias
 
-from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, refused_in
+from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, Warm, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row
 from conformance.probes.sightings import Sighting, nodes_filled, provable_admissions
@@ -100,12 +100,32 @@ class Played:
         """
         refused = refused_in(first.exchanges)
         self.is_warm = not is_rested and bool(refused)
+        if self.is_warm:
+            self.counters[0].note_warm()
         return self.is_warm or bool(self.rate.block_ns and len(refused) == first.size)
 
     @property
     def calm_ns(self) -> int:
         """The longest round trip of requests that reached no limit."""
         return max((counter.calm_ns for counter in self.counters), default=0)
+
+
+_More = ParamSpec("_More")
+_Play: TypeAlias = Callable[Concatenate[Counter, Rate, _More], Coroutine[Any, Any, Played]]
+
+
+def _unless_warm(play: _Play[_More]) -> _Play[_More]:
+    """Return the procedure, which ends as soon as another counter of its row is found warm."""
+
+    async def played(
+        counter: Counter, rate: Rate, /, *args: _More.args, **more: _More.kwargs
+    ) -> Played:
+        try:
+            return await play(counter, rate, *args, **more)
+        except Warm:
+            return Played(rate, [counter], is_warm=True)
+
+    return played
 
 
 def _gap_ns(rate: Rate) -> int:
@@ -401,6 +421,7 @@ def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
     return min(one.sent_ns for one in refused) + rate.block_ns
 
 
+@_unless_warm
 async def play_block(
     counter: Counter,
     rate: Rate,
@@ -486,6 +507,7 @@ async def _ask_around_end(
             await counter.send("again before the end", 2, at_ns=last_ns + block_ns - guard_ns)
 
 
+@_unless_warm
 async def play_window(
     counter: Counter, rate: Rate, *, is_late: bool = False, is_rested: bool = True
 ) -> Played:
@@ -503,6 +525,8 @@ async def play_window(
     second = await counter.send(
         "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
     )
+    if not is_rested and played.find_warm(second, is_rested=False):
+        return played
     if is_late:
         at_ns = second.last_received_ns + rate.window_ns + _MARGIN_NS
         await counter.send("late", min(half, _HEAVY_MORE), at_ns=at_ns)
@@ -514,6 +538,7 @@ async def play_window(
     return played
 
 
+@_unless_warm
 async def play_block_row(
     counter: Counter,
     rate: Rate,

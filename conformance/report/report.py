@@ -19,6 +19,7 @@ from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.evidence import SHOWN_EVIDENCE, curl, timeline
 from conformance.report.sections import causes, in_order
 from conformance.runner.choices import known_to_toml
+from conformance.runner.session import Rest
 from conformance.runner.verdicts import ClauseResult, Finding, Moment, is_partial, last_line, sums
 from conformance.target import Target
 from conformance.wire.exchange import Exchange
@@ -62,11 +63,11 @@ class Report:
     results: one verdict per clause, in the registry's order. exchanges: by number. profile, known:
     the deployment's choices, as told and discovered. notes: contradictory readings, checks that a
     history could not replay, and names that reports write differently. took_ns: how long the run
-    took; floor_ns: the shortest duration possible. cleaned: how many created objects were deleted,
-    and how many are left. aborted: why nothing was checked. unrun: ids of checks that run over HTTP
-    only, where this run did not. broken: where the harness failed outside a check. spans: when each
-    check began and ended, by its id. baseline: an earlier run. only_new: whether findings of the
-    baseline do not fail this run.
+    took; floor_ns: the shortest duration possible; rest: how much more that is because keys had to
+    rest. cleaned: how many created objects were deleted, and how many are left. aborted: why
+    nothing was checked. unrun: ids of checks that run over HTTP only, where this run did not.
+    broken: where the harness failed outside a check. spans: when each check began and ended, by its
+    id. baseline: an earlier run. only_new: whether findings of the baseline do not fail this run.
     """
 
     results: Sequence[ClauseResult]
@@ -81,6 +82,7 @@ class Report:
     started_at: str = ""
     took_ns: int = 0
     floor_ns: int = 0
+    rest: Rest = field(default_factory=Rest)
     requests: int = 0
     cleaned: tuple[int, int] = (0, 0)
     strict: bool = False
@@ -185,6 +187,7 @@ class Report:
             "started_at": self.started_at,
             "took_ns": self.took_ns,
             "floor_ns": self.floor_ns,
+            "rest_ns": self.rest.more_ns,
             "requests": self.requests,
             "cleaned": {"gone": self.cleaned[0], "left": self.cleaned[1]},
             "preflight": self.redactor.json(dict(self.preflight)),

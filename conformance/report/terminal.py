@@ -125,8 +125,12 @@ class Terminal:
     def _state(self) -> str:
         took_s = int(time.monotonic() - self._began_s)
         plan = self._plan
-        floor_s = 0 if plan is None else plan.floor_without_ns(self._skipped) // _SECOND_NS
+        rests = {} if self._session is None else dict(self._session.rests)
+        floor_s = 0 if plan is None else plan.floor_without_ns(self._skipped, rests) // _SECOND_NS
         of = f" of at least {floor_s} s" if floor_s else ""
+        if plan is not None and (rest := plan.rest_beyond(self._skipped, rests)).more_ns:
+            why = "keys still warm from an earlier run" if rest.is_warm else "second measurements"
+            of += f" ({rest.more_ns // _SECOND_NS} s of it for {why})"
         parts = [f"{took_s} s{of}: {self._done} of {self._total} checks done"]
         wait = self._longest_wait()
         if wait is not None and self._session is not None:
@@ -254,8 +258,11 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 
 
 def _show_last(console: Console, report: Report) -> None:
-    floor_ns = report.floor_ns
+    floor_ns, rest = report.floor_ns, report.rest
     floor = f"; no run takes less than {format_duration(floor_ns)}" if floor_ns else ""
+    if rest.more_ns:
+        why = "keys still warm from an earlier run" if rest.is_warm else "second measurements"
+        floor += f", and this one {format_duration(rest.more_ns)} more for {why}"
     took = format_duration(report.took_ns // _TENTH_NS * _TENTH_NS)
     console.print(f"{report.requests} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:

@@ -21,7 +21,7 @@ from conformance.runner.history import exchange_of, finding_of, kept_body, read_
 from conformance.runner.outcome import judge_one, judge_side_by_side, settled
 from conformance.runner.registry import Check, Inconclusive, all_checks
 from conformance.runner.runner import learn
-from conformance.runner.session import Session
+from conformance.runner.session import Rest, Session
 from conformance.runner.verdicts import Finding, assemble, unrun_notes
 from conformance.target import Source, Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
@@ -254,6 +254,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         took_ns=head["took_ns"],
         cleaned=(head["cleaned"][0], head["cleaned"][1]),
         floor_ns=head["floor_ns"],
+        rest=Rest(*head.get("rest", ())),
         requests=head["requests"],
         strict=head["strict"],
         command=tuple(head["command"]),

@@ -24,6 +24,7 @@ from typing import Final
 from conformance.probes.procedures import sizes_of
 from conformance.probes.rows import ROWS
 from conformance.runner.registry import CLEANING_ID, PREFLIGHT_ID, Check, Load
+from conformance.runner.session import Rest
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import ROLES, Source, Target
 from conformance.wire.exchange import KeyLabel
@@ -144,14 +145,30 @@ class Plan:
         """The shortest possible duration of a run: windows, blocks and retentions."""
         return self.floor_without_ns(())
 
-    def floor_without_ns(self, skipped: Container[str]) -> int:
-        """Return the floor of a run without some checks, which had nothing to send."""
+    def floor_without_ns(
+        self, skipped: Container[str], rests: Mapping[str, Rest] | None = None
+    ) -> int:
+        """Return the floor of a run without some checks, which had nothing to send.
+
+        rests: of the checks whose keys had to rest.
+        """
+
+        def takes_ns(check: Check) -> int:
+            rest = (rests or {}).get(check.id)
+            return check.takes_ns + (0 if rest is None else rest.more_ns)
+
         longest = [
-            max((d.check.takes_ns for d in each if d.check.id not in skipped), default=0)
+            max((takes_ns(d.check) for d in each if d.check.id not in skipped), default=0)
             for each in self.rounds
         ]
         pauses = max(0, len([each for each in self.rounds if each]) - 1)
         return sum(longest) + pauses * self.pause_ns
+
+    def rest_beyond(self, skipped: Container[str], rests: Mapping[str, Rest]) -> Rest:
+        """Return how much longer than its floor a run takes at least, because keys had to rest."""
+        more_ns = self.floor_without_ns(skipped, rests) - self.floor_without_ns(skipped)
+        longest = max(dict(rests).values(), default=Rest())
+        return Rest(more_ns, longest.is_warm)
 
     @property
     def short_says(self) -> str | None:

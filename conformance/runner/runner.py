@@ -30,7 +30,7 @@ from conformance.runner.outcome import (
 from conformance.runner.plan import Dealt, Plan, leave_out, loads_after_ns, make_plan, starts_ns
 from conformance.runner.preflight import Preflight, Unreachable, fly
 from conformance.runner.registry import Check, all_checks
-from conformance.runner.session import Session
+from conformance.runner.session import Rest, Session
 from conformance.runner.verdicts import Finding, Verdict, assemble, unrun_notes
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
@@ -407,12 +407,16 @@ class Run:
                 found.add(dealt.check.id)
         return found
 
+    def _rest(self, plan: Plan) -> Rest:
+        return plan.rest_beyond(self._unplayed(plan), self.session.rests)
+
     def _write_tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> None:
         self.history.write(
             "end",
             {
                 "took_ns": took_ns,
                 "floor_ns": plan.floor_without_ns(self._unplayed(plan)),
+                "rest": list(self._rest(plan)),
                 "requests": self.session.requests,
                 "cleaned": list(cleaned),
                 "latency_ns": self.session.latency_ns,
@@ -453,6 +457,7 @@ class Run:
             started_at=started_at.isoformat(timespec="seconds"),
             took_ns=took_ns,
             floor_ns=plan.floor_without_ns(self._unplayed(plan)),
+            rest=self._rest(plan),
             requests=session.requests,
             cleaned=cleaned,
             strict=self.options.strict,

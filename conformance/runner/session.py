@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from conformance.runner.choices import read_profile, told_by
 from conformance.runner.created import Created
-from conformance.runner.registry import CLEANING_ID, Inconclusive, Skip
+from conformance.runner.registry import CLEANING_ID, Check, Inconclusive, Skip
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.pace import Pacer
@@ -23,7 +23,7 @@ from conformance.wire.redaction import Redactor, made_key
 from conformance.wire.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
 
-__all__ = ["Recorder", "Session", "Wait"]
+__all__ = ["Recorder", "Rest", "Session", "Wait"]
 
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
@@ -47,6 +47,16 @@ class Wait(NamedTuple):
     why: str
 
 
+class Rest(NamedTuple):
+    """How much longer a check takes at least, because its keys had to rest.
+
+    is_warm: they were in use before the run; else the first measurement did not decide.
+    """
+
+    more_ns: int = 0
+    is_warm: bool = False
+
+
 class Session:
     """The state of one run against one deployment.
 
@@ -59,7 +69,8 @@ class Session:
     without them only the budget applies. crowded: addresses of the probes that send thousands of
     requests; no other check uses them. borders: by the length of a window, between which two
     instants a window starts for every counter, where windows are aligned to a clock. free: cleared
-    while a one-by-one check needs the processor, which analysis leaves to it.
+    while a one-by-one check needs the processor, which analysis leaves to it. rests: by the id of
+    the check whose keys had to rest.
     """
 
     def __init__(
@@ -83,6 +94,7 @@ class Session:
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
         self.waits: list[Wait] = []
+        self.rests: dict[str, Rest] = {}
         self.ended: list[str] = []
         self.unanswered = 0
         self.latency_ns = 0
@@ -231,6 +243,12 @@ class Session:
         finally:
             if not was_free:
                 self.free.clear()
+
+    def note_rest(self, check: Check, lasts_ns: int, *, is_warm: bool) -> None:
+        """Record that the keys of a check rest before it measures, or measures again."""
+        before = self.rests.get(check.id, Rest())
+        more_ns = lasts_ns + (0 if is_warm else check.takes_ns)
+        self.rests[check.id] = Rest(before.more_ns + more_ns, before.is_warm or is_warm)
 
     def begin_last_cleaning(self) -> None:
         """Allow the time of cleaning from now on, where checks have outlasted their budget."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from conformance.probes.families import Family, Rate, fits
 from conformance.probes.measurement import measure, neighbours, with_sight
 from conformance.probes.rows import ROWS
 from conformance.probes.sightings import Sighting, broken_blocks, outcomes_of
+from conformance.report.terminal import show_report
 from conformance.runner.bench import Bench
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
@@ -18,6 +21,7 @@ from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Place
 from engine import Engine, LimitTable, Profile, Request, Response
+from engine.profile import Algorithm
 from tests.conformance import field
 from tests.conformance.probes.measured import SECOND_NS, Measured, Stalling, jittery, play
 
@@ -93,6 +97,39 @@ def about(run: Run, clause: str) -> list[Finding]:
 def test_keys_that_the_last_run_has_used_are_rested(rule_id: str) -> None:
     for run in runs_in_a_row(rule_id):
         assert {one.verdict for one in about(run, rule_id)} == {Verdict.PASS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["sliding-log", "sliding-counter"])
+def test_a_run_on_warm_keys_takes_as_long_as_it_says(algorithm: Algorithm) -> None:
+    """The keys of all rows rest side by side; no probe waits on after they were found warm."""
+    made = deploy(profile=Profile().replace(limits={"algorithm": algorithm}))
+    ids = tuple(f"limits.{name}" for name in ("LIM-MANAGEMENT", "LIM-SEARCH", "block"))
+    first, *later = [
+        Run(made.target, Options(checks=ids, seed=seed), transport=made.transport).execute()
+        for seed in range(3)
+    ]
+    assert first.took_ns <= 1.1 * (first.floor_ns + first.rest.more_ns)
+    assert not first.rest.is_warm
+    for report in later:
+        assert report.rest.is_warm
+        windows = 2 if algorithm == "sliding-counter" else 1
+        assert report.rest.more_ns == windows * 60 * SECOND_NS
+        assert report.took_ns <= 1.1 * (report.floor_ns + report.rest.more_ns)
+        console = Console(file=io.StringIO(), width=200)
+        show_report(console, report)
+        said = f"; no run takes less than 1m1s, and this one {windows}m more for keys still warm"
+        assert said in console.file.getvalue()  # type: ignore[attr-defined] # reason: StringIO
+
+
+def test_what_shows_an_operation_to_exist_counts_in_no_row() -> None:
+    """Its request was missing from the row's history: a sliding counter failed LIM-PATCH."""
+    run = _half_full("LIM-PATCH", 40, algorithm="sliding-counter")
+    asked = [one for one in run.session.exchanges.values() if one.check == "limits.LIM-PATCH"]
+    own = {one.ask.key for one in asked if one.lane == "LIM-PATCH"}
+    there = {one.ask.key for one in asked if one.lane == "LIM-PATCH there"}
+    assert there
+    assert not own & there
 
 
 @pytest.mark.slow

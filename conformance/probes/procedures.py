@@ -525,8 +525,6 @@ async def play_window(
     second = await counter.send(
         "second", rate.limit_requests - half, at_ns=first.last_received_ns + _MARGIN_NS
     )
-    if not is_rested and played.find_warm(second, is_rested=False):
-        return played
     if is_late:
         at_ns = second.last_received_ns + rate.window_ns + _MARGIN_NS
         await counter.send("late", min(half, _HEAVY_MORE), at_ns=at_ns)

@@ -393,14 +393,15 @@ def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> Non
 
 
 def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
-    """Raise `Unsettled` if another limit may have refused the probes that were refused.
+    """Raise `Unsettled` if another limit may have refused probes that the row must not refuse.
 
     Other checks may use the same address or the same other key, so that all of them together exceed
     LIM-IP or a row for all requests of a key.
     """
     refused = [
         one.ask
-        for name in signature.bursts
+        for name in signature.bursts.keys() - own_probes(rule, signature.bursts)
+        if not name.startswith(CONTROL)
         for one in signature.exchanges(name)
         if signature.is_refused(one)
     ]

@@ -55,9 +55,7 @@ from engine.profile import Algorithm, LimitsProfile
 
 __all__ = [
     "Counted",
-    "CounterKey",
     "Entry",
-    "Journal",
     "Leg",
     "Legs",
     "PendingDecision",
@@ -73,13 +71,16 @@ _ROOMS_LIMIT: Final = 4096
 _SHORTEST_HORIZON_NS: Final = 60_000_000_000
 
 By: TypeAlias = tuple[Part, ...]
+Charging: TypeAlias = tuple[Charge, list[int], list[int], tuple[int, ...]]
+"""The function that charges a counter, and its first three arguments."""
+
 CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 
 
 class Counted:
     """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
 
-    `charging` holds the function that charges it and that function's first three arguments.
+    `charging` is what `make_charge` takes.
     """
 
     __slots__ = ("charging", "journal", "leg", "line", "ring")
@@ -88,8 +89,12 @@ class Counted:
         self.leg = leg
         self.line: list[int] = [0] * LINE_SIZE
         self.ring: list[int] = [0] * leg.first_slots
-        self.charging = (leg.charge, self.line, self.ring, leg.row)
-        self.journal = Journal() if leg.settles else None
+        self.charging: Charging = (leg.charge, self.line, self.ring, leg.row)
+        self.journal = Journal(self.charging) if leg.settles else None
+
+    def charge(self, t_ns: int) -> None:
+        """Charge one request."""
+        make_charge(*self.charging, t_ns)
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether it decides like a fresh counter from now on."""
@@ -386,9 +391,10 @@ def make_charge(
 class Journal:
     """The charges of one counter from its oldest unsettled one on."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_charging", "_entries")
 
-    def __init__(self) -> None:
+    def __init__(self, charging: Charging) -> None:
+        self._charging = charging
         self._entries: deque[Entry] = deque()
 
     def __len__(self) -> int:
@@ -398,12 +404,10 @@ class Journal:
         """Forget all: the counter was cleared, and there is nothing left to give back."""
         self._entries.clear()
 
-    def charge(
-        self, charge: Charge, line: list[int], ring: list[int], row: tuple[int, ...], t_ns: int
-    ) -> Entry:
+    def charge(self, t_ns: int) -> Entry:
         """Charge one request and remember how to undo it."""
         entry = Entry(t_ns)
-        self._charge(entry, charge, line, ring, row)
+        self._charge(entry)
         return entry
 
     def keep(self, entry: Entry) -> None:
@@ -411,13 +415,12 @@ class Journal:
         entry.settled = True
         self._trim()
 
-    def give_back(
-        self, entry: Entry, charge: Charge, line: list[int], ring: list[int], row: tuple[int, ...]
-    ) -> None:
+    def give_back(self, entry: Entry) -> None:
         """The answer was no success: undo this charge and those after it, and redo the latter."""
         place = next((i for i, each in enumerate(self._entries) if each is entry), None)
         if place is None:
             return  # the counter was cleared since
+        _, line, ring, _ = self._charging
         block_until_ns = line[BLOCK]
         undone = [self._entries.pop() for _ in range(len(self._entries) - place)]
         for each in undone:
@@ -425,22 +428,16 @@ class Journal:
             if line[PLACE] < len(ring):
                 ring[line[PLACE]] = each.slot_ns
         for each in undone[-2::-1]:
-            self._charge(each, charge, line, ring, row)
+            self._charge(each)
         line[BLOCK] = block_until_ns
         line[READY] = max(line[READY], block_until_ns)
         self._trim()
 
-    def _charge(
-        self,
-        entry: Entry,
-        charge: Charge,
-        line: list[int],
-        ring: list[int],
-        row: tuple[int, ...],
-    ) -> None:
+    def _charge(self, entry: Entry) -> None:
+        _, line, ring, _ = self._charging
         entry.line = line.copy()
         entry.slot_ns = ring[line[PLACE]] if line[PLACE] < len(ring) else 0
-        make_charge(charge, line, ring, row, entry.t_ns)
+        make_charge(*self._charging, entry.t_ns)
         line[LAST] = entry.t_ns
         self._entries.append(entry)
 

@@ -56,7 +56,7 @@ from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
 
-__all__ = ["CountersFull", "Lane", "Limiter", "Plan", "Take", "take_sliding_log", "taker"]
+__all__ = ["CountersFull", "Limiter", "Plan", "Take"]
 
 
 _LANES_LIMIT = 1 << 17
@@ -250,10 +250,10 @@ class Limiter:
 
     def _charge_refused(self, now_ns: int, counted: Counted) -> None:
         """Charge a request that was refused (D-COUNT all)."""
-        line, leg = counted.line, counted.leg
+        line = counted.line
         if self._clears and line[BLOCK] > now_ns:
             return  # cleared at the block's end, whatever is charged before
-        make_charge(leg.charge, line, counted.ring, leg.row, max(now_ns, line[LAST]))
+        counted.charge(max(now_ns, line[LAST]))
         line[READY] = max(line[READY], line[BLOCK])
 
     def _wait_ns(self, now_ns: int, counted: Counted) -> int:
@@ -287,11 +287,10 @@ class Limiter:
         return PendingDecision(*parts, settle_with=charged)
 
     def _charge(self, t_ns: int, counted: Counted) -> Entry | None:
-        line, leg = counted.line, counted.leg
         if counted.journal is not None:
-            return counted.journal.charge(leg.charge, line, counted.ring, leg.row, t_ns)
-        make_charge(leg.charge, line, counted.ring, leg.row, t_ns)
-        line[LAST] = t_ns
+            return counted.journal.charge(t_ns)
+        counted.charge(t_ns)
+        counted.line[LAST] = t_ns
         return None
 
     def _judge_shadow(self, now_ns: int, lane: Lane) -> list[Counted]:
@@ -320,8 +319,7 @@ class Limiter:
             if 200 <= status < 300:
                 counted.journal.keep(entry)
             else:
-                leg = counted.leg
-                counted.journal.give_back(entry, leg.charge, counted.line, counted.ring, leg.row)
+                counted.journal.give_back(entry)
 
     # --- what is left, and what is active --------------------------------------------------------
 

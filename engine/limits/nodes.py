@@ -41,8 +41,8 @@ from typing import Final
 from engine.errors import InputError
 from engine.files import Rate
 from engine.hosts import read_address
-from engine.limits.algorithms import BLOCK, PLACE, READY, begin_or_extend_block
-from engine.limits.legs import Counted, make_charge
+from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
+from engine.limits.legs import Counted
 from engine.limits.limiter import Limiter
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable, Rule
@@ -271,33 +271,12 @@ class _History:
 
     def _play(self, counted: Counted, t_ns: int, what: int) -> None:
         """Charge an event to a counter."""
-        line, leg = counted.line, counted.leg
+        line = counted.line
         if what == BLOCKS:
-            if line[BLOCK] <= t_ns or self._extends:
-                begin_or_extend_block(line, t_ns, leg.block_ns, self._extends, self._clears)
+            begin_or_extend_block(line, t_ns, counted.leg.block_ns, self._extends, self._clears)
         elif line[BLOCK] <= t_ns or not self._clears:
-            make_charge(leg.charge, line, counted.ring, leg.row, t_ns)
+            counted.charge(t_ns)
             line[READY] = max(line[READY], line[BLOCK])
-
-
-class _Saved:
-    """What one decision may change of a counter, to take it back."""
-
-    __slots__ = ("_counted", "_line", "_slot", "_slot_ns")
-
-    def __init__(self, counted: Counted) -> None:
-        self._counted = counted
-        self._line = counted.line.copy()
-        self._slot = counted.line[PLACE]
-        ring = counted.ring
-        self._slot_ns = ring[self._slot] if ring and self._slot < len(ring) else 0
-
-    def put_back(self) -> None:
-        """Restore the counter."""
-        counted = self._counted
-        counted.line[:] = self._line
-        if self._slot < len(counted.ring):
-            counted.ring[self._slot] = self._slot_ns
 
 
 class NodesLimiter:
@@ -377,11 +356,12 @@ class NodesLimiter:
             each.learn(before_ns)
         counters = [each.common for each in histories]
         blocks_ns = [each.line[BLOCK] for each in counters]
-        saved = [_Saved(each) for each in counters]
+        lines = [each.line.copy() for each in counters]
         decision = self._limiters[0].decide(now_ns, own[0])
         _note(now_ns, node, decision, histories, counters, blocks_ns)
-        for state in saved:
-            state.put_back()
+        for counted, line in zip(counters, lines, strict=True):
+            # Of its ring no slot is put back: what was charged is overwritten before it is read.
+            counted.line[:] = line
         return decision
 
     def _histories_of(self, subject: Subject, own: list[Subject]) -> list[_History]:

@@ -56,11 +56,9 @@ __all__ = [
     "SEED_SECTIONS",
     "Classifier",
     "Counter",
-    "CounterKind",
     "LimitTable",
     "Match",
     "Rule",
-    "pattern_fault",
     "render",
     "suffixed",
 ]

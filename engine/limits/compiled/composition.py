@@ -17,31 +17,7 @@ import numpy as np
 
 from engine.limits import algorithms
 from engine.limits.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY, SPAN
-from engine.limits.compiled.core import (
-    ALGORITHM,
-    ALL,
-    BLOCK_NS,
-    BOUND_NS,
-    CHARGES,
-    CLAUSE,
-    CLEARS,
-    COUNTS_REFUSED,
-    EAGER_PLACES,
-    EXTENDS,
-    FIRST_SLOTS,
-    FROM_NS,
-    GROWS,
-    IN_FORCE,
-    LANE_COUNTERS,
-    LARGEST,
-    LATER,
-    LEG,
-    RING,
-    SLIDING_LOG,
-    SLOT_BITS,
-    SLOT_MASK,
-    SLOTS,
-)
+from engine.limits.compiled import core as at
 from engine.limits.compiled.jit import called, first_bit, inlined
 from engine.limits.compiled.lookup import (
     Int,
@@ -80,8 +56,8 @@ _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 
 def _by_method(place: int = 0) -> Callable[[Int, Line, Pointer, Pointer, Int], None]:
     """Return the function that charges by the method at a place of `CHARGES`, or a later one."""
-    own = inlined(CHARGES[place])
-    if place == len(CHARGES) - 1:
+    own = inlined(at.CHARGES[place])
+    if place == len(at.CHARGES) - 1:
         return inlined(lambda _, line, ring, rule, t_ns: own(line, ring, rule, t_ns))
     later = _by_method(place + 1)
 
@@ -102,8 +78,12 @@ _charge_by = _by_method()
 def charge(raw: Raw, counter: Int, leg: Int, t_ns: Int) -> None:
     """Charge one request to a counter; its ring grows when it is full."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
-    method = rule[ALGORITHM]
-    if method == SLIDING_LOG and raw.flags[GROWS] and line[PLACE] == line[RING] & SLOT_MASK:
+    method = rule[at.ALGORITHM]
+    if (
+        method == at.SLIDING_LOG
+        and raw.flags[at.GROWS]
+        and line[PLACE] == line[at.RING] & at.SLOT_MASK
+    ):
         make_slots(raw, line, rule, t_ns)
     _charge_by(method, line, raw.ring, rule, t_ns)
 
@@ -114,10 +94,10 @@ def slots_short(raw: Raw, line: Line, charges: Int, now_ns: Int) -> Int:
 
     None of them is before `now_ns`; slots of charges outside the window by then are reused first.
     """
-    rule = rule_of(raw, line[LEG])
-    if rule[ALGORITHM] != SLIDING_LOG or line[FULL]:
+    rule = rule_of(raw, line[at.LEG])
+    if rule[at.ALGORITHM] != at.SLIDING_LOG or line[FULL]:
         return np.int64(0)
-    slots = line[RING] & SLOT_MASK
+    slots = line[at.RING] & at.SLOT_MASK
     if min(rule[LIMIT], line[PLACE] + charges) > slots:
         _forget(raw, line, _gone(raw, line, rule, now_ns))
     needed = min(rule[LIMIT], line[PLACE] + charges)
@@ -136,7 +116,7 @@ def make_slots(raw: Raw, line: Line, rule: Pointer, t_ns: Int) -> None:
     if gone and 2 * gone >= slots:
         _forget(raw, line, gone)
     else:
-        move_ring(raw, line, min(rule[LIMIT], max(2 * slots, FIRST_SLOTS)))
+        move_ring(raw, line, min(rule[LIMIT], max(2 * slots, at.FIRST_SLOTS)))
 
 
 @inlined
@@ -165,19 +145,19 @@ def _forget(raw: Raw, line: Line, gone: Int) -> None:
 def move_ring(raw: Raw, line: Line, slots: Int) -> None:
     """Move a ring that was never full to where it has more slots."""
     used, ring = raw.used, raw.ring
-    base = used[SLOTS]
+    base = used[at.SLOTS]
     for slot in range(line[PLACE]):
         ring[base + slot] = ring[line[BASE] + slot]
-    used[SLOTS] = base + slots
-    used[LARGEST] = max(used[LARGEST], slots)
-    line[RING] = base << SLOT_BITS | slots
+    used[at.SLOTS] = base + slots
+    used[at.LARGEST] = max(used[at.LARGEST], slots)
+    line[at.RING] = base << at.SLOT_BITS | slots
 
 
 @called
 def _charge_refused(raw: Raw, counter: Int, leg: Int, now_ns: Int) -> None:
     """Charge a request that was refused (D-COUNT all)."""
     line = line_of(raw, counter)
-    if raw.flags[CLEARS] and line[BLOCK] > now_ns:
+    if raw.flags[at.CLEARS] and line[BLOCK] > now_ns:
         return
     charge(raw, counter, leg, max(now_ns, line[LAST]))
     line[READY] = max(line[READY], line[BLOCK])
@@ -195,21 +175,21 @@ def decide(raw: Raw, now_ns: Int, lane: Int) -> _Found:
     """
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
-    in_force = np.int64(sizes[IN_FORCE])
+    in_force = np.int64(sizes[at.IN_FORCE])
     beyond = np.int64(0)
-    for place in range(EAGER_PLACES):
-        is_beyond = line_of(raw, row[LANE_COUNTERS + place])[READY] > now_ns
+    for place in range(at.EAGER_PLACES):
+        is_beyond = line_of(raw, row[at.LANE_COUNTERS + place])[READY] > now_ns
         beyond |= np.int64(is_beyond) << place
-    for place in range(EAGER_PLACES, in_force):
-        is_beyond = line_of(raw, row[LANE_COUNTERS + place])[READY] > now_ns
+    for place in range(at.EAGER_PLACES, in_force):
+        is_beyond = line_of(raw, row[at.LANE_COUNTERS + place])[READY] > now_ns
         beyond |= np.int64(is_beyond) << place
     beyond &= (np.int64(1) << in_force) - 1
     if beyond:
         return _beyond(raw, now_ns, lane, beyond)
-    if raw.flags[LATER] and sizes[ALL] > in_force:
+    if raw.flags[at.LATER] and sizes[at.ALL] > in_force:
         return _admit(raw, now_ns, now_ns, lane)
     for place in range(in_force):
-        charge(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
+        charge(raw, row[at.LANE_COUNTERS + place], legs[place], now_ns)
     return 0, 0, 0, 0
 
 
@@ -223,12 +203,12 @@ def _beyond(raw: Raw, now_ns: Int, lane: Int, beyond: Int) -> _Found:
     while beyond:
         place = first_bit(beyond)
         beyond &= beyond - 1
-        ready_ns = _release_ns(raw, now_ns, row[LANE_COUNTERS + place], legs[place])
+        ready_ns = _release_ns(raw, now_ns, row[at.LANE_COUNTERS + place], legs[place])
         if ready_ns < 0:
             refusing |= np.int64(1) << place
         elif ready_ns > release_ns:
             release_ns = ready_ns
-    if refusing or not raw.flags[LATER]:
+    if refusing or not raw.flags[at.LATER]:
         return _refuse(raw, now_ns, lane, refusing)
     return _admit(raw, now_ns, release_ns, lane)
 
@@ -237,21 +217,21 @@ def _beyond(raw: Raw, now_ns: Int, lane: Int, beyond: Int) -> _Found:
 def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
     """Return when a counter would release the request; −1 when its rule refuses it."""
     line, rule = line_of(raw, counter), rule_of(raw, leg)
-    block_ns = rule[BLOCK_NS]
+    block_ns = rule[at.BLOCK_NS]
     ready_ns = line[READY]
     if not block_ns:
-        return ready_ns if ready_ns - now_ns <= raw.flags[BOUND_NS] else -1
+        return ready_ns if ready_ns - now_ns <= raw.flags[at.BOUND_NS] else -1
     begins = line[BLOCK] <= now_ns
-    if begins and raw.flags[LATER] and ready_ns <= max(now_ns, line[LAST]):
+    if begins and raw.flags[at.LATER] and ready_ns <= max(now_ns, line[LAST]):
         return max(now_ns, line[LAST])
-    extends = raw.flags[EXTENDS] != 0
+    extends = raw.flags[at.EXTENDS] != 0
     if begins or extends:
-        ring = line[RING]
+        ring = line[at.RING]
         raw.blocked_ns[leg] += _begin_or_extend_block(
-            line, now_ns, block_ns, extends, raw.flags[CLEARS] != 0
+            line, now_ns, block_ns, extends, raw.flags[at.CLEARS] != 0
         )
-        if rule[ALGORITHM] == SLIDING_LOG:
-            line[RING] = ring  # a cleared counter keeps its ring
+        if rule[at.ALGORITHM] == at.SLIDING_LOG:
+            line[at.RING] = ring  # a cleared counter keeps its ring
     return -1
 
 
@@ -259,20 +239,20 @@ def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
 def _refuse(raw: Raw, now_ns: Int, lane: Int, refusing: Int) -> _Found:
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
-    shadow = _judge_shadow(raw, now_ns, lane) if raw.flags[LATER] else np.int64(0)
-    if raw.flags[COUNTS_REFUSED]:
-        for place in range(sizes[ALL]):
-            _charge_refused(raw, row[LANE_COUNTERS + place], legs[place], now_ns)
+    shadow = _judge_shadow(raw, now_ns, lane) if raw.flags[at.LATER] else np.int64(0)
+    if raw.flags[at.COUNTS_REFUSED]:
+        for place in range(sizes[at.ALL]):
+            _charge_refused(raw, row[at.LANE_COUNTERS + place], legs[place], now_ns)
     wait_ns, decider, blocks = np.int64(-1) << 62, np.int64(-1), False
     left = refusing
     while left:
         place = first_bit(left)
         left &= left - 1
         leg = np.int64(legs[place])
-        its_block = rule_of(raw, leg)[BLOCK_NS] > 0
-        its_ns = line_of(raw, row[LANE_COUNTERS + place])[READY] - now_ns
+        its_block = rule_of(raw, leg)[at.BLOCK_NS] > 0
+        its_ns = line_of(raw, row[at.LANE_COUNTERS + place])[READY] - now_ns
         if not its_block:
-            its_ns -= raw.flags[BOUND_NS]
+            its_ns -= raw.flags[at.BOUND_NS]
         if its_ns > wait_ns or (its_ns == wait_ns and its_block and not blocks):
             wait_ns, decider, blocks = its_ns, leg, its_block
     outcome = BLOCKED if blocks else REFUSED
@@ -288,13 +268,13 @@ def _admit(raw: Raw, now_ns: Int, release_ns: Int, lane: Int) -> _Found:
     if release_ns > now_ns:
         verdict = 4 * (_delayer(raw, now_ns, lane) + 1) + DELAYED
     shadow = _judge_shadow(raw, now_ns, lane)
-    for place in range(sizes[ALL]):
-        counter = row[LANE_COUNTERS + place]
+    for place in range(sizes[at.ALL]):
+        counter = row[at.LANE_COUNTERS + place]
         line = line_of(raw, counter)
         at_ns = release_ns
-        if place >= sizes[IN_FORCE]:
-            if shadow >> (place - sizes[IN_FORCE]) & 1:
-                if raw.flags[COUNTS_REFUSED]:
+        if place >= sizes[at.IN_FORCE]:
+            if shadow >> (place - sizes[at.IN_FORCE]) & 1:
+                if raw.flags[at.COUNTS_REFUSED]:
                     _charge_refused(raw, counter, legs[place], now_ns)
                 continue
             at_ns = max(release_ns, line[READY])
@@ -309,10 +289,10 @@ def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
     shadow = np.int64(0)
-    for place in range(sizes[IN_FORCE], sizes[ALL]):
-        if _release_ns(raw, now_ns, row[LANE_COUNTERS + place], legs[place]) < 0:
-            shadow |= np.int64(1) << (place - sizes[IN_FORCE])
-            if now_ns >= raw.flags[FROM_NS]:
+    for place in range(sizes[at.IN_FORCE], sizes[at.ALL]):
+        if _release_ns(raw, now_ns, row[at.LANE_COUNTERS + place], legs[place]) < 0:
+            shadow |= np.int64(1) << (place - sizes[at.IN_FORCE])
+            if now_ns >= raw.flags[at.FROM_NS]:
                 again = _is_again(raw, lane, place, shadow)
                 raw.shadow_counts[2 * np.int64(legs[place]) + again] += 1
     return shadow
@@ -323,9 +303,12 @@ def _is_again(raw: Raw, lane: Int, place: Int, shadow: Int) -> Int:
     """Return 1 when an earlier counter of the same clause would refuse too, else 0."""
     row = lane_row(raw, lane)
     legs, sizes = legs_of(raw, row[0]), sizes_of(raw, row[0])
-    clause, again = rule_of(raw, legs[place])[CLAUSE], np.int64(0)
-    for other in range(sizes[IN_FORCE], place):
-        if shadow >> (other - sizes[IN_FORCE]) & 1 and rule_of(raw, legs[other])[CLAUSE] == clause:
+    clause, again = rule_of(raw, legs[place])[at.CLAUSE], np.int64(0)
+    for other in range(sizes[at.IN_FORCE], place):
+        if (
+            shadow >> (other - sizes[at.IN_FORCE]) & 1
+            and rule_of(raw, legs[other])[at.CLAUSE] == clause
+        ):
             again = np.int64(1)
     return again
 
@@ -336,9 +319,9 @@ def _delayer(raw: Raw, now_ns: Int, lane: Int) -> Int:
     row = lane_row(raw, lane)
     legs = legs_of(raw, row[0])
     latest_ns, decider, blocks = np.int64(-1), np.int64(-1), False
-    for place in range(sizes_of(raw, row[0])[IN_FORCE]):
-        line, leg = line_of(raw, row[LANE_COUNTERS + place]), np.int64(legs[place])
-        its_block = rule_of(raw, leg)[BLOCK_NS] > 0
+    for place in range(sizes_of(raw, row[0])[at.IN_FORCE]):
+        line, leg = line_of(raw, row[at.LANE_COUNTERS + place]), np.int64(legs[place])
+        its_block = rule_of(raw, leg)[at.BLOCK_NS] > 0
         its_ns = max(now_ns, line[LAST] if its_block else line[READY])
         if its_ns > latest_ns or (its_ns == latest_ns and its_block and not blocks):
             latest_ns, decider, blocks = its_ns, leg, its_block

@@ -63,10 +63,12 @@ __all__ = [
     "SLOT_BITS",
     "SLOT_MASK",
     "Core",
+    "aligned",
     "fresh_core",
     "grown",
     "joined",
     "leg_rows",
+    "longer",
 ]
 
 
@@ -140,9 +142,7 @@ HISTORY_WIDTH: Final = 4
 # An event: its instant, the node, what it is, and the next one of its counter.
 V_T, V_NODE, V_WHAT, V_NEXT = range(4)
 EVENT_WIDTH: Final = 4
-# What a decision may change of a counter: its words but `BASE`, the slot that a charge overwrites,
-# and the block that it had.
-SAVED_SLOT: Final = 3
+# What a decision may change of a counter: its words but `BASE`.
 SAVED_WIDTH: Final = 8
 MOST_RULES: Final = 63
 
@@ -210,11 +210,11 @@ def fresh_core(flags: Ints) -> Core:
         used=used,
         blocked_ns=np.zeros(1, dtype=np.int64),
         shadow_counts=np.zeros(2, dtype=np.int64),
-        lines=_aligned((_FIRST, LINE_WIDTH), np.int64),
-        lines_apart=_aligned((_FIRST, LINE_WIDTH), np.int64),
+        lines=aligned((_FIRST, LINE_WIDTH), np.int64),
+        lines_apart=aligned((_FIRST, LINE_WIDTH), np.int64),
         counter_table=_table(_FIRST),
         ring=np.zeros(_FIRST_RING, dtype=np.int64),
-        lanes=_aligned((_FIRST, LANE_STEP), np.int32),
+        lanes=aligned((_FIRST, LANE_STEP), np.int32),
         lane_others=np.zeros((_FIRST, OTHERS), dtype=np.int32),
         lane_table=_table(_FIRST),
         histories=np.zeros((0, HISTORY_WIDTH), dtype=np.int64),
@@ -236,15 +236,15 @@ def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
     if need > len(core.lines):
         size = _at_least(need, len(core.lines))
         core = core._replace(
-            lines=_longer(core.lines, size, counters),
-            lines_apart=_longer(core.lines_apart, size, counters),
+            lines=longer(core.lines, size, counters),
+            lines_apart=longer(core.lines_apart, size, counters),
             counter_table=_table(size),
         )
     if old_lanes + lanes > len(core.lanes):
         size = _at_least(old_lanes + lanes, len(core.lanes))
         core = core._replace(
-            lanes=_longer(core.lanes, size, old_lanes),
-            lane_others=_longer(core.lane_others, size, old_lanes),
+            lanes=longer(core.lanes, size, old_lanes),
+            lane_others=longer(core.lane_others, size, old_lanes),
             lane_table=_table(size),
         )
     each = max(2 * largest, FIRST_SLOTS)
@@ -254,7 +254,7 @@ def grown(core: Core, *, lanes: int = 1, slots: int = 0) -> Core:
     need = old_slots + max(slots, most * each)
     if need > len(core.ring):
         size = max(need, 2 * len(core.ring))
-        core = core._replace(ring=_longer(core.ring, size, old_slots))
+        core = core._replace(ring=longer(core.ring, size, old_slots))
     return core
 
 
@@ -276,13 +276,13 @@ def _with_histories(core: Core) -> Core:
     size = len(core.lines)
     before = len(core.histories)
     if before < size:
-        histories = _longer(core.histories, size, before)
+        histories = longer(core.histories, size, before)
         histories[before:, H_FIRST] = histories[before:, H_LAST] = NONE
         core = core._replace(histories=histories)
     events, held = core.events, len(core.events)
     if int(core.used[EVENTS]) + 2 * MOST_RULES > held:
         size = max(_FIRST, 2 * held)
-        events = _longer(events, size, held)
+        events = longer(events, size, held)
         events[held:, V_NEXT] = np.arange(held + 1, size + 1)
         events[-1, V_NEXT] = core.used[FREE_EVENT]
         core.used[FREE_EVENT] = held
@@ -295,7 +295,7 @@ def widened(core: Core, most: int) -> Core:
     width = -(-(LANE_COUNTERS + most) // LANE_STEP) * LANE_STEP
     if width <= core.lanes.shape[1]:
         return core
-    lanes = _aligned((len(core.lanes), width), np.int32)
+    lanes = aligned((len(core.lanes), width), np.int32)
     lanes[:, : core.lanes.shape[1]] = core.lanes
     return core._replace(lanes=lanes)
 
@@ -308,19 +308,21 @@ def _at_least(need: int, size: int) -> int:
 
 def _table(count: int) -> Numbers32:
     """Return an empty hash table for `count` entries that is never more than half full."""
-    table = _aligned((_SLOTS_EACH * count, SLOT_WIDTH), np.int32)
+    table = aligned((_SLOTS_EACH * count, SLOT_WIDTH), np.int32)
     table.fill(-1)
     return table
 
 
-def _longer(array: Array, size: int, used: int) -> Array:
-    longer = _aligned((size, *array.shape[1:]), array.dtype)
-    longer[:used] = array[:used]
-    return longer
+def longer(array: Array, size: int, used: int | None = None) -> Array:
+    """Return an array with room for `size` rows: the first `used` of this one, then zeros."""
+    found = aligned((size, *array.shape[1:]), array.dtype)
+    used = len(array) if used is None else used
+    found[:used] = array[:used]
+    return found
 
 
-def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Return zeros, aligned so that rows cross as few cache lines as possible."""
+def aligned(shape: tuple[int, ...], dtype: DTypeLike = np.int64) -> Array:
+    """Return zeros that begin with a cache line, so that rows cross as few of them as possible."""
     size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size_bytes + _LINE_BYTES, dtype=np.uint8)
     skipped = -raw.ctypes.data % _LINE_BYTES

@@ -36,7 +36,7 @@ from numba.extending import intrinsic as _intrinsic
 from numba.extending import is_jitted as _is_jitted
 from numba.extending import register_jitable as _register_jitable
 
-__all__ = ["Jit", "cache_root", "called", "first_bit", "inlined", "moved", "pointer", "prefetch"]
+__all__ = ["Jit", "called", "first_bit", "inlined", "moved", "pointer", "prefetch"]
 
 
 numba: Any = _numba

@@ -14,11 +14,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from engine.errors import InputError
+from engine.limits.compiled import core as at
 from engine.limits.compiled.composition import (
     BLOCKED,
     DELAYED,
@@ -27,42 +28,7 @@ from engine.limits.compiled.composition import (
     move_ring,
     slots_short,
 )
-from engine.limits.compiled.core import (
-    ALL,
-    ALONE,
-    BOUND_NS,
-    CLEARS,
-    COUNTERS,
-    COUNTS_REFUSED,
-    EVERY_NS,
-    EXTENDS,
-    FLAGS,
-    FROM_NS,
-    GROWS,
-    IN_FORCE,
-    KNOWS,
-    LAG_NS,
-    LANE_COUNTERS,
-    LANES,
-    LATER,
-    LINE_WIDTH,
-    MOST_LEGS,
-    MOST_RULES,
-    MOST_SLOTS,
-    NOBODY,
-    NONE,
-    OTHERS,
-    SETS,
-    SLOTS,
-    SLOW,
-    SYNCED,
-    Core,
-    Ints,
-    fresh_core,
-    grown,
-    leg_rows,
-    widened,
-)
+from engine.limits.compiled.core import Core, Ints, fresh_core, grown, leg_rows, widened
 from engine.limits.compiled.jit import Jit, inlined, moved, pointer, prefetch
 from engine.limits.compiled.lookup import (
     SOURCES,
@@ -85,21 +51,7 @@ from engine.limits.table import LimitTable
 from engine.messages import Outcome
 from engine.profile import LimitsProfile, NodesProfile
 
-__all__ = [
-    "JIT",
-    "Columns",
-    "CompiledLimiter",
-    "Decided",
-    "Numbers",
-    "Verdict",
-    "copy_table",
-    "count_rows",
-    "decide_plain_rows",
-    "decide_rows",
-    "find_rows",
-    "reserve_slots",
-    "verdict_of",
-]
+__all__ = ["JIT", "Columns", "CompiledLimiter", "Decided", "Numbers", "Verdict", "verdict_of"]
 
 
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
@@ -154,17 +106,19 @@ class CompiledLimiter:
         self._all: list[Leg] = []
         self._kinds: dict[Any, int] = {}
         self._rows: list[tuple[list[int], list[int]]] = []
-        flags = np.zeros(FLAGS, dtype=np.int64)
-        flags[BOUND_NS] = profile.delay_bound_ns if profile.throttle == "delay" else 0
-        flags[EXTENDS] = profile.block_extends
-        flags[COUNTS_REFUSED] = profile.count_refused
-        flags[CLEARS] = profile.block_reset == "clear"
-        flags[FROM_NS] = from_ns
-        flags[GROWS] = True
-        flags[SETS] = len(sets)
+        flags = np.zeros(at.FLAGS, dtype=np.int64)
+        flags[at.BOUND_NS] = profile.delay_bound_ns if profile.throttle == "delay" else 0
+        flags[at.EXTENDS] = profile.block_extends
+        flags[at.COUNTS_REFUSED] = profile.count_refused
+        flags[at.CLEARS] = profile.block_reset == "clear"
+        flags[at.FROM_NS] = from_ns
+        flags[at.GROWS] = True
+        flags[at.SETS] = len(sets)
         if nodes is not None and len(sets) > 1:
-            flags[KNOWS] = {"synced": SYNCED, "shared-slow": SLOW}.get(nodes.sharing, ALONE)
-            flags[EVERY_NS], flags[LAG_NS] = publication(nodes)
+            flags[at.KNOWS] = {"synced": at.SYNCED, "shared-slow": at.SLOW}.get(
+                nodes.sharing, at.ALONE
+            )
+            flags[at.EVERY_NS], flags[at.LAG_NS] = publication(nodes)
         self.core = fresh_core(flags)
         self._stale = True
         self._roomy: Lanes | None = None
@@ -199,10 +153,10 @@ class CompiledLimiter:
         return found
 
     def _row(self, legs: Sequence[Leg]) -> tuple[list[int], list[int]]:
-        if len(legs) > MOST_RULES:
+        if len(legs) > at.MOST_RULES:
             raise InputError(
                 f"limits = {len(legs)} counters for one request must be at most "
-                f"{MOST_RULES} where they are compiled; leave rules out"
+                f"{at.MOST_RULES} where they are compiled; leave rules out"
             )
         return (
             [self._place(leg) for leg in legs if not leg.rule.shadow],
@@ -246,12 +200,14 @@ class CompiledLimiter:
         sizes = np.zeros((max(1, len(self._rows)), 2), dtype=np.int32)
         for number, (force, shadow) in enumerate(self._rows):
             class_legs[number, : len(force) + len(shadow)] = force + shadow
-            sizes[number, IN_FORCE], sizes[number, ALL] = len(force), len(force) + len(shadow)
+            sizes[number, at.IN_FORCE], sizes[number, at.ALL] = len(force), len(force) + len(shadow)
         core = self.core
-        core.flags[MOST_LEGS] = max(most, 1)
+        core.flags[at.MOST_LEGS] = max(most, 1)
         logs = [leg.rule.limit_requests for leg in self._all if leg.algorithm == "sliding-log"]
-        core.flags[MOST_SLOTS] = max(logs, default=0)
-        core.flags[LATER] = core.flags[BOUND_NS] > 0 or any(shadow for _, shadow in self._rows)
+        core.flags[at.MOST_SLOTS] = max(logs, default=0)
+        core.flags[at.LATER] = core.flags[at.BOUND_NS] > 0 or any(
+            shadow for _, shadow in self._rows
+        )
         core = core._replace(
             rules=leg_rows(self._all),
             class_legs=class_legs,
@@ -290,7 +246,7 @@ class CompiledLimiter:
         lane = np.empty(rows, dtype=np.int32)
         others = columns.others
         if others is None:
-            others = np.full((1, OTHERS), NONE, dtype=np.int32)
+            others = np.full((1, at.OTHERS), at.NONE, dtype=np.int32)
         kind, key, ip, others = _alike(columns.kind, columns.key, columns.ip, others)
         if len(core.lanes) < rows:
             core = self.grow(lanes=min(rows, _MOST_AT_ONCE) - self.lane_count)
@@ -309,11 +265,11 @@ class CompiledLimiter:
         hold and not how many requests there have been.
         """
         core = self.ready_core()
-        need = np.zeros(core.used[COUNTERS], dtype=np.int64)
+        need = np.zeros(core.used[at.COUNTERS], dtype=np.int64)
         asked = np.zeros(self.lane_count, dtype=np.int32)
         short = int(count_rows(core, lane, now_ns, asked, need))
         if short:
-            if core.used[SLOTS] + short > len(core.ring):
+            if core.used[at.SLOTS] + short > len(core.ring):
                 core = self.grow(slots=short)
             reserve_slots(core, need)
         self._roomy = lane
@@ -327,7 +283,7 @@ class CompiledLimiter:
         core = self.ready_core()
         rows = len(t_ns)
         # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
-        small = np.int16 if core.flags[MOST_LEGS] < _NARROW_BITS else np.int64
+        small = np.int16 if core.flags[at.MOST_LEGS] < _NARROW_BITS else np.int64
         verdict = np.empty(rows, dtype=np.int16 if len(self._all) < _NARROW_LEGS else np.int32)
         wait_ns = np.empty(rows, dtype=np.int64)
         refusing = np.empty(rows, dtype=small)
@@ -335,7 +291,7 @@ class CompiledLimiter:
         shadow = np.empty(rows if has_shadows else 0, dtype=small)
         decide = decide_plain_rows if is_plain(core) else decide_rows
         (t_ns,) = _alike(t_ns)
-        decide(core, t_ns, lane, verdict, wait_ns, refusing, shadow)
+        decide(core, Rows(t_ns, lane, verdict, wait_ns, refusing, shadow))
         if not has_shadows:
             shadow = np.broadcast_to(small(0), rows)
         return Decided(verdict, wait_ns, refusing, shadow, self.legs)
@@ -349,12 +305,12 @@ class CompiledLimiter:
     @property
     def counter_count(self) -> int:
         """How many counters are held."""
-        return int(self.core.used[COUNTERS]) - NOBODY - 1
+        return int(self.core.used[at.COUNTERS]) - at.NOBODY - 1
 
     @property
     def lane_count(self) -> int:
         """How many lanes are held."""
-        return int(self.core.used[LANES])
+        return int(self.core.used[at.LANES])
 
     @property
     def size_bytes(self) -> int:
@@ -406,15 +362,15 @@ def _alike(*columns: Numbers) -> list[Numbers]:
 def _compile_all() -> None:
     """Call every compiled function once, with each type of column that callers have."""
     limiter = CompiledLimiter.__new__(CompiledLimiter)
-    core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
-    core.flags[MOST_LEGS] = 1
+    core = fresh_core(np.zeros(at.FLAGS, dtype=np.int64))
+    core.flags[at.MOST_LEGS] = 1
     limiter.core, limiter._all, limiter._rows, limiter._stale = core, [], [], False  # noqa: SLF001 # reason: a fresh one of its own
     limiter._roomy = None  # noqa: SLF001 # reason: as above
     times = np.zeros(0, dtype=np.int64)
     for dtype in (np.int32, np.int64):
         column = np.zeros(0, dtype=dtype)
         lane = limiter.lanes(Columns(times, column, column, column))
-    for core.flags[LATER] in (0, 1):
+    for core.flags[at.LATER] in (0, 1):
         limiter.decide_lanes(times, lane)
     reserve_slots(core, np.zeros(0, dtype=np.int64))
     copy_table(core.lane_table, core.lane_table)
@@ -444,7 +400,7 @@ def find_rows(
     others: a row a request, or one row for all of them.
     """
     raw = raw_of(core)
-    step = OTHERS if len(others) == len(kind) else 0
+    step = at.OTHERS if len(others) == len(kind) else 0
     for row in range(first, len(kind)):
         if not has_lane_room(raw):
             return row
@@ -471,8 +427,8 @@ def count_rows(core: Core, lane: Array, now_ns: int, asked: Array, need: Array) 
     for number in range(len(asked)):
         if asked[number]:
             found = lane_row(raw, number)
-            for place in range(sizes_of(raw, found[0])[ALL]):
-                need[found[LANE_COUNTERS + place]] += asked[number]
+            for place in range(sizes_of(raw, found[0])[at.ALL]):
+                need[found[at.LANE_COUNTERS + place]] += asked[number]
     short = 0
     for counter in range(len(need)):
         if need[counter]:
@@ -495,55 +451,45 @@ def _fetch_ahead(raw: Raw, lane: Array, row: Int) -> None:
     """Prefetch the memory of later rows."""
     last = len(lane) - 1
     prefetch(lane_row(raw, lane[min(row + _LANES_AHEAD, last)]))
-    counters = moved(lane_row(raw, lane[min(row + _LINES_AHEAD, last)]), LANE_COUNTERS)
+    counters = moved(lane_row(raw, lane[min(row + _LINES_AHEAD, last)]), at.LANE_COUNTERS)
     for place in range(_LINES_FETCHED):
-        prefetch(moved(raw.lines, np.int64(counters[place]) * LINE_WIDTH))
+        prefetch(moved(raw.lines, np.int64(counters[place]) * at.LINE_WIDTH))
+
+
+class Rows(NamedTuple):
+    """Columns of rows to decide: instants, lanes, and where the parts of decisions are written.
+
+    shadow: empty where no rule is in shadow.
+    """
+
+    t_ns: Array
+    lane: Array
+    verdict: Array
+    wait_ns: Array
+    refusing: Array
+    shadow: Array
 
 
 @inlined
-def _decide_all(
-    raw: Raw,
-    t_ns: Array,
-    lane: Array,
-    verdict: Array,
-    wait_ns: Array,
-    refusing: Array,
-    shadow: Array,
-) -> None:
-    for row in range(len(t_ns)):
-        _fetch_ahead(raw, lane, row)
-        found = decide(raw, t_ns[row], lane[row])
-        verdict[row], wait_ns[row], refusing[row] = found[:3]
-        if len(shadow):
-            shadow[row] = found[3]
+def _decide_all(raw: Raw, rows: Rows) -> None:
+    for row in range(len(rows.t_ns)):
+        _fetch_ahead(raw, rows.lane, row)
+        found = decide(raw, rows.t_ns[row], rows.lane[row])
+        rows.verdict[row], rows.wait_ns[row], rows.refusing[row] = found[:3]
+        if len(rows.shadow):
+            rows.shadow[row] = found[3]
 
 
 @JIT.compiled
-def decide_rows(
-    core: Core,
-    t_ns: Array,
-    lane: Array,
-    verdict: Array,
-    wait_ns: Array,
-    refusing: Array,
-    shadow: Array,
-) -> None:
+def decide_rows(core: Core, rows: Rows) -> None:
     """Decide about all rows; every ring has the slots that it will need."""
-    _decide_all(raw_of(core), t_ns, lane, verdict, wait_ns, refusing, shadow)
+    _decide_all(raw_of(core), rows)
 
 
 @JIT.compiled
-def decide_plain_rows(
-    core: Core,
-    t_ns: Array,
-    lane: Array,
-    verdict: Array,
-    wait_ns: Array,
-    refusing: Array,
-    shadow: Array,
-) -> None:
+def decide_plain_rows(core: Core, rows: Rows) -> None:
     """Do the same for a limiter whose profile is plain."""
-    _decide_all(plain_raw_of(core), t_ns, lane, verdict, wait_ns, refusing, shadow)
+    _decide_all(plain_raw_of(core), rows)
 
 
 @JIT.compiled

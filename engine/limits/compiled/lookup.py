@@ -8,44 +8,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from engine.limits import algorithms, nodes, subject
-from engine.limits.compiled.core import (
-    ALL,
-    ALONE,
-    COUNTERS,
-    EVENTS,
-    FIRST_OTHER,
-    FIRST_PART,
-    FIRST_SLOTS,
-    FLAGS,
-    FROM_NS,
-    GROWS,
-    IP,
-    KEY,
-    KNOWS,
-    LANE_COUNTERS,
-    LANES,
-    LARGEST,
-    LEG,
-    LINE_WIDTH,
-    MOST_LEGS,
-    MOST_RULES,
-    MOST_SLOTS,
-    NODE_RINGS,
-    NONE,
-    OTHERS,
-    RULE_WIDTH,
-    SECOND_PART,
-    SETS,
-    SLOT_WIDTH,
-    SLOTS,
-    Core,
-    Numbers32,
-    joined,
-    most_slots,
-)
+from engine.limits.compiled import core as at
+from engine.limits.compiled.core import Core, Numbers32, joined, most_slots
 from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch
 
 __all__ = [
+    "MIX_1",
+    "MIX_2",
     "SOURCES",
     "Int",
     "Line",
@@ -87,13 +56,13 @@ SOURCES: Final = (
 )
 """The source files of the compiled decision code."""
 
-_UNREAD: Final = {FROM_NS, MOST_LEGS, GROWS, SETS, MOST_SLOTS}
-PLAIN: Final = (0,) * FLAGS
+_UNREAD: Final = {at.FROM_NS, at.MOST_LEGS, at.GROWS, at.SETS, at.MOST_SLOTS}
+PLAIN: Final = (0,) * at.FLAGS
 """The flags of a limiter that never delays, counts what it admits and has no rule in shadow."""
 
 # Odd constants with well-spread bits (2^64 / golden ratio and relatives), as signed numbers.
-_MIX_1: Final = -7046029254386353131
-_MIX_2: Final = -4658895280553007687
+MIX_1: Final = -7046029254386353131
+MIX_2: Final = -4658895280553007687
 
 
 _most_slots = inlined(most_slots)
@@ -147,7 +116,7 @@ def plain_raw_of(core: Core) -> Raw:
 
 def is_plain(core: Core) -> bool:
     """Whether the fast path applies."""
-    return not any(core.flags[flag] for flag in range(FLAGS) if flag not in _UNREAD)
+    return not any(core.flags[flag] for flag in range(at.FLAGS) if flag not in _UNREAD)
 
 
 @inlined
@@ -184,14 +153,14 @@ def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointe
 @inlined
 def line_of(raw: Raw, counter: Int) -> Line:
     """Return a counter's line."""
-    place = np.int64(counter) * LINE_WIDTH
+    place = np.int64(counter) * at.LINE_WIDTH
     return joined(moved(raw.lines, place), moved(raw.lines_apart, place))
 
 
 @inlined
 def rule_of(raw: Raw, leg: Int) -> Pointer:
     """Return the row of a leg's rule."""
-    return moved(raw.rules, np.int64(leg) * RULE_WIDTH)
+    return moved(raw.rules, np.int64(leg) * at.RULE_WIDTH)
 
 
 @inlined
@@ -215,27 +184,29 @@ def sizes_of(raw: Raw, kind: Int) -> Pointer:
 @inlined
 def has_lane_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
     """Whether one more lane a set, with counters of its own, can be made."""
-    used, sets = raw.used, raw.flags[SETS]
-    counters = used[COUNTERS] + sets * raw.flags[MOST_LEGS]
-    return used[LANES] + sets <= raw.lane_room and counters <= raw.counter_room
+    used, sets = raw.used, raw.flags[at.SETS]
+    counters = used[at.COUNTERS] + sets * raw.flags[at.MOST_LEGS]
+    return used[at.LANES] + sets <= raw.lane_room and counters <= raw.counter_room
 
 
 @inlined
 def has_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: as above
     """Whether one more request can be charged, whichever of its rings must grow."""
     used = raw.used
-    largest = max(2 * used[LARGEST], FIRST_SLOTS)
-    if raw.flags[KNOWS] != ALONE:
-        largest = NODE_RINGS * _most_slots(raw.flags[MOST_SLOTS], used[LARGEST], used[EVENTS])
-        if used[EVENTS] + 2 * MOST_RULES > raw.event_room:
+    largest = max(2 * used[at.LARGEST], at.FIRST_SLOTS)
+    if raw.flags[at.KNOWS] != at.ALONE:
+        largest = at.NODE_RINGS * _most_slots(
+            raw.flags[at.MOST_SLOTS], used[at.LARGEST], used[at.EVENTS]
+        )
+        if used[at.EVENTS] + 2 * at.MOST_RULES > raw.event_room:
             return False
-    return used[SLOTS] + raw.flags[MOST_LEGS] * largest <= raw.ring_room
+    return used[at.SLOTS] + raw.flags[at.MOST_LEGS] * largest <= raw.ring_room
 
 
 @inlined
 def _slot(a: Int, b: Int, c: Int, mask: Int) -> Int:
     """Return where a probe for three numbers begins."""
-    mixed = (np.int64(a) + (np.int64(b) << 32)) * _MIX_1 ^ np.int64(c) * _MIX_2
+    mixed = (np.int64(a) + (np.int64(b) << 32)) * MIX_1 ^ np.int64(c) * MIX_2
     return (mixed ^ (mixed >> 29) ^ (mixed >> 47)) & mask
 
 
@@ -258,22 +229,22 @@ def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
     """Return the lane of a class, key, address and `OTHERS` other parts; −1 = none of them."""
     # A lane with other parts has them in `lane_others`, and its class below −1.
     tag = -2 - kind if _has_any(others) else kind
-    at = _slot(key, ip, tag, raw.lane_mask)
+    probe = _slot(key, ip, tag, raw.lane_mask)
     while True:
-        slot = moved(raw.lane_table, at * SLOT_WIDTH)
+        slot = moved(raw.lane_table, probe * at.SLOT_WIDTH)
         found = slot[0]
         if found < 0:
             return _new_lane(raw, slot, kind, key, ip, others)
         if _is(slot, tag, key, ip) and (tag >= 0 or _has(raw, found, others)):
             return np.int64(found)
-        at = (at + 1) & raw.lane_mask
+        probe = (probe + 1) & raw.lane_mask
 
 
 @inlined
 def _has_any(others: Pointer) -> Any:  # noqa: ANN401 # reason: a truth value of the machine's
     """Whether a request carries more than key and address."""
     found = False
-    for place in range(OTHERS):
+    for place in range(at.OTHERS):
         found |= others[place] >= 0
     return found
 
@@ -281,9 +252,9 @@ def _has_any(others: Pointer) -> Any:  # noqa: ANN401 # reason: a truth value of
 @inlined
 def _has(raw: Raw, lane: Int, others: Pointer) -> Any:  # noqa: ANN401 # reason: as above
     """Whether a lane has these other parts."""
-    own = moved(raw.lane_others, np.int64(lane) * OTHERS)
+    own = moved(raw.lane_others, np.int64(lane) * at.OTHERS)
     same = True
-    for place in range(OTHERS):
+    for place in range(at.OTHERS):
         same &= own[place] == others[place]
     return same
 
@@ -291,24 +262,26 @@ def _has(raw: Raw, lane: Int, others: Pointer) -> Any:  # noqa: ANN401 # reason:
 @called
 def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
     """Make a lane in a free slot."""
-    number = raw.used[LANES]
-    raw.used[LANES] = number + 1
+    number = raw.used[at.LANES]
+    raw.used[at.LANES] = number + 1
     _fill(slot, number, -2 - kind if _has_any(others) else kind, key, ip)
-    own = moved(raw.lane_others, number * OTHERS)
-    for place in range(OTHERS):
+    own = moved(raw.lane_others, number * at.OTHERS)
+    for place in range(at.OTHERS):
         own[place] = others[place]
     row = lane_row(raw, number)
     row[0] = kind
     legs = legs_of(raw, kind)
-    count = sizes_of(raw, kind)[ALL]
+    count = sizes_of(raw, kind)[at.ALL]
     for place in range(count):
         leg = legs[place]
         first, second = _counted_by(raw, leg, key, ip, others)
-        prefetch(moved(raw.counter_table, _slot(first, second, leg, raw.counter_mask) * SLOT_WIDTH))
+        prefetch(
+            moved(raw.counter_table, _slot(first, second, leg, raw.counter_mask) * at.SLOT_WIDTH)
+        )
     for place in range(count):
         leg = legs[place]
         first, second = _counted_by(raw, leg, key, ip, others)
-        row[LANE_COUNTERS + place] = _find_counter(raw, leg, first, second)
+        row[at.LANE_COUNTERS + place] = _find_counter(raw, leg, first, second)
     return number
 
 
@@ -316,34 +289,34 @@ def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Poi
 def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, others: Pointer) -> tuple[Int, Int]:
     """Return the two numbers that identify a counter of a leg."""
     rule = rule_of(raw, leg)
-    return _part(rule[FIRST_PART], key, ip, others), _part(rule[SECOND_PART], key, ip, others)
+    return _part(rule[at.FIRST_PART], key, ip, others), _part(rule[at.SECOND_PART], key, ip, others)
 
 
 @inlined
 def _part(place: Int, key: Int, ip: Int, others: Pointer) -> Int:
     """Return a request's number for a place in `PARTS`."""
-    if place == IP:
+    if place == at.IP:
         return np.int64(ip)
-    if place == KEY:
+    if place == at.KEY:
         return np.int64(key)
-    return np.int64(NONE) if place < 0 else np.int64(others[place - FIRST_OTHER])
+    return np.int64(at.NONE) if place < 0 else np.int64(others[place - at.FIRST_OTHER])
 
 
 @inlined
 def _find_counter(raw: Raw, leg: Int, first: Int, second: Int) -> Int:
     """Return a leg's counter for two numbers; make it if there is none."""
-    at = _slot(first, second, leg, raw.counter_mask)
+    probe = _slot(first, second, leg, raw.counter_mask)
     while True:
-        slot = moved(raw.counter_table, at * SLOT_WIDTH)
+        slot = moved(raw.counter_table, probe * at.SLOT_WIDTH)
         if slot[0] < 0:
             break
         if _is(slot, leg, first, second):
             return np.int64(slot[0])
-        at = (at + 1) & raw.counter_mask
-    number = raw.used[COUNTERS]
-    raw.used[COUNTERS] = number + 1
+        probe = (probe + 1) & raw.counter_mask
+    number = raw.used[at.COUNTERS]
+    raw.used[at.COUNTERS] = number + 1
     _fill(slot, number, leg, first, second)
-    line_of(raw, number)[LEG] = leg
+    line_of(raw, number)[at.LEG] = leg
     return number
 
 
@@ -353,8 +326,8 @@ def fill_table(old: Numbers32, new: Numbers32) -> None:
     table, mask = pointer(new), new.shape[0] - 1
     for place in range(old.shape[0]):
         if old[place, 0] >= 0:
-            at = _slot(old[place, 2], old[place, 3], old[place, 1], mask)
-            while moved(table, at * SLOT_WIDTH)[0] >= 0:
-                at = (at + 1) & mask
-            slot = moved(table, at * SLOT_WIDTH)
+            probe = _slot(old[place, 2], old[place, 3], old[place, 1], mask)
+            while moved(table, probe * at.SLOT_WIDTH)[0] >= 0:
+                probe = (probe + 1) & mask
+            slot = moved(table, probe * at.SLOT_WIDTH)
             _fill(slot, old[place, 0], old[place, 1], old[place, 2], old[place, 3])

@@ -13,44 +13,8 @@ import numpy as np
 
 from engine.limits import algorithms, nodes
 from engine.limits.algorithms import BLOCK, FULL, LAST, LIMIT, PLACE, READY
+from engine.limits.compiled import core as at
 from engine.limits.compiled.composition import DELAYED, charge, decide, make_slots
-from engine.limits.compiled.core import (
-    ALGORITHM,
-    ALL,
-    ALONE,
-    BLOCK_NS,
-    CLEARS,
-    COUNTS_REFUSED,
-    EVENT_WIDTH,
-    EVENTS,
-    EVERY_NS,
-    EXTENDS,
-    FREE_EVENT,
-    H_FIRST,
-    H_HEARD,
-    H_LAST,
-    HISTORY_WIDTH,
-    IN_FORCE,
-    KNOWS,
-    LAG_NS,
-    LANE_COUNTERS,
-    LARGEST,
-    LEG,
-    NONE,
-    RING,
-    SAVED_SLOT,
-    SAVED_WIDTH,
-    SETS,
-    SLIDING_LOG,
-    SLOT_BITS,
-    SLOT_MASK,
-    SLOTS,
-    SYNCED,
-    V_NEXT,
-    V_NODE,
-    V_T,
-    V_WHAT,
-)
 from engine.limits.compiled.jit import called, inlined, moved
 from engine.limits.compiled.lookup import (
     Int,
@@ -75,8 +39,8 @@ def decide_on_node(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[Int, I
 
     lanes: the lane of the first set.
     """
-    exact, _, _, _ = decide(raw, now_ns, lanes + raw.flags[SETS] - 1)
-    if raw.flags[KNOWS] == ALONE:
+    exact, _, _, _ = decide(raw, now_ns, lanes + raw.flags[at.SETS] - 1)
+    if raw.flags[at.KNOWS] == at.ALONE:
         verdict, wait_ns, _, _ = decide(raw, now_ns, lanes + node)
     else:
         verdict, wait_ns = _decide_with_others(raw, now_ns, lanes, node)
@@ -86,15 +50,15 @@ def decide_on_node(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[Int, I
 @inlined
 def _decide_with_others(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[Int, Int]:
     """Decide by what a node knows of the events of all."""
-    before_ns = _known_before_ns(now_ns, raw.flags[EVERY_NS], raw.flags[LAG_NS])
-    is_synced = raw.flags[KNOWS] == SYNCED
+    before_ns = _known_before_ns(now_ns, raw.flags[at.EVERY_NS], raw.flags[at.LAG_NS])
+    is_synced = raw.flags[at.KNOWS] == at.SYNCED
     lane, common_lane = lanes, lanes
     if is_synced:
-        lane, common_lane = lanes + node, lanes + raw.flags[SETS] - 2
+        lane, common_lane = lanes + node, lanes + raw.flags[at.SETS] - 2
     row, common_row = lane_row(raw, lane), lane_row(raw, common_lane)
-    count = sizes_of(raw, row[0])[ALL]
+    count = sizes_of(raw, row[0])[at.ALL]
     for place in range(count):
-        counter, common = row[LANE_COUNTERS + place], common_row[LANE_COUNTERS + place]
+        counter, common = row[at.LANE_COUNTERS + place], common_row[at.LANE_COUNTERS + place]
         if is_synced:
             _hear(raw, counter, common, node, before_ns)
         else:
@@ -102,13 +66,13 @@ def _decide_with_others(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[I
         _save(raw, place, counter, now_ns)
     verdict, wait_ns, _, shadow = decide(raw, now_ns, lane)
     let_in = verdict == 0 or verdict & 3 == DELAYED
-    in_force = np.int64(sizes_of(raw, row[0])[IN_FORCE])
+    in_force = np.int64(sizes_of(raw, row[0])[at.IN_FORCE])
     for place in range(count):
-        counter, common = row[LANE_COUNTERS + place], common_row[LANE_COUNTERS + place]
+        counter, common = row[at.LANE_COUNTERS + place], common_row[at.LANE_COUNTERS + place]
         if line_of(raw, counter)[BLOCK] != _saved_row(raw, place)[BLOCK]:
             _note(raw, common, now_ns, node, BLOCKS)
         would_refuse = place >= in_force and shadow >> max(place - in_force, 0) & 1
-        if raw.flags[COUNTS_REFUSED] or (let_in and not would_refuse):
+        if raw.flags[at.COUNTS_REFUSED] or (let_in and not would_refuse):
             _note(raw, common, now_ns, node, CHARGED)
         if not is_synced:
             _put_back(raw, place, counter)
@@ -120,79 +84,78 @@ def _decide_with_others(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[I
 
 @inlined
 def _history(raw: Raw, counter: Int) -> Pointer:
-    return moved(raw.histories, np.int64(counter) * HISTORY_WIDTH)
+    return moved(raw.histories, np.int64(counter) * at.HISTORY_WIDTH)
 
 
 @inlined
 def _event(raw: Raw, number: Int) -> Pointer:
-    return moved(raw.events, np.int64(number) * EVENT_WIDTH)
+    return moved(raw.events, np.int64(number) * at.EVENT_WIDTH)
 
 
 @called
 def _note(raw: Raw, common: Int, now_ns: Int, node: Int, what: Int) -> None:
     """Add an event to a counter's history."""
     used, history = raw.used, _history(raw, common)
-    number = used[FREE_EVENT]
+    number = used[at.FREE_EVENT]
     event = _event(raw, number)
-    used[FREE_EVENT] = event[V_NEXT]
-    used[EVENTS] += 1
-    event[V_T] = now_ns
-    event[V_NODE] = node
-    event[V_WHAT] = what
-    event[V_NEXT] = NONE
-    if history[H_FIRST] < 0:
-        history[H_FIRST] = number
+    used[at.FREE_EVENT] = event[at.V_NEXT]
+    used[at.EVENTS] += 1
+    event[at.V_T] = now_ns
+    event[at.V_NODE] = node
+    event[at.V_WHAT] = what
+    event[at.V_NEXT] = at.NONE
+    if history[at.H_FIRST] < 0:
+        history[at.H_FIRST] = number
     else:
-        _event(raw, history[H_LAST])[V_NEXT] = number
-    history[H_LAST] = number
+        _event(raw, history[at.H_LAST])[at.V_NEXT] = number
+    history[at.H_LAST] = number
 
 
 @called
 def _learn(raw: Raw, common: Int, before_ns: Int) -> None:
     """Put the events before an instant into the common counter, and forget them."""
     used, history = raw.used, _history(raw, common)
-    while history[H_FIRST] >= 0:
-        number = history[H_FIRST]
+    while history[at.H_FIRST] >= 0:
+        number = history[at.H_FIRST]
         event = _event(raw, number)
-        if event[V_T] >= before_ns:
+        if event[at.V_T] >= before_ns:
             break
-        _play(raw, common, event[V_T], event[V_WHAT])
-        history[H_FIRST] = event[V_NEXT]
-        event[V_NEXT] = used[FREE_EVENT]
-        used[FREE_EVENT] = number
-        used[EVENTS] -= 1
+        _play(raw, common, event[at.V_T], event[at.V_WHAT])
+        history[at.H_FIRST] = event[at.V_NEXT]
+        event[at.V_NEXT] = used[at.FREE_EVENT]
+        used[at.FREE_EVENT] = number
+        used[at.EVENTS] -= 1
 
 
 @called
 def _hear(raw: Raw, counter: Int, common: Int, node: Int, before_ns: Int) -> None:
     """Make a node's own counter from the common one and its own later events."""
     heard = _history(raw, counter)
-    if heard[H_HEARD] == before_ns:
+    if heard[at.H_HEARD] == before_ns:
         return
-    heard[H_HEARD] = before_ns
+    heard[at.H_HEARD] = before_ns
     _learn(raw, common, before_ns)
     _copy(raw, common, counter)
-    number = _history(raw, common)[H_FIRST]
+    number = _history(raw, common)[at.H_FIRST]
     while number >= 0:
         event = _event(raw, number)
-        if event[V_NODE] == node:
-            _play(raw, counter, event[V_T], event[V_WHAT])
-        number = event[V_NEXT]
+        if event[at.V_NODE] == node:
+            _play(raw, counter, event[at.V_T], event[at.V_WHAT])
+        number = event[at.V_NEXT]
 
 
 @called
 def _play(raw: Raw, counter: Int, t_ns: Int, what: Int) -> None:
     """Charge an event to a counter."""
     line = line_of(raw, counter)
-    leg = line[LEG]
+    leg = line[at.LEG]
     rule = rule_of(raw, leg)
-    extends, clears = raw.flags[EXTENDS] != 0, raw.flags[CLEARS] != 0
+    extends, clears = raw.flags[at.EXTENDS] != 0, raw.flags[at.CLEARS] != 0
     if what == BLOCKS:
-        if line[BLOCK] <= t_ns or extends:
-            ring = line[RING]
-            _begin_or_extend_block(line, t_ns, rule[BLOCK_NS], extends, clears)
-            if rule[ALGORITHM] == SLIDING_LOG:
-                line[RING] = ring  # a cleared counter keeps its ring
+        ring = line[at.RING]
+        _begin_or_extend_block(line, t_ns, rule[at.BLOCK_NS], extends, clears)
+        if rule[at.ALGORITHM] == at.SLIDING_LOG:
+            line[at.RING] = ring  # a cleared counter keeps its ring
     elif line[BLOCK] <= t_ns or not clears:
         charge(raw, counter, leg, t_ns)
         line[READY] = max(line[READY], line[BLOCK])
@@ -202,19 +165,29 @@ def _play(raw: Raw, counter: Int, t_ns: Int, what: Int) -> None:
 def _copy(raw: Raw, from_counter: Int, to_counter: Int) -> None:
     """Give a counter the state of another one of its rule; its ring gets as many slots."""
     line, own = line_of(raw, from_counter), line_of(raw, to_counter)
-    rule, used = rule_of(raw, own[LEG]), raw.used
-    if rule[ALGORITHM] == SLIDING_LOG:
+    rule, used = rule_of(raw, own[at.LEG]), raw.used
+    if rule[at.ALGORITHM] == at.SLIDING_LOG:
         held = rule[LIMIT] if line[FULL] else line[PLACE]
-        if held > own[RING] & SLOT_MASK:
-            slots = line[RING] & SLOT_MASK
-            own[RING] = used[SLOTS] << SLOT_BITS | slots
-            used[SLOTS] += slots
-            used[LARGEST] = max(used[LARGEST], slots)
-        ring, first, own_first = raw.ring, line[RING] >> SLOT_BITS, own[RING] >> SLOT_BITS
+        if held > own[at.RING] & at.SLOT_MASK:
+            slots = line[at.RING] & at.SLOT_MASK
+            own[at.RING] = used[at.SLOTS] << at.SLOT_BITS | slots
+            used[at.SLOTS] += slots
+            used[at.LARGEST] = max(used[at.LARGEST], slots)
+        ring, first, own_first = (
+            raw.ring,
+            line[at.RING] >> at.SLOT_BITS,
+            own[at.RING] >> at.SLOT_BITS,
+        )
         for slot in range(held):
             ring[own_first + slot] = ring[first + slot]
     else:
-        own[RING] = line[RING]  # a word of the algorithm
+        own[at.RING] = line[at.RING]  # a word of the algorithm
+    _copy_words(line, own)
+
+
+@inlined
+def _copy_words(line: Pointer, own: Pointer) -> None:
+    """Copy the words of a line that a decision may change, but not where its ring is."""
     own[READY] = line[READY]
     own[BLOCK] = line[BLOCK]
     own[LAST] = line[LAST]
@@ -227,35 +200,27 @@ def _copy(raw: Raw, from_counter: Int, to_counter: Int) -> None:
 
 @inlined
 def _saved_row(raw: Raw, place: Int) -> Pointer:
-    return moved(raw.saved, np.int64(place) * SAVED_WIDTH)
+    return moved(raw.saved, np.int64(place) * at.SAVED_WIDTH)
 
 
 @called
 def _save(raw: Raw, place: Int, counter: Int, now_ns: Int) -> None:
-    """Note the state of a counter, and make room so that a charge does not move its ring."""
+    """Note the state of a counter, and make room so that a charge does not move its ring.
+
+    The slot of the ring that a charge overwrites is not noted: nothing reads it before the next
+    charge, which overwrites it again.
+    """
     line, saved = line_of(raw, counter), _saved_row(raw, place)
-    rule = rule_of(raw, line[LEG])
-    if rule[ALGORITHM] == SLIDING_LOG:
-        if line[PLACE] == line[RING] & SLOT_MASK:
-            make_slots(raw, line, rule, now_ns)
-        saved[SAVED_SLOT] = raw.ring[(line[RING] >> SLOT_BITS) + line[PLACE]]
-    saved[READY] = line[READY]
-    saved[BLOCK] = line[BLOCK]
-    saved[LAST] = line[LAST]
-    saved[PLACE] = line[PLACE]
-    saved[FULL] = line[FULL]
-    saved[RING] = line[RING]
+    rule = rule_of(raw, line[at.LEG])
+    if rule[at.ALGORITHM] == at.SLIDING_LOG and line[PLACE] == line[at.RING] & at.SLOT_MASK:
+        make_slots(raw, line, rule, now_ns)
+    _copy_words(line, saved)
+    saved[at.RING] = line[at.RING]
 
 
 @called
 def _put_back(raw: Raw, place: Int, counter: Int) -> None:
     """Restore the state of a counter that was saved."""
     line, saved = line_of(raw, counter), _saved_row(raw, place)
-    line[READY] = saved[READY]
-    line[BLOCK] = saved[BLOCK]
-    line[LAST] = saved[LAST]
-    line[PLACE] = saved[PLACE]
-    line[FULL] = saved[FULL]
-    line[RING] = saved[RING]
-    if rule_of(raw, line[LEG])[ALGORITHM] == SLIDING_LOG:
-        raw.ring[(line[RING] >> SLOT_BITS) + line[PLACE]] = saved[SAVED_SLOT]
+    _copy_words(saved, line)
+    line[at.RING] = saved[at.RING]

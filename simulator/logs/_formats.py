@@ -31,6 +31,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -52,7 +53,7 @@ from simulator.logs._source import (
     place_of,
     unreadable,
 )
-from simulator.logs._stream import BATCH_LINES, Batch, Column, Faults, LogBatch, LogStream, Reader
+from simulator.logs._stream import BATCH_LINES, Batch, Faults, LogBatch, LogStream, Reader
 
 __all__ = ["Field", "Log", "read_log", "stream_log"]
 
@@ -91,13 +92,30 @@ COMBINED: Final = (
 """The fields of the combined format; `key` is the first extra one that reads like an API key."""
 
 
-class CommonReader:
+class _Reader:
+    """What readers have in common: whose fields are all known, and stand as they are."""
+
+    open_ended = False
+
+    def clean(self, name: str, text: str | None) -> str | None:
+        """Return the text as it is."""
+        del name
+        return text
+
+
+def _batches(rows: Iterable[tuple[int, Sequence[str | None]]]) -> Iterator[Batch]:
+    """Yield rows, each with the number of its line, in batches of columns."""
+    left = iter(rows)
+    while held := list(islice(left, BATCH_LINES)):
+        lines, texts = zip(*held, strict=True)
+        yield Batch(lines, list(zip(*texts, strict=True)))
+
+
+class CommonReader(_Reader):
     """The common log format, or the combined one with whatever stands after the user agent.
 
     One search gives all lines of a block: either the fields, or the whole line where it has none.
     """
-
-    open_ended = False
 
     def __init__(self, path: Place, *, is_combined: bool) -> None:
         self.fields = COMBINED if is_combined else COMMON
@@ -195,41 +213,30 @@ class CommonReader:
         return _add_extras(more, rest) or more
 
 
-class PatternReader:
+class PatternReader(_Reader):
     """Lines that a pattern of the user's matches; its named groups are the fields."""
-
-    open_ended = False
 
     def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
         self.fields = tuple(pattern.groupindex)
         self._path = path
         self._pattern = pattern
 
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the text as it is."""
-        del name
-        return text
-
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
-        lines: list[int] = []
-        rows: list[Sequence[str | None]] = []
+        yield from _batches(self._rows(wanted, faults))
+
+    def _rows(
+        self, wanted: Sequence[str], faults: Faults
+    ) -> Iterator[tuple[int, list[str | None]]]:
         with open_log(self._path) as stream:
             for number, text in numbered_lines(stream):
                 match = None if text is None else self._pattern.search(text)
-                if match is None:
-                    if text is None:
-                        faults.add(number, "line is too long")
-                    elif text.strip():
-                        faults.add(number, "line must match the pattern of the map")
-                    continue
-                lines.append(number)
-                rows.append([match[name] for name in wanted])
-                if len(lines) == BATCH_LINES:
-                    yield Batch(lines, list(zip(*rows, strict=True)))
-                    lines, rows = [], []
-        if lines:
-            yield Batch(lines, list(zip(*rows, strict=True)))
+                if match is not None:
+                    yield number, [match[name] for name in wanted]
+                elif text is None:
+                    faults.add(number, "line is too long")
+                elif text.strip():
+                    faults.add(number, "line must match the pattern of the map")
 
 
 def _add_extras(found: dict[str, str | None], rest: str) -> str | None:
@@ -268,10 +275,8 @@ _HEAD_LINES: Final = 100
 _DEEPEST_NAME: Final = 8
 
 
-class CsvReader:
+class CsvReader(_Reader):
     """A CSV file with a header row."""
-
-    open_ended = False
 
     def __init__(self, path: Place) -> None:
         """Read the header. Raises `InputError` when there is none."""
@@ -293,24 +298,13 @@ class CsvReader:
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows below the header; a row of another width is a fault."""
-        width = len(self.fields)
         places = [self.fields.index(name) for name in wanted]
-        lines: list[int] = []
-        rows: list[list[str]] = []
-        for number, row in self._rows(faults):
-            if len(row) != width:
-                faults.add(number, f"row must have {width} columns, it has {len(row)}")
-                continue
-            lines.append(number)
-            rows.append(row)
-            if len(lines) == BATCH_LINES:
-                yield _batch(lines, rows, places)
-                lines, rows = [], []
-        if lines:
-            yield _batch(lines, rows, places)
+        for batch in _batches(self._rows(faults)):
+            yield Batch(batch.lines, [batch.columns[place] for place in places])
 
     def _rows(self, faults: Faults) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of the row's first line, row) without header and blank lines."""
+        width = len(self.fields)
         with open_log(self._path) as stream:
             texts = (
                 text + "\n" if text is not None else "\n" for _, text in numbered_lines(stream)
@@ -329,16 +323,13 @@ class CsvReader:
                     continue
                 if row and not headed:
                     headed = True
+                elif row and len(row) != width:
+                    faults.add(first, f"row must have {width} columns, it has {len(row)}")
                 elif row:
                     yield first, row
 
 
-def _batch(lines: list[int], rows: list[list[str]], places: Sequence[int]) -> Batch:
-    columns = list(zip(*rows, strict=True))
-    return Batch(lines, [columns[place] for place in places])
-
-
-class JsonLinesReader:
+class JsonLinesReader(_Reader):
     """A file of one JSON object a line."""
 
     open_ended = True
@@ -353,15 +344,13 @@ class JsonLinesReader:
                 _collect(found, "", names)
         self.fields = tuple(names)
 
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the text as it is."""
-        del name
-        return text
-
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the objects; a line that is none is a fault."""
-        lines: list[int] = []
-        columns: list[list[str | None]] = [[] for _ in wanted]
+        yield from _batches(self._rows(wanted, faults))
+
+    def _rows(
+        self, wanted: Sequence[str], faults: Faults
+    ) -> Iterator[tuple[int, list[str | None]]]:
         with open_log(self._path) as stream:
             for number, text in numbered_lines(stream):
                 if text is not None and not text.strip():
@@ -369,15 +358,8 @@ class JsonLinesReader:
                 found = _object(text) if text is not None else "line is too long"
                 if isinstance(found, str):
                     faults.add(number, found)
-                    continue
-                lines.append(number)
-                for column, name in zip(columns, wanted, strict=True):
-                    column.append(_text(_reach(found, name)))
-                if len(lines) == BATCH_LINES:
-                    yield Batch(lines, list[Column](columns))
-                    lines, columns = [], [[] for _ in wanted]
-        if lines:
-            yield Batch(lines, list[Column](columns))
+                else:
+                    yield number, [_text(_reach(found, name)) for name in wanted]
 
 
 def _no_constant(_: str) -> NoReturn:
@@ -428,10 +410,8 @@ _READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "buffer_size": 1 << 2
 _NOT_ARROW: Final = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
-class ParquetReader:
+class ParquetReader(_Reader):
     """A Parquet file."""
-
-    open_ended = False
 
     def __init__(self, path: Path) -> None:
         """Read the schema. Raises `InputError` when the file is no Parquet."""
@@ -442,11 +422,6 @@ class ParquetReader:
             except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 raise InputError(f"log = '{path}' must be Parquet; it is cut or damaged") from error
         _refuse_twins(f"log = '{path}'", self.fields)
-
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
-        del name
-        return text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""
@@ -466,10 +441,8 @@ class ParquetReader:
                 ) from error
 
 
-class FrameReader:
+class FrameReader(_Reader):
     """A frame in memory."""
-
-    open_ended = False
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes
         """Take the frame as an Arrow table. Raises `InputError` when Arrow cannot take it."""
@@ -492,11 +465,6 @@ class FrameReader:
             ) from error
         self.fields = tuple(self._table.column_names)
         _refuse_twins("frame", self.fields)
-
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the text as it is: Arrow's values have no quotes and no blanks around them."""
-        del name
-        return text
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""

@@ -7,15 +7,11 @@ differently, so it must not run; this module returns the reason.
 
 from __future__ import annotations
 
-from typing import Final
-
 from engine.profile import Profile
 from simulator.scenario import Scenario
 from simulator.scenario.clients import Ask, NoRetry
 
 __all__ = ["needs_bodies"]
-
-_JOBS: Final = "POST /account-updater/jobs"
 
 
 def needs_bodies(scenario: Scenario, profile: Profile) -> str | None:
@@ -34,7 +30,7 @@ def needs_bodies(scenario: Scenario, profile: Profile) -> str | None:
         for ask in group.mix:
             if _too_large(scenario, profile, ask):
                 return f"{where} sends what is too large for what it invokes"
-            behind = ask.reactor or ask.proxy or ask.request.partition("?")[0] == _JOBS
+            behind = ask.reactor or ask.proxy or ask.is_job
             if behind and not plain.issuperset(group.applications):
                 return f"{where} may lack a right, which its application's grants decide"
     return None
@@ -44,7 +40,7 @@ def _too_large(scenario: Scenario, profile: Profile, ask: Ask) -> bool:
     outside = profile.outside
     if ask.reactor is not None:
         return ask.size_bytes > outside.reactor_payload_limit_bytes
-    proxy = next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
+    proxy = scenario.proxy_of(ask)
     if proxy is None:
         return False
     transforms = proxy.request_transform is not None or proxy.response_transform is not None

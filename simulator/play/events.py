@@ -14,13 +14,16 @@ from typing import Any, Final
 
 import simpy
 
-__all__ = ["ANSWER", "FILE", "FIRST_OF_CLIENT", "SERVICE", "At", "order_of", "spawn"]
+__all__ = ["ANSWER", "FILE", "FIRST", "FIRST_OF_CLIENT", "SERVICE", "At", "order_of", "spawn"]
 
 SERVICE: Final = 1
 """The service's own business at an instant (an instance falls idle) comes before any client's."""
 
 ANSWER: Final = 0
 """Used as attempt number of an answer: it reaches its client before the client's next attempt."""
+
+FIRST: Final = 1
+"""The first attempt's number."""
 
 FILE: Final = 1 << 40
 """The serials of a client's further files of split jobs begin here, above those of its requests."""

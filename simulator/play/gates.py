@@ -89,6 +89,10 @@ class Asking:
         self.subject = subject
 
 
+Asks: TypeAlias = Any
+"""An `Asking`, of the kind that the gate's traffic makes."""
+
+
 class Answer(NamedTuple):
     """What became of an attempt.
 
@@ -107,7 +111,7 @@ class Answer(NamedTuple):
 class Gate(Protocol):
     """Where attempts meet the service."""
 
-    def begin(self, asked: Any, client: Client | None, given: Json) -> Request | None:  # noqa: ANN401 # reason: what the gate's traffic asks
+    def begin(self, asked: Asks, client: Client | None, given: Json) -> Request | None:
         """Return what all attempts of one request send; None where bodies are not run.
 
         given: the answer that this request follows, for an upload.
@@ -115,12 +119,7 @@ class Gate(Protocol):
         ...
 
     def put(
-        self,
-        now_ns: int,
-        asked: Any,  # noqa: ANN401 # reason: as above
-        content: Request | None,
-        attempt: int,
-        service: Service,
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         ...
@@ -227,12 +226,7 @@ class LimitsGate:
         return nothing
 
     def put(
-        self,
-        now_ns: int,
-        asked: Any,  # noqa: ANN401 # reason: an `Asking`; an `Asked` where it has a plan
-        content: Request | None,
-        attempt: int,
-        service: Service,
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         del content
@@ -298,12 +292,7 @@ class NodesGate(LimitsGate):
         self._nodes = nodes
 
     def put(
-        self,
-        now_ns: int,
-        asked: Any,  # noqa: ANN401 # reason: as above
-        content: Request | None,
-        attempt: int,
-        service: Service,
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         answer = super().put(now_ns, asked, content, attempt, service)

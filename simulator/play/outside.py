@@ -161,8 +161,7 @@ def _nobody() -> None:
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:
     """Return a function that draws the plan of an attempt at `ask`; None when it needs none."""
-    if ask.proxy is not None:
-        proxy = next(proxy for proxy in scenario.proxies if proxy.name == ask.proxy)
+    if (proxy := scenario.proxy_of(ask)) is not None:
         return _proxy_plan(client, proxy)
     if ask.reactor is not None:
         reactor = next(each for each in scenario.reactors if each.name == ask.reactor)

@@ -7,23 +7,19 @@ that a subject is looked up once per client and not once per request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from engine.limits import Subject
 from simulator.play.gates import Asking
 from simulator.play.outside import Plan, plan_maker
 from simulator.rows.counters import LimitsView
-from simulator.rows.record import Recorder
 from simulator.rows.record import Subject as RowSubject
+from simulator.rows.record import SubjectTable
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 
-__all__ = ["Asked", "Asker", "asked_by"]
-
-_JOBS: Final = "POST /account-updater/jobs"
-_UPLOAD: Final = "/batch-files/{id}"
+__all__ = ["Asked", "Asker", "Numbering", "asked_by", "upload_subject"]
 
 
 class Asked(Asking):
@@ -55,11 +51,9 @@ class Asker:
         "_dealt",
         "_file_limit_bytes",
         "_known",
+        "_numbering",
         "_pick",
         "_plan_of",
-        "_recorder",
-        "_scenario",
-        "_view",
         "only",
     )
 
@@ -67,8 +61,7 @@ class Asker:
         self,
         scenario: Scenario,
         client: Client,
-        recorder: Recorder,
-        view: LimitsView,
+        numbering: Numbering,
         file_limit_bytes: int,
     ) -> None:
         self._client = client
@@ -79,15 +72,11 @@ class Asker:
             table = cumulative_weights([ask.weight for ask in mix])
             uniform = client.stream("mix").uniform
             self._pick = lambda: categorical(uniform(), table)
-        self._scenario = scenario
-        self._recorder = recorder
-        self._view = view
+        self._numbering = numbering
         self._file_limit_bytes = file_limit_bytes
         self._plan_of = [plan_maker(scenario, client, ask) for ask in mix]
-        group = client.group
-        pool = next((pool for pool in scenario.addresses if pool.name == group.addresses), None)
         # Dealt once per client, or per request: in the first case the dealer is called once.
-        deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+        deals = any(each.per == "request" for each in scenario.dealings_of(client.group))
         self._dealt = None if deals else (client.deal_key(), client.deal_address())
         self.only = None if deals or self._pick is not None else self.next()
 
@@ -99,30 +88,40 @@ class Asker:
         place = (entry, key, address)
         found = self._known.get(place)
         if found is None:
-            holder = client.keys[key] if client.keys else None
-            found = self._make(entry, holder, client.addresses[address])
-            self._known[place] = found
+            found = self._known[place] = self._numbering.asked(client, entry, key, address)
+            found.plan = self._plan_of[entry]
+            if found.follow is not None:
+                found.parts = found.ask.files(self._file_limit_bytes)
+                found.follow.size_bytes = -(-found.ask.size_bytes // found.parts)
         return found
 
-    def _make(self, entry: int, key: KeyHolder | None, ip: str) -> Asked:
-        ask = self._client.group.mix[entry]
-        proxy = next((each for each in self._scenario.proxies if each.name == ask.proxy), None)
-        asked = self._numbered(asked_by(ask, key, ip, proxy), proxy)
-        asked.plan = self._plan_of[entry]
-        if ask.request.partition("?")[0] == _JOBS:
-            whole = ask.size_bytes
-            if ask.split and whole > self._file_limit_bytes:
-                asked.parts = -(-whole // self._file_limit_bytes)
-            upload = Asked(ask, None, Subject("PUT", _UPLOAD, ip))
-            upload.size_bytes = -(-whole // asked.parts)
-            asked.follow = self._numbered(upload, None)
-        return asked
 
-    def _numbered(self, asked: Asked, proxy: Proxy | None) -> Asked:
-        key = asked.key
-        asked.row = self._recorder.subjects.number(
+class Numbering:
+    """Numbers the subjects of a scenario's requests in the rows."""
+
+    def __init__(self, scenario: Scenario, subjects: SubjectTable, view: LimitsView) -> None:
+        self._scenario = scenario
+        self._subjects = subjects
+        self._view = view
+
+    def asked(self, client: Client, entry: int, key: int, address: int) -> Asked:
+        """Return what a client asks for by an entry of its mix, with its upload where it is a job.
+
+        key, address: places in the client's pools.
+        """
+        ask = client.group.mix[entry]
+        holder = client.keys[key] if client.keys else None
+        ip = client.addresses[address]
+        found = self._numbered(client, asked_by(ask, holder, ip, self._scenario.proxy_of(ask)))
+        if ask.is_job:
+            found.follow = self._numbered(client, Asked(ask, None, upload_subject(ip)))
+        return found
+
+    def _numbered(self, client: Client, asked: Asked) -> Asked:
+        key, proxy = asked.key, asked.proxy
+        asked.row = self._subjects.number(
             RowSubject(
-                self._client.number,
+                client.number,
                 key.tenant if key else proxy.tenant if proxy else None,
                 key.application if key else None,
                 key.label if key else None,
@@ -133,6 +132,11 @@ class Asker:
             self._view.counted(asked.subject),
         )
         return asked
+
+
+def upload_subject(ip: str) -> Subject:
+    """Return the subject of the upload of a job's file: no key, an address."""
+    return Subject("PUT", "/batch-files/{id}", ip)
 
 
 def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Asked:

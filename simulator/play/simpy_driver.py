@@ -26,9 +26,9 @@ import simpy
 from engine.limits import Limiter, LimitTable, NodesLimiter
 from engine.messages import Json, Request
 from engine.profile import Profile
-from simulator.play.events import ANSWER, FILE, At, order_of, spawn
+from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
 from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows, Service
-from simulator.play.request_mix import Asked, Asker
+from simulator.play.request_mix import Asked, Asker, Numbering
 from simulator.progress import Progress
 from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
@@ -46,7 +46,7 @@ from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
 
-__all__ = ["ClientRun", "PacingLine", "simulate_simpy", "start_client"]
+__all__ = ["simulate_simpy"]
 
 _NEVER_NS: Final = 1 << 62
 
@@ -116,7 +116,7 @@ class ClientRun:
         self._under_way = 0
         self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
-        self._first_order = order_of(client.number, 1, 0)
+        self._first_order = order_of(client.number, FIRST, 0)
         self._wants_answer = group.loop == "closed" or group.concurrency is not None
 
     # --- loops -----------------------------------------------------------------------------------
@@ -420,8 +420,9 @@ def simulate_simpy(
         gate = limits_gate(env, scenario.start_time_ns, profile, tables, seed, book)
     file_limit_bytes = profile.account_updater.file_limit_bytes
     replayed = ReplayedInstants()
+    numbering = Numbering(scenario, book.recorder.subjects, book.view)
     for client in population.clients:
-        asker = Asker(scenario, client, book.recorder, book.view, file_limit_bytes)
+        asker = Asker(scenario, client, numbering, file_limit_bytes)
         run = ClientRun(
             env,
             client,

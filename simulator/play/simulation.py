@@ -123,11 +123,6 @@ def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity)
         )
     if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
-    if fidelity == "compiled":
-        from simulator.play.compiled import cannot_play  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-        if reason := cannot_play(scenario):
-            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}; choose limits")
 
 
 def seed_in_force(scenario: Scenario, asked: object = None) -> int:

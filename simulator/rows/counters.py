@@ -96,16 +96,21 @@ class CountedRule(NamedTuple):
 
 
 class CounterIndex:
-    """The rules of a run by place; the run's subjects know their counters under each."""
+    """The rules of a run by place; the run's subjects know their counters under each.
 
-    __slots__ = ("rules",)
+    clause_of: the clause of each rule, by the rule's id.
+    """
+
+    __slots__ = ("clause_of", "rules")
 
     def __init__(self) -> None:
         self.rules: list[CountedRule] = []
+        self.clause_of: dict[str, str] = {}
 
     def add(self, rule: CountedRule) -> int:
         """Add a rule, and return its place; equal rules may have counters of their own."""
         self.rules.append(rule)
+        self.clause_of[rule.id] = rule.clause
         return len(self.rules) - 1
 
     def numbers(self, place: int, chunk: Chunk) -> Numbers:

@@ -222,18 +222,16 @@ class Tally:
             )
             for clause, (keys, ips) in self._touched.items()
         }
-        rules = self._index.rules
-        clause_of = {rule.id: rule.clause for rule in rules}
         passes = [outcome in PASSED for outcome, _ in self._verdicts]
         for counters, counts in zip(self._subjects.kinds()[1], self._of_kinds(), strict=False):
             offered = sum(counts)
             admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
-            for clause in dict.fromkeys(rules[place].clause for place, _ in counters):
+            for clause in dict.fromkeys(self._index.rules[place].clause for place, _ in counters):
                 lines[clause].offered += offered
                 lines[clause].admitted += admitted
         for (outcome, rule), count in zip(self._verdicts, self._met(), strict=False):
             if rule is not None:
-                line = lines[clause_of[rule]]
+                line = lines[self._index.clause_of[rule]]
                 if outcome == "delayed":
                     line.delayed += count
                 else:
@@ -277,10 +275,9 @@ class Tally:
         return found
 
     def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
-        clause_of = {rule.id: rule.clause for rule in self._index.rules}
         found: Counter[str] = Counter()
         for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
-            found[clause_of[rule]] += number
+            found[self._index.clause_of[rule]] += number
         return dict(found)
 
     def _binds(
@@ -350,14 +347,13 @@ class Tally:
             self._blocked_ns[rule.clause] += int(shut.lasted_ns.sum())
 
     def _first_refusals(self, chunk: Chunk, turned: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-        clause_of = {rule.id: rule.clause for rule in self._index.rules}
         for number, (_, rule) in enumerate(chunk.verdicts):
             if rule is None:
                 continue
             rows = np.flatnonzero(turned & (chunk.verdict == number))
             if not len(rows):
                 continue
-            clause, first_ns = clause_of[rule], int(chunk.t_ns[rows[0]])
+            clause, first_ns = self._index.clause_of[rule], int(chunk.t_ns[rows[0]])
             earlier_ns = self._first_refusal_ns.get(clause, first_ns)
             self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
             for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):

@@ -262,6 +262,15 @@ class Ask:
         Literal["key", "host"], "name the proxy by its key, or by its custom hostname"
     ] = "key"
 
+    @property
+    def is_job(self) -> bool:
+        """Whether an upload follows its answer."""
+        return self.request.partition("?")[0] == "POST /account-updater/jobs"
+
+    def files(self, limit_bytes: int) -> int:
+        """Return how many files a job has, each of `limit_bytes` at most where it splits."""
+        return max(1, -(-self.size_bytes // limit_bytes)) if self.split else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientGroup:

@@ -304,6 +304,19 @@ class Scenario:
     ] = ()
     folder: Annotated[Path | None, Unwritten] = field(default=None, compare=False)
 
+    def proxy_of(self, ask: Ask) -> Proxy | None:
+        """Return the proxy that an entry of a mix names."""
+        return next((proxy for proxy in self.proxies if proxy.name == ask.proxy), None)
+
+    def pool_of(self, group: ClientGroup) -> AddressPool | None:
+        """Return the pool of addresses that a group names."""
+        return next((pool for pool in self.addresses if pool.name == group.addresses), None)
+
+    def dealings_of(self, group: ClientGroup) -> tuple[Dealing, Dealing]:
+        """Return how a group's keys are dealt, and its addresses."""
+        pool = self.pool_of(group)
+        return group.keys, Dealing() if pool is None else pool.deal
+
 
 def limits_of(scenario: Scenario) -> LimitTable:
     """Return the default limit table: the scenario's file, or the engine's, with its changes.

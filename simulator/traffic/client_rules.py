@@ -29,7 +29,6 @@ from simulator.traffic.draws import nearest_ns, uniform_ns
 
 __all__ = [
     "AIMD",
-    "BUCKET",
     "DRAWN",
     "UNPACED",
     "Pace",

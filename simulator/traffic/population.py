@@ -12,9 +12,10 @@ order; requests at one instant are decided in order of this number.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Final, TypeAlias
 
 from engine.model import ApplicationKind, TenantKind
@@ -22,7 +23,7 @@ from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.scenario.model import AddressPool, Application, Scenario
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
-__all__ = ["Client", "Dealer", "KeyHolder", "Population", "populate"]
+__all__ = ["Client", "KeyHolder", "Population", "populate"]
 
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
 _PRIVATE_ADDRESSES: Final = 1 << 24
@@ -71,17 +72,14 @@ class Population:
 
 def populate(scenario: Scenario, seed: int) -> Population:
     """Return the scenario's population under a seed."""
-    keys = {app.name: _keys_of(scenario, app) for app in scenario.applications}
-    labels = iter(range(1, 1 + sum(len(held) for held in keys.values())))
-    labelled = {
-        name: [_labelled(holder, next(labels)) for holder in held] for name, held in keys.items()
-    }
+    labels = count(1)
+    keys = {app.name: _keys_of(scenario, app, labels) for app in scenario.applications}
     pools, spare = _address_pools(scenario)
     clients: list[Client] = []
     groups: dict[str, range] = {}
     for group in scenario.clients:
         first = len(clients)
-        held = [holder for name in group.applications for holder in labelled[name]]
+        held = [holder for name in group.applications for holder in keys[name]]
         for place in range(group.count):
             if group.addresses is None:
                 addresses: Sequence[str] = (_private(spare),)
@@ -90,7 +88,7 @@ def populate(scenario: Scenario, seed: int) -> Population:
                 addresses = pools[group.addresses]
             clients.append(_client(scenario, group, len(clients), place, held, addresses, seed))
         groups[group.name] = range(first, len(clients))
-    everybody = tuple(holder for held in labelled.values() for holder in held)
+    everybody = tuple(holder for held in keys.values() for holder in held)
     return Population(everybody, tuple(clients), groups)
 
 
@@ -112,13 +110,10 @@ def _client(  # reason: the parts of one client
             found = streams[purpose] = Stream(seed, f"{name}/{purpose}")
         return found
 
-    pool = next((pool for pool in scenario.addresses if pool.name == group.addresses), None)
-    if pool is not None and pool.clients_each is not None:
-        fixed = place // pool.clients_each % len(addresses)
-        deal_address: Dealer = lambda: fixed  # noqa: E731 # reason: a dealer like the others
-    else:
-        dealing = Dealing() if pool is None else pool.deal
-        deal_address = _dealer(dealing, place, len(addresses), lambda: stream("address"))
+    pool = scenario.pool_of(group)
+    _, dealing = scenario.dealings_of(group)
+    each = 1 if pool is None else pool.clients_each or 1
+    deal_address = _dealer(dealing, place // each, len(addresses), lambda: stream("address"))
     deal_key = _dealer(group.keys, place, len(keys), lambda: stream("key"))
     return Client(number, name, place, group, keys, addresses, deal_key, deal_address, stream)
 
@@ -145,26 +140,16 @@ def _zipf_table(count: int, exponent: float) -> list[float]:
     return cumulative_weights(zipf_weights(count, exponent))
 
 
-def _keys_of(scenario: Scenario, app: Application) -> list[KeyHolder]:
+def _keys_of(scenario: Scenario, app: Application, labels: Iterator[int]) -> list[KeyHolder]:
     tenant = next(tenant for tenant in scenario.tenants if tenant.name == app.tenant)
     table = tenant.quotas.rate_limit or "Default"
     return [
-        KeyHolder("", tenant.name, tenant.kind, table, app.name, app.kind, legacy)
-        for legacy, count in ((False, app.ordinary_keys), (True, app.legacy_keys))
-        for _ in range(count)
+        KeyHolder(
+            f"key-{next(labels):04d}", tenant.name, tenant.kind, table, app.name, app.kind, legacy
+        )
+        for legacy, number in ((False, app.ordinary_keys), (True, app.legacy_keys))
+        for _ in range(number)
     ]
-
-
-def _labelled(holder: KeyHolder, number: int) -> KeyHolder:
-    return KeyHolder(
-        f"key-{number:04d}",
-        holder.tenant,
-        holder.tenant_kind,
-        holder.table,
-        holder.application,
-        holder.application_kind,
-        holder.legacy,
-    )
 
 
 def _address_pools(scenario: Scenario) -> tuple[dict[str, Sequence[str]], int]:

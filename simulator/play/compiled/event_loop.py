@@ -40,7 +40,7 @@ from engine.limits.compiled.lookup import (
 from engine.limits.compiled.nodes import decide_on_node
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.balancer import begin_flight, choose_node
-from simulator.play.compiled.event_queue import free_event, next_event, schedule
+from simulator.play.compiled.event_queue import free_event, next_event, schedule, schedule_for
 from simulator.play.compiled.invocations import (
     call_outside,
     call_row,
@@ -72,29 +72,10 @@ from simulator.play.compiled.state import (
     new_request,
     request_row,
 )
-from simulator.play.events import FILE
+from simulator.play.events import ANSWER, FILE, FIRST
 from simulator.traffic import arrivals, client_rules, draws
 
-__all__ = [
-    "HAS_TURN",
-    "JIT",
-    "answer",
-    "answer_late",
-    "answered",
-    "arm",
-    "began",
-    "begin",
-    "begin_part",
-    "fire",
-    "give_up",
-    "leave_line",
-    "look_ahead",
-    "play",
-    "put",
-    "think",
-    "turn",
-    "upload",
-]
+__all__ = ["JIT", "play"]
 
 # How many events ahead each prefetch stage looks.
 _EVENTS: Final = 11
@@ -239,18 +220,23 @@ def _paced_turn(sim: RawSim, asking: Int, now_ns: Int) -> Int:
     if client[at.C_LINE_HEAD] < 0 and client[at.C_DUE] <= now_ns:
         began(sim, client, now_ns)
         return _in_time(sim, asking, now_ns)
-    request[at.R_NEXT] = at.NONE
-    if client[at.C_LINE_HEAD] < 0:
-        client[at.C_LINE_HEAD] = asking
-    else:
-        request_row(sim, client[at.C_LINE_TAIL])[at.R_NEXT] = asking
-    client[at.C_LINE_TAIL] = asking
+    _append(sim, client, at.C_LINE_HEAD, at.C_LINE_TAIL, asking)
     arm(sim, number, now_ns)
     until_ns = _deadline_ns(sim, request)
     if until_ns < client[at.C_STOP]:
-        order = number << 16
-        schedule(sim, until_ns, order, request[at.R_SERIAL], at.LATE_TURN, asking)
+        schedule_for(sim, until_ns, asking, ANSWER, at.LATE_TURN)
     return np.int64(at.NONE)
+
+
+@inlined
+def _append(sim: RawSim, client: Pointer, head: Int, tail: Int, asking: Int) -> None:
+    """Put a request at the end of one of its client's lists, whose ends stand at two columns."""
+    request_row(sim, asking)[at.R_NEXT] = at.NONE
+    if client[head] < 0:
+        client[head] = asking
+    else:
+        request_row(sim, client[tail])[at.R_NEXT] = asking
+    client[tail] = asking
 
 
 @called
@@ -365,8 +351,7 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
         row += sim.clock[at.ROWS_BEFORE]
         call_outside(sim, call, asking, row, now_ns, wait_ns, service_ns)
     elif latency_ns and (group[at.G_AWAITS] or combo[at.O_PARTS]):
-        order = number << 16
-        schedule(sim, now_ns + latency_ns, order, request[at.R_SERIAL], at.ANSWER, asking)
+        schedule_for(sim, now_ns + latency_ns, asking, ANSWER, at.ANSWER)
     else:
         # No other event can change when the answer comes, so the request is counted in advance.
         answered(sim, number, now_ns, 0)
@@ -410,8 +395,7 @@ def answer_late(sim: RawSim, asking: Int, now_ns: Int) -> None:
 def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) -> None:
     """Try again later, or give up; where neither comes before the stop, stay pending."""
     request = request_row(sim, asking)
-    number = request[at.R_CLIENT]
-    client = client_row(sim, number)
+    client = client_row(sim, request[at.R_CLIENT])
     group = group_row(sim, client)
     attempt = request[at.R_ATTEMPT]
     if not group[at.G_RETRIES] >> how & 1 or attempt >= group[at.G_ATTEMPTS]:
@@ -432,35 +416,25 @@ def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) ->
         if until_ns <= now_ns:
             _end(sim, asking, now_ns, 0)
         elif until_ns < client[at.C_STOP]:
-            schedule(sim, until_ns, number << 16, request[at.R_SERIAL], at.DEADLINE, asking)
+            schedule_for(sim, until_ns, asking, ANSWER, at.DEADLINE)
         return
     if at_ns >= client[at.C_STOP]:
         return
     request[at.R_ATTEMPT] = attempt + 1
-    order = number << 16 | (attempt + 1)
-    schedule(sim, at_ns, order, request[at.R_SERIAL], at.RETRY, asking)
+    schedule_for(sim, at_ns, asking, attempt + 1, at.RETRY)
 
 
 @called
 def _end_well(sim: RawSim, asking: Int, answered_ns: Int) -> None:
     """End an admitted request: a success unless late. A job is followed by its upload."""
     request = request_row(sim, asking)
-    number = request[at.R_CLIENT]
-    deadline_ns = group_row(sim, client_row(sim, number))[at.G_DEADLINE]
-    in_time = deadline_ns < 0 or answered_ns - request[at.R_BEGAN] < deadline_ns
+    in_time = 1 if answered_ns < _deadline_ns(sim, request) else 0
     combo = combo_row(sim, request[at.R_COMBO])
     if combo[at.O_PARTS] and combo[at.O_BEHIND] < 0:
-        _count(sim, request, answered_ns, 1 if in_time else 0)
-        serial = request[at.R_SERIAL]
-        schedule(sim, answered_ns, number << 16 | 1, serial, at.UPLOAD, asking)
+        _count(sim, request, answered_ns, in_time)
+        schedule_for(sim, answered_ns, asking, FIRST, at.UPLOAD)
     else:
-        _end(sim, asking, answered_ns, 1 if in_time else 0)
-
-
-@called
-def give_up(sim: RawSim, asking: Int, now_ns: Int) -> None:
-    """End a request at its deadline, which its next attempt would have come after."""
-    _end(sim, asking, now_ns, 0)
+        _end(sim, asking, answered_ns, in_time)
 
 
 @inlined
@@ -486,8 +460,7 @@ def _leave(sim: RawSim, asking: Int, now_ns: Int) -> None:
     if request[at.R_LANE] >= 0:
         think(sim, asking, now_ns)
         return
-    number = request[at.R_CLIENT]
-    client = client_row(sim, number)
+    client = client_row(sim, request[at.R_CLIENT])
     group = group_row(sim, client)
     if group[at.G_CONCURRENCY] < 0 or request[at.R_LANE] == at.PART:
         forget_request(sim, asking)
@@ -495,8 +468,7 @@ def _leave(sim: RawSim, asking: Int, now_ns: Int) -> None:
         following = client[at.C_QUEUE_HEAD]
         client[at.C_QUEUE_HEAD] = request_row(sim, following)[at.R_NEXT]
         forget_request(sim, asking)
-        serial = request_row(sim, following)[at.R_SERIAL]
-        schedule(sim, now_ns, number << 16 | 1, serial, at.WAITED, following)
+        schedule_for(sim, now_ns, following, FIRST, at.WAITED)
     else:
         client[at.C_UNDER_WAY] -= 1
         forget_request(sim, asking)
@@ -506,12 +478,11 @@ def _leave(sim: RawSim, asking: Int, now_ns: Int) -> None:
 def think(sim: RawSim, asking: Int, now_ns: Int) -> None:
     """Let a closed loop think, and ask again then."""
     request = request_row(sim, asking)
-    number = request[at.R_CLIENT]
-    client = client_row(sim, number)
+    client = client_row(sim, request[at.R_CLIENT])
     stream = client[at.C_THINK] + request[at.R_LANE]
     at_ns = now_ns + drawn_ns(sim, group_row(sim, client)[at.G_THINK], stream)
     if at_ns < client[at.C_STOP]:
-        schedule(sim, at_ns, number << 16 | 1, request[at.R_SERIAL], at.ASK, asking)
+        schedule_for(sim, at_ns, asking, FIRST, at.ASK)
 
 
 @inlined
@@ -531,7 +502,7 @@ def arm(sim: RawSim, number: Int, now_ns: Int) -> None:
         client[at.C_TIMER] = due_ns
         client[at.C_TIMER_NUMBER] = sim.clock[at.SEQUENCE]
         first = request_row(sim, client[at.C_LINE_HEAD])
-        order = number << 16 | first[at.R_ATTEMPT]
+        order = number << at.ORDER_BITS | first[at.R_ATTEMPT]
         schedule(sim, due_ns, order, first[at.R_SERIAL], at.TIMER, number)
 
 
@@ -579,12 +550,7 @@ def _arrive(sim: RawSim, number: Int) -> Int:
     if client[at.C_UNDER_WAY] < most:
         client[at.C_UNDER_WAY] += 1
         return asking
-    request_row(sim, asking)[at.R_NEXT] = at.NONE
-    if client[at.C_QUEUE_HEAD] < 0:
-        client[at.C_QUEUE_HEAD] = asking
-    else:
-        request_row(sim, client[at.C_QUEUE_TAIL])[at.R_NEXT] = asking
-    client[at.C_QUEUE_TAIL] = asking
+    _append(sim, client, at.C_QUEUE_HEAD, at.C_QUEUE_TAIL, asking)
     return np.int64(at.NONE)
 
 
@@ -593,7 +559,8 @@ def _await_arrival(sim: RawSim, number: Int) -> None:
     client = client_row(sim, number)
     at_ns = next_arrival_ns(sim, number)
     if at_ns < client[at.C_STOP]:
-        schedule(sim, at_ns, number << 16 | 1, client[at.C_SERIAL], at.ARRIVE, number)
+        order = number << at.ORDER_BITS | FIRST
+        schedule(sim, at_ns, order, client[at.C_SERIAL], at.ARRIVE, number)
 
 
 @called
@@ -650,7 +617,7 @@ def _happen(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> Int:
     elif kind == at.ANSWER_LATE:
         answer_late(sim, what, now_ns)
     elif kind == at.DEADLINE:
-        give_up(sim, what, now_ns)
+        _end(sim, what, now_ns, 0)
     elif kind == at.LATE_TURN:
         leave_line(sim, what, now_ns)
     else:

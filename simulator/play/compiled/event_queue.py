@@ -16,9 +16,9 @@ import numpy as np
 from engine.limits.compiled.jit import called, inlined, prefetch
 from engine.limits.compiled.lookup import Int
 from simulator.play.compiled import layout as at
-from simulator.play.compiled.state import RawSim, event_row, link_row, near_row
+from simulator.play.compiled.state import RawSim, event_row, link_row, near_row, request_row
 
-__all__ = ["ALL_NEAR", "FIRST_TUNING", "free_event", "next_event", "schedule"]
+__all__ = ["ALL_NEAR", "FIRST_TUNING", "free_event", "next_event", "schedule", "schedule_for"]
 
 ALL_NEAR: Final = 62
 """A span so long (2^62 ns) that all events go to the heap."""
@@ -66,6 +66,14 @@ def schedule(sim: RawSim, t_ns: Int, order: Int, serial: Int, kind: Int, what: I
     clock[at.SEQUENCE] += 1
     clock[at.PENDING] += 1
     _place(sim, number, t_ns)
+
+
+@inlined
+def schedule_for(sim: RawSim, t_ns: Int, asking: Int, attempt: Int, kind: Int) -> None:
+    """Make an event of a request, in the order of an attempt of it, or of its answer."""
+    request = request_row(sim, asking)
+    order = request[at.R_CLIENT] << at.ORDER_BITS | attempt
+    schedule(sim, t_ns, order, request[at.R_SERIAL], kind, asking)
 
 
 @inlined

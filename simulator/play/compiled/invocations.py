@@ -21,20 +21,17 @@ from engine.limits.compiled.jit import called, inlined, moved
 from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.balancer import end_flight
-from simulator.play.compiled.event_queue import schedule
+from simulator.play.compiled.event_queue import schedule, schedule_for
 from simulator.play.compiled.sampling import drawn_ns, uniform
 from simulator.play.compiled.state import RawSim, request_row
+from simulator.play.events import ANSWER
 
 __all__ = [
     "call_outside",
     "call_row",
-    "claim",
     "forget_call",
     "go_on",
-    "new_call",
-    "of_service",
     "plan_call",
-    "release",
     "time_over",
     "woken_by_bell",
 ]
@@ -340,13 +337,7 @@ def _run(sim: RawSim, call: Int, now_ns: Int) -> Int:
 def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
     """Record how the attempt ended, and send the answer."""
     clock, row = sim.clock, call_row(sim, call)
-    status = np.int64(at.NONE)
-    if ended == at.TIMED_OUT:
-        status = np.int64(408)
-    elif ended == at.UNREACHABLE:
-        status = np.int64(502)
-    elif ended == at.CODE_TIMED_OUT:
-        status = clock[at.TIMEOUT_STATUS]
+    status = clock[at.STATUSES + ended]
     service_ns = row[at.V_SERVICE]
     latency_ns = now_ns + service_ns - row[at.V_BEGAN]
     place = row[at.V_ROW] - clock[at.ROWS_BEFORE]
@@ -360,14 +351,11 @@ def _answer(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
         late[2] = status
         clock[at.LATE_COUNT] += 1
     asking = row[at.V_ASKING]
-    request = request_row(sim, asking)
-    request[at.R_NEXT] = ended
+    request_row(sim, asking)[at.R_NEXT] = ended
     if clock[at.NODES]:
         end_flight(sim, row[at.V_NODE], now_ns + service_ns)
     forget_call(sim, call)
-    order = request[at.R_CLIENT] << 16
-    serial = request[at.R_SERIAL]
-    schedule(sim, now_ns + service_ns, order, serial, at.ANSWER_LATE, asking)
+    schedule_for(sim, now_ns + service_ns, asking, ANSWER, at.ANSWER_LATE)
 
 
 # --- waiting for an instance ----------------------------------------------------------------------

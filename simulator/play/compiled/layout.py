@@ -10,19 +10,17 @@ a *pool* has the instances that code runs in (`engine.resources.invocation`).
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from engine.limits.compiled.core import aligned
 from engine.limits.subject import OTHER_PARTS
 
-__all__ = ["Sim", "aligned", "linked", "longer"]
+__all__ = ["Sim", "linked"]
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-
-_LINE_BYTES: Final = 64
 
 # `clock`: one row of whole numbers about the run, then what the profile says of the outside and of
 # nodes: how many, 0 where they are exact.
@@ -57,15 +55,18 @@ _LINE_BYTES: Final = 64
     COLD_START,
     KEEP_HOT,
     INSTANCES,
-    TIMEOUT_STATUS,
+    STATUSES,
+    _,
+    _,
+    _,
     NODES,
     BALANCE,
     TURN,
     NODE_STREAM,
     HOME_KEYS,
     FLIGHTS,
-) = range(37)
-CLOCK_WIDTH: Final = 37
+) = range(40)
+CLOCK_WIDTH: Final = 40
 
 # A group's row. At `G_RULE` stands the rule of its pace (`simulator.traffic.client_rules`).
 (
@@ -108,6 +109,9 @@ CLOCK_WIDTH: Final = 37
 GROUP_WIDTH: Final = 40
 NONE: Final = -1
 
+# How keys, and addresses, are dealt: words of a group's row, from `G_KEY_COUNT` or
+# `G_ADDRESS_COUNT` on.
+DEAL_COUNT, DEAL_KIND, DEAL_TABLE = range(3)
 FIXED, ROTATED, DRAWN = range(3)
 CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 
@@ -211,7 +215,8 @@ R_CLIENT, R_SERIAL, R_ATTEMPT, R_BEGAN, R_DELAY, R_COMBO, R_NEXT, R_LANE = range
 REQUEST_WIDTH: Final = 8
 PART: Final = -2
 
-# How the outside ended, and the bits of the statuses that a group retries (`G_RETRIES`).
+# How the outside ended, the places of the statuses it causes (from `STATUSES` on), and the bits of
+# those that a group retries (`G_RETRIES`).
 WELL, TIMED_OUT, UNREACHABLE, CODE_TIMED_OUT, LIMITED = range(5)
 
 # An event's row; `E_ORDER` is client << 16 | attempt, `OF_SERVICE` for the service's own; `E_WHAT`
@@ -270,10 +275,6 @@ MOST_NODES: Final = 64
 FLIGHT_END, FLIGHT_NODE = range(2)
 FLIGHT_WIDTH: Final = 2
 
-# What a combo's place in the hash table is mixed with.
-MIX_1: Final = -7046029254386353131
-MIX_2: Final = -4658895280553007687
-
 # Why the loop stops.
 DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS, NO_FLIGHTS = range(8)
 
@@ -323,21 +324,6 @@ class Sim(NamedTuple):
     homes: np.ndarray[Any, np.dtype[np.int32]]
     flights: Ints
     apart: Ints
-
-
-def aligned(shape: tuple[int, ...], kind: type = np.int64) -> np.ndarray[Any, Any]:
-    """Return zeros that begin with a cache line, so that rows of its size lie in one each."""
-    size = math.prod(shape) * np.dtype(kind).itemsize
-    raw = np.zeros(size + _LINE_BYTES, dtype=np.uint8)
-    skipped = -raw.ctypes.data % _LINE_BYTES
-    return raw[skipped : skipped + size].view(kind).reshape(shape)
-
-
-def longer(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-    """Return an array with room for `size` rows, the new ones zero."""
-    found = aligned((size, *array.shape[1:]), array.dtype)
-    found[: len(array)] = array
-    return found
 
 
 def linked(rows: Any, taken: int, size: int, column: int) -> Any:  # noqa: ANN401 # reason: arrays

@@ -13,20 +13,22 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
+from engine.limits.compiled.core import aligned, longer
 from engine.limits.nodes import home_of
 from engine.limits.subject import OTHER_PARTS, Part, Subject
 from engine.profile import Balance, OutsideProfile, Profile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
-from simulator.play.compiled.layout import Sim, aligned, linked, longer
+from simulator.play.compiled.layout import Sim, linked
 from simulator.play.engine_needs import needs_bodies
 from simulator.play.outside import REQUEST, RESPONSE
-from simulator.play.request_mix import asked_by
+from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
     Ask,
     ClientGroup,
+    Dealing,
     NoRetry,
     TokenBucketPacing,
 )
@@ -54,16 +56,7 @@ from simulator.traffic.draws import (
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 
-__all__ = [
-    "Numbers",
-    "Outside",
-    "Plan",
-    "cannot_play",
-    "clock_of",
-    "is_job",
-    "proxy_of",
-    "upload_subject",
-]
+__all__ = ["Plan", "cannot_play"]
 
 _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
@@ -175,12 +168,7 @@ class Plan:
         retry = group.retry
         if isinstance(retry, NoRetry):
             return
-        for how, status in (
-            (at.LIMITED, 429),
-            (at.TIMED_OUT, 408),
-            (at.UNREACHABLE, 502),
-            (at.CODE_TIMED_OUT, self._profile.outside.reactor_timeout_status),
-        ):
+        for how, status in enumerate((*_statuses(self._profile), 429)):
             row[at.G_RETRIES] |= (status in retry.statuses) << how
         row[at.G_HONOURS] = self._profile.http.retry_after and retry.honour_retry_after
         row[at.G_RETRY_KIND], row[at.G_BASE], row[at.G_CAP] = rules.delays_of(retry)
@@ -192,26 +180,18 @@ class Plan:
 
     def _pools_of(self, row: list[int], group: ClientGroup, member: Client) -> None:
         """Note what keys and addresses are dealt from, and each pair of entry and key's rules."""
-        dealing = group.keys
-        row[at.G_KEY_COUNT] = len(member.keys)
         row[at.G_KEYS] = len(self._keys)
         self._keys += [self._key_numbers[holder.label] for holder in member.keys]
-        self._deal(row, at.G_KEY_DEAL, dealing.zipf, dealing.per, len(member.keys))
-        pool = next((p for p in self._scenario.addresses if p.name == group.addresses), None)
-        row[at.G_ADDRESS_COUNT] = len(member.addresses)
-        if pool is not None and pool.clients_each is None:
-            size = len(member.addresses)
-            self._deal(row, at.G_ADDRESS_DEAL, pool.deal.zipf, pool.deal.per, size)
-        row[at.G_DEALS] = (
-            len(group.mix) > 1
-            or row[at.G_KEY_DEAL] != at.FIXED
-            or row[at.G_ADDRESS_DEAL] != at.FIXED
-        )
+        keys, addresses = self._scenario.dealings_of(group)
+        self._deal(row, at.G_KEY_COUNT, keys, len(member.keys))
+        self._deal(row, at.G_ADDRESS_COUNT, addresses, len(member.addresses))
+        kinds = {row[at.G_KEY_DEAL], row[at.G_ADDRESS_DEAL]}
+        row[at.G_DEALS] = len(group.mix) > 1 or kinds != {at.FIXED}
         row[at.G_KINDS] = len(self._kinds) // at.KIND_WIDTH
         row[at.G_ENTRIES], purposes = self._outside.mix(group.mix, self._limiter.kind)
         self._purposes.append(purposes)
         for ask in group.mix:
-            proxy = proxy_of(self._scenario, ask)
+            proxy = self._scenario.proxy_of(ask)
             known: dict[Any, list[int]] = {}
             for holder in member.keys or (None,):
                 attributes = holder and (  # all but its label
@@ -236,15 +216,17 @@ class Plan:
             return at.NONE
         return self._others.setdefault((part, value), len(self._others))
 
-    def _deal(self, row: list[int], place: int, zipf: float | None, per: str, size: int) -> None:
-        """Write how members are dealt, and beside it where the weights are."""
-        if per == "client" or size <= 1:
-            row[place] = at.FIXED
-        elif zipf is None:
-            row[place] = at.ROTATED
-        else:
-            row[place] = at.DRAWN
-            row[place + 1] = self._numbers.table(cumulative_weights(zipf_weights(size, zipf)))
+    def _deal(self, row: list[int], place: int, dealing: Dealing, size: int) -> None:
+        """Write how members of a pool are dealt."""
+        row[place + at.DEAL_COUNT] = size
+        kind = at.FIXED
+        if dealing.per == "request" and size > 1:
+            kind = at.ROTATED
+            if dealing.zipf is not None:
+                kind = at.DRAWN
+                weights = cumulative_weights(zipf_weights(size, dealing.zipf))
+                row[place + at.DEAL_TABLE] = self._numbers.table(weights)
+        row[place + at.DEAL_KIND] = kind
 
     def _pacing(self, row: list[int], group: ClientGroup) -> None:
         pacing = group.pacing
@@ -489,23 +471,9 @@ class Numbers:
         return len(self.values) - len(values)
 
 
-_JOBS: Final = "POST /account-updater/jobs"
-_UPLOAD: Final = "/batch-files/{id}"
-
-
-def is_job(ask: Ask) -> bool:
-    """Whether what is asked for is followed by an upload."""
-    return ask.request.partition("?")[0] == _JOBS
-
-
-def upload_subject(ip: str) -> Subject:
-    """Return the subject of the upload of a job's file: no key, an address."""
-    return Subject("PUT", _UPLOAD, ip)
-
-
-def proxy_of(scenario: Scenario, ask: Ask) -> Proxy | None:
-    """Return the proxy that is asked for."""
-    return next((proxy for proxy in scenario.proxies if proxy.name == ask.proxy), None)
+def _statuses(profile: Profile) -> tuple[int, ...]:
+    """Return the status that each end of the outside causes: well, timed out, unreachable, code."""
+    return at.NONE, 408, 502, profile.outside.reactor_timeout_status
 
 
 def clock_of(profile: Profile, clock: list[int]) -> None:
@@ -513,7 +481,7 @@ def clock_of(profile: Profile, clock: list[int]) -> None:
     outside = profile.outside
     clock[at.CALL_TIMEOUT] = outside.destination_timeout_ns
     clock[at.CODE_TIMEOUT] = outside.reactor_timeout_ns
-    clock[at.TIMEOUT_STATUS] = outside.reactor_timeout_status
+    clock[at.STATUSES : at.STATUSES + at.LIMITED] = _statuses(profile)
     clock[at.COLD_START] = outside.cold_start_ns
     clock[at.KEEP_HOT] = outside.keep_hot_ns
     clock[at.INSTANCES] = at.NONE if outside.instances_cap is None else outside.instances_cap
@@ -604,17 +572,11 @@ class Outside:
                 if row[at.M_BEHIND] not in met:
                     met.append(row[at.M_BEHIND])
                 row[at.M_STREAMS] = at.BEHIND_STREAMS * met.index(row[at.M_BEHIND])
-            if is_job(ask):
-                row[at.M_PARTS] = self._parts(ask)
+            if ask.is_job:
+                row[at.M_PARTS] = ask.files(self._file_limit_bytes)
                 row[at.M_UPLOAD] = kind(upload_subject("0"))
             self.entries.append(row)
         return first, tuple(purpose for place in met for purpose in self._purposes[place])
-
-    def _parts(self, ask: Ask) -> int:
-        """Return how many files a job has (ACC-SPLIT)."""
-        if not ask.split or ask.size_bytes <= self._file_limit_bytes:
-            return 1
-        return -(-ask.size_bytes // self._file_limit_bytes)
 
 
 def _hot(outside: OutsideProfile) -> int:

@@ -11,26 +11,24 @@ from typing import Any, Final
 import numpy as np
 
 from engine.limits import LimitTable
-from engine.limits import Subject as LimitsSubject
 from engine.limits.compiled import CompiledLimiter
-from engine.limits.compiled.core import FLAGS, MOST_LEGS, fresh_core
+from engine.limits.compiled.core import FLAGS, MOST_LEGS, aligned, fresh_core, longer
+from engine.limits.compiled.lookup import MIX_1, MIX_2
 from engine.profile import LimitsProfile, Profile
 from simulator.play.compiled import layout as at
-from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_loop import JIT, play
-from simulator.play.compiled.layout import Sim, linked, longer
-from simulator.play.compiled.plan import Plan, is_job, proxy_of, upload_subject
+from simulator.play.compiled.layout import Sim, linked
+from simulator.play.compiled.plan import Plan
 from simulator.play.compiled.state import words_of
 from simulator.play.gates import VerdictNumbers
-from simulator.play.request_mix import asked_by
+from simulator.play.request_mix import Numbering
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
 from simulator.rows.nodes import NodesTally
 from simulator.rows.record import CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
-from simulator.scenario.model import Proxy
-from simulator.traffic.population import Client, KeyHolder, Population, populate
+from simulator.traffic.population import Client, Population, populate
 
 __all__ = ["CompiledRun", "Template", "simulate_compiled", "template_of", "warm_up", "write_rows"]
 
@@ -46,52 +44,10 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 def _compile_all() -> None:
     core = fresh_core(np.zeros(FLAGS, dtype=np.int64))
     core.flags[MOST_LEGS] = 1
-    play(words_of(_nothing()), core, 0)
-
-
-def _nothing() -> Sim:
-    """Return arrays of the types that a plan makes, without clients."""
-
-    def ints(width: int) -> at.Ints:
-        return np.zeros((0, width), dtype=np.int64)
-
-    floats = np.zeros((0, 2))
-    small = np.full(2, -1, dtype=np.int32)
-    streams = np.zeros((0, drawing.STREAM_WIDTH), dtype=np.uint64)
-    return Sim(
-        clock=np.zeros(at.CLOCK_WIDTH, dtype=np.int64),
-        groups=ints(at.GROUP_WIDTH),
-        group_floats=floats,
-        clients=ints(at.CLIENT_WIDTH),
-        client_floats=floats,
-        streams=streams,
-        draws=ints(drawing.DRAW_WIDTH),
-        shares=np.zeros(0),
-        tables=np.zeros(0),
-        values=np.zeros(0, dtype=np.int64),
-        pieces=np.zeros((0, 3)),
-        entries=ints(at.ENTRY_WIDTH),
-        behind=ints(at.BEHIND_WIDTH),
-        pools=ints(at.POOL_WIDTH),
-        calls=ints(at.CALL_WIDTH),
-        kinds=small,
-        keys=small,
-        addresses=small,
-        requests=ints(at.REQUEST_WIDTH),
-        events=ints(at.EVENT_WIDTH),
-        links=ints(at.LINK_WIDTH),
-        near=ints(at.NEAR_WIDTH),
-        wheel=small,
-        heap=ints(2),
-        combos=np.zeros((1, at.COMBO_WIDTH), dtype=np.int32),
-        combo_table=small,
-        ended=ints(at.ENDED_WIDTH),
-        rows=ints(1),
-        late=ints(3),
-        homes=small,
-        flights=ints(at.FLIGHT_WIDTH),
-        apart=ints(1),
-    )
+    # The compiled code is the same whatever the arrays are; without clients only the clock is read.
+    empty: Any = np.zeros((0, 1), dtype=np.int64)
+    clock = np.zeros(at.CLOCK_WIDTH, dtype=np.int64)
+    play(words_of(Sim(*[empty] * len(Sim._fields))._replace(clock=clock)), core, 0)
 
 
 class CompiledRun:
@@ -200,7 +156,7 @@ class CompiledRun:
 
 def _rows(count: int) -> at.Ints:
     """Return an array for `count` rows, indexed by column; in memory a row is contiguous."""
-    found: at.Ints = at.aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
+    found: at.Ints = aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
     return found
 
 
@@ -237,9 +193,9 @@ def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
     table = np.full(size, -1, dtype=np.int32)
     rows = combos[:count].astype(np.int64)
     with np.errstate(over="ignore"):
-        mixed = (rows[:, at.O_CLIENT] * 31 + rows[:, at.O_ENTRY]) * np.int64(at.MIX_1) + (
+        mixed = (rows[:, at.O_CLIENT] * 31 + rows[:, at.O_ENTRY]) * np.int64(MIX_1) + (
             rows[:, at.O_KEY] * 8191 + rows[:, at.O_ADDRESS]
-        ) * np.int64(at.MIX_2)
+        ) * np.int64(MIX_2)
     slots = ((mixed ^ (mixed >> 31)) & (size - 1)).tolist()
     for number, first in enumerate(slots):
         slot = first
@@ -249,49 +205,14 @@ def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
     return table
 
 
-class _Subjects:
-    """Numbers subjects, in a table."""
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        clients: Sequence[Client],
-        table: SubjectTable,
-        view: LimitsView,
-    ) -> None:
-        self._scenario = scenario
-        self._clients = clients
-        self._table = table
-        self._view = view
-
-    def number(self, number: int, entry: int, key: int, address: int) -> int:
-        """Return the number of a combo's subject."""
-        client = self._clients[number]
-        mix = client.group.mix
-        ask = mix[entry % len(mix)]
-        holder = client.keys[key] if client.keys else None
-        ip = client.addresses[address]
-        proxy = proxy_of(self._scenario, ask)
-        if entry >= len(mix):
-            return self._subject(client, upload_subject(ip), None, None)
-        found = self._subject(client, asked_by(ask, holder, ip, proxy).subject, holder, proxy)
-        if is_job(ask):
-            self._subject(client, upload_subject(ip), None, None)
-        return found
-
-    def _subject(
-        self, client: Client, asked: LimitsSubject, holder: KeyHolder | None, proxy: Proxy | None
-    ) -> int:
-        row = Subject(
-            client.number,
-            holder.tenant if holder else proxy.tenant if proxy else None,
-            holder.application if holder else None,
-            holder.label if holder else None,
-            asked.ip,
-            asked.method,
-            asked.path,
-        )
-        return self._table.number(row, self._view.counted(asked))
+def _number_of(numbering: Numbering, client: Client, entry: int, key: int, address: int) -> int:
+    """Return the number of a combo's subject; entries from the mix's length on are uploads."""
+    mix = client.group.mix
+    asked = numbering.asked(client, entry % len(mix), key, address)
+    if entry < len(mix):
+        return asked.row
+    assert asked.follow is not None, "an upload follows a job"
+    return asked.follow.row
 
 
 class Template:
@@ -344,14 +265,14 @@ class Template:
 
     def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
         """Number the subjects: entries of a mix, then the uploads of its jobs."""
-        subjects = _Subjects(scenario, self.population.clients, self.known[1], self.known[0])
+        numbering = Numbering(scenario, self.known[1], self.known[0])
         for client in clients:
             first = int(self._first[client.number])
             key, address = client.deal_key(), client.deal_address()
             size = len(client.group.mix)
             for entry, ask in enumerate(client.group.mix):
-                for place in (entry, size + entry) if is_job(ask) else (entry,):
-                    number = subjects.number(client.number, place, key, address)
+                for place in (entry, size + entry) if ask.is_job else (entry,):
+                    number = _number_of(numbering, client, place, key, address)
                     self._numbers[first + place] = number
 
     def fresh_limiter(self) -> CompiledLimiter:
@@ -422,9 +343,7 @@ def template_of(
     That is when keys or addresses are dealt at random or per request. Nor has one a scenario whose
     clients begin in a state that is drawn.
     """
-    pools = {pool.name: pool for pool in scenario.addresses}
-    dealt = [group.keys for group in scenario.clients]
-    dealt += [pools[g.addresses].deal for g in scenario.clients if g.addresses is not None]
+    dealt = [each for group in scenario.clients for each in scenario.dealings_of(group)]
     if any(each.zipf is not None or each.per == "request" for each in dealt):
         return None
     if any(
@@ -472,22 +391,20 @@ class _Writer:
         self._book = book
         self._run = run
         self._template = template
+        self._clients = population.clients
         self._subjects: at.Ints = np.zeros(0, dtype=np.int64)
         self._verdicts = VerdictNumbers(run.limiter, book.recorder)
         self._held: deque[dict[str, at.Ints]] = deque()
         self._handed_on = 0
         if template is not None:
             return
-        self._numbering = _Subjects(
-            run.scenario, population.clients, book.recorder.subjects, book.view
-        )
-        pools = {pool.name: pool for pool in run.scenario.addresses}
+        scenario, recorder = run.scenario, book.recorder
+        self._numbering = Numbering(scenario, recorder.subjects, book.view)
         for client in population.clients:
             group = client.group
-            pool = pools.get(group.addresses or "")
-            deals = group.keys.per == "request" or (pool is not None and pool.deal.per == "request")
+            deals = any(each.per == "request" for each in scenario.dealings_of(group))
             if len(group.mix) == 1 and not deals:
-                self._numbering.number(client.number, 0, client.deal_key(), client.deal_address())
+                self._numbering.asked(client, 0, client.deal_key(), client.deal_address())
 
     def _known(self, count: int) -> at.Ints:
         """Return the subjects of so many combos."""
@@ -497,9 +414,11 @@ class _Writer:
         if self._template is not None:
             found = self._template.subjects_of(new)
         else:
-            number = self._numbering.number
-            combos = new[:, : at.O_LANE].tolist()
-            found = np.array([number(*combo) for combo in combos], dtype=np.int64)
+            numbers = [
+                _number_of(self._numbering, self._clients[client], *combo)
+                for client, *combo in new[:, : at.O_LANE].tolist()
+            ]
+            found = np.array(numbers, dtype=np.int64)
         self._subjects = np.concatenate([self._subjects, found])
         return self._subjects
 

@@ -21,7 +21,7 @@ from numba.extending import intrinsic as _intrinsic
 
 from engine.limits.compiled.core import SETS
 from engine.limits.compiled.jit import called, inlined, moved
-from engine.limits.compiled.lookup import Int, Pointer, find_lane
+from engine.limits.compiled.lookup import MIX_1, MIX_2, Int, Pointer, find_lane
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, client_row, combo_row, group_row
 from simulator.traffic import arrivals, draws
@@ -37,7 +37,6 @@ __all__ = [
     "STREAM_WIDTH",
     "UNIFORM",
     "asked",
-    "choose",
     "draw_ns",
     "drawn_ns",
     "entry_row",
@@ -174,10 +173,9 @@ def drawn_ns(sim: RawSim, draw: Int, stream: Int) -> Int:
 
 
 @inlined
-def _dealt(
-    sim: RawSim, client: Pointer, deal: Int, place: Int, count: Int, table: Int, stream: Int
-) -> Int:  # reason: the parts of a dealing
+def _dealt(sim: RawSim, client: Pointer, dealing: Pointer, place: Int, stream: Int) -> Int:
     """Return the member of a pool that the next request gets; `place` is where the client is."""
+    count, deal = dealing[at.DEAL_COUNT], dealing[at.DEAL_KIND]
     if count <= 1:
         return np.int64(0)
     if deal == at.FIXED:
@@ -186,7 +184,7 @@ def _dealt(
         found = client[place]
         client[place] = found + 1
         return found % count
-    return choose(uniform(sim.streams, stream), sim.tables, table, count)
+    return choose(uniform(sim.streams, stream), sim.tables, dealing[at.DEAL_TABLE], count)
 
 
 @inlined
@@ -200,24 +198,9 @@ def asked(sim: RawSim, number: Int) -> Int:
     if group[at.G_MIX_COUNT] > 1:
         u = uniform(sim.streams, client[at.C_MIX])
         entry = choose(u, sim.tables, group[at.G_MIX], group[at.G_MIX_COUNT])
-    key = _dealt(
-        sim,
-        client,
-        group[at.G_KEY_DEAL],
-        at.C_KEY,
-        group[at.G_KEY_COUNT],
-        group[at.G_KEY_TABLE],
-        client[at.C_KEYS],
-    )
-    address = _dealt(
-        sim,
-        client,
-        group[at.G_ADDRESS_DEAL],
-        at.C_ADDRESS,
-        group[at.G_ADDRESS_COUNT],
-        group[at.G_ADDRESS_TABLE],
-        client[at.C_ADDRESS_STREAM],
-    )
+    keys, addresses = moved(group, at.G_KEY_COUNT), moved(group, at.G_ADDRESS_COUNT)
+    key = _dealt(sim, client, keys, at.C_KEY, client[at.C_KEYS])
+    address = _dealt(sim, client, addresses, at.C_ADDRESS, client[at.C_ADDRESS_STREAM])
     found = _combo(sim, number, entry, key, address)
     if not group[at.G_DEALS]:
         client[at.C_COMBO] = found
@@ -243,7 +226,7 @@ def uploaded(sim: RawSim, job: Int) -> Int:
 @called
 def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
     """Return the number of a client's combo, a new one where it is new."""
-    mixed = (number * 31 + entry) * at.MIX_1 + (key * 8191 + address) * at.MIX_2
+    mixed = (number * 31 + entry) * MIX_1 + (key * 8191 + address) * MIX_2
     slot = (mixed ^ (mixed >> 31)) & sim.combo_mask
     while sim.combo_table[slot] >= 0:
         row = combo_row(sim, sim.combo_table[slot])

@@ -12,7 +12,6 @@ A *draw* is a row of `DRAW_WIDTH` integers and one of floats (`simulator.scenari
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
@@ -154,10 +153,11 @@ def draw_ns(draw: Pointer, share: float, u: float, values: Pointer, tables: Poin
     return values[draw[FIRST] + choose(u, tables, draw[FIRST], draw[SECOND])]
 
 
-_NEVER: Final = 1 << 62
-
 _area = inlined(arrivals._area)  # noqa: SLF001 # reason: compiled code needs every callee
 _distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
+_next_due = inlined(arrivals.next_due)
+_next_burst_ns = called(arrivals.next_burst_ns)
+_next_in_piece_ns = inlined(arrivals.next_varying_ns)
 
 
 # --- what is drawn ------------------------------------------------------------------------------
@@ -320,61 +320,30 @@ def next_arrival_ns(sim: RawSim, number: Int) -> Int:
         return client[at.C_START] + whole + serial % limit * window_ns // limit
     if kind == at.REPLAYED:
         if serial >= group[at.G_ARRIVE_2]:
-            return np.int64(_NEVER)
+            return np.int64(arrivals.NEVER_NS)
         return client[at.C_START] + sim.values[group[at.G_ARRIVE_1] + serial]
     if kind == at.POISSON:
         u = uniform(sim.streams, client[at.C_ARRIVALS])
         client[at.C_AT] += exponential_ns(u, floats[0])
         return client[at.C_AT]
     if kind == at.ON_OFF:
-        return _next_burst_ns(sim, client, group, floats)
+        line, means_ns = moved(client, at.C_ARRIVALS), moved(group, at.G_ARRIVE_1)
+        return _next_burst_ns(uniform, sim.streams, line, means_ns, floats, client[at.C_STOP])
     return _next_varying_ns(sim, number, client, group)
-
-
-@called
-def _next_burst_ns(sim: RawSim, client: Pointer, group: Pointer, floats: Pointer) -> Int:
-    while True:
-        is_on = client[at.C_IS_ON] != 0
-        gap_ns = floats[0] if is_on else floats[1]
-        if client[at.C_ACTIVE]:
-            client[at.C_AT] += exponential_ns(uniform(sim.streams, client[at.C_ARRIVALS]), gap_ns)
-        else:
-            mean_ns = group[at.G_ARRIVE_1] if is_on else group[at.G_ARRIVE_2]
-            lasts_ns = exponential_ns(uniform(sim.streams, client[at.C_SWITCHES]), mean_ns)
-            client[at.C_ENDS] = client[at.C_BEGINS] + max(np.int64(1), lasts_ns)
-            if gap_ns > 0.0:
-                u = uniform(sim.streams, client[at.C_ARRIVALS])
-                client[at.C_AT] = client[at.C_BEGINS] + exponential_ns(u, gap_ns)
-                client[at.C_ACTIVE] = 1
-            else:
-                client[at.C_AT] = client[at.C_ENDS]
-        if client[at.C_AT] < client[at.C_ENDS]:
-            return client[at.C_AT]
-        client[at.C_BEGINS] = client[at.C_ENDS]
-        client[at.C_IS_ON] = 0 if is_on else 1
-        client[at.C_ACTIVE] = 0
-        if client[at.C_BEGINS] >= client[at.C_STOP]:
-            return np.int64(_NEVER)
 
 
 @called
 def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) -> Int:
     state = moved(sim.client_floats, np.int64(number) * at.FLOAT_WIDTH)
+    line = moved(client, at.C_ARRIVALS)
     if not client[at.C_ACTIVE]:
         client[at.C_ACTIVE] = 1
-        state[at.F_DUE] = -math.log(1.0 - uniform(sim.streams, client[at.C_ARRIVALS]))
+        state[arrivals.DUE] = _next_due(uniform, sim.streams, client[at.C_ARRIVALS])
     while client[at.C_AT] < group[at.G_ARRIVE_2]:
         row = moved(sim.pieces, (group[at.G_ARRIVE_1] + client[at.C_AT]) * 3)
         piece = Piece(int(row[0]), row[1], row[2])
-        passed, due = state[at.F_PASSED], state[at.F_DUE]
-        found = _distance(piece, passed, due)
-        if found is not None:
-            state[at.F_PASSED] = found
-            state[at.F_DUE] = -math.log(1.0 - uniform(sim.streams, client[at.C_ARRIVALS]))
-            return client[at.C_BEGINS] + nearest_ns(found)
-        due -= _area(piece, passed, float(piece.length_ns))
-        state[at.F_DUE] = max(due, 0.0)
-        client[at.C_BEGINS] += piece.length_ns
+        at_ns = _next_in_piece_ns(uniform, sim.streams, line, state, piece)
+        if at_ns < arrivals.NEVER_NS:
+            return at_ns
         client[at.C_AT] += 1
-        state[at.F_PASSED] = 0.0
-    return np.int64(_NEVER)
+    return np.int64(arrivals.NEVER_NS)

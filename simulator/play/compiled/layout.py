@@ -64,9 +64,8 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
     TURN,
     NODE_STREAM,
     HOME_KEYS,
-    FLIGHTS,
-) = range(40)
-CLOCK_WIDTH: Final = 40
+) = range(39)
+CLOCK_WIDTH: Final = 39
 
 # A group's row. At `G_RULE` stands the rule of its pace (`simulator.traffic.client_rules`).
 (
@@ -116,7 +115,8 @@ FIXED, ROTATED, DRAWN = range(3)
 CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 
 # A client's row; what every attempt needs stands in the first cache line. The line of its pace
-# begins at `C_DUE`; `C_TIMER` stands in a place of it that no pace uses.
+# begins at `C_DUE`; `C_TIMER` stands in a place of it that no pace uses. The state of its
+# arrivals (`simulator.traffic.arrivals`) stands from `C_ARRIVALS` to `C_AT`.
 (
     C_GROUP,
     C_STOP,
@@ -190,7 +190,6 @@ POOL_WIDTH: Final = 6
     V_UNTIL,
     V_LATE,
     V_HELD,
-    V_COLD,
     V_LASTING,
     V_READY,
     V_TIMER,
@@ -202,11 +201,10 @@ POOL_WIDTH: Final = 6
     V_NEXT,
     V_BEFORE,
     V_NODE,
-) = range(23)
-CALL_WIDTH: Final = 23
+) = range(22)
+CALL_WIDTH: Final = 22
 
-# A client's floats: of varying arrivals.
-F_PASSED, F_DUE = range(2)
+# A client's floats: of varying arrivals (`simulator.traffic.arrivals`).
 FLOAT_WIDTH: Final = 2
 
 # A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
@@ -245,7 +243,8 @@ OF_SERVICE: Final = -1
     WOKEN,
     DEADLINE,
     LATE_TURN,
-) = range(14)
+    LANDED,
+) = range(15)
 LAST_BEGINNING: Final = ARRIVE
 
 # An event that is near: its instant, its number, the request that is about to ask (`prefetch`).
@@ -268,15 +267,12 @@ COLUMNS: Final = 7
 ROW_WIDTH: Final = 8
 
 # A balancer (`engine.limits.nodes`). `homes`: the nodes of keys, `HOME_KEYS` of them, then those of
-# addresses. `flights`: a row a node, whose first word counts its requests in flight; then a heap of
-# `FLIGHTS` requests whose end is known, the earliest first.
+# addresses. `in_flight`: of each node, how many of its requests are.
 ROUND_ROBIN, AT_RANDOM, BY_NAME, LEAST_BUSY = range(4)
 MOST_NODES: Final = 64
-FLIGHT_END, FLIGHT_NODE = range(2)
-FLIGHT_WIDTH: Final = 2
 
 # Why the loop stops.
-DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS, NO_FLIGHTS = range(8)
+DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
 
 
 class Sim(NamedTuple):
@@ -287,8 +283,8 @@ class Sim(NamedTuple):
     by place. links, near, wheel, heap: the order of events (`event_queue`). ended (combos,
     ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
     row's words lie together. late (n, 3): number, latency and status of rows that were answered
-    after they were handed on. homes, flights: of a balancer. apart (groups, legs): attempts that a
-    node lets in and the exact counter refuses by that leg, or that a node refuses by that leg and
+    after they were handed on. homes, in_flight: of a balancer. apart (groups, legs): attempts that
+    a node lets in and the exact counter refuses by that leg, or that a node refuses by that leg and
     the exact counter lets in.
     """
 
@@ -322,7 +318,7 @@ class Sim(NamedTuple):
     rows: Ints
     late: Ints
     homes: np.ndarray[Any, np.dtype[np.int32]]
-    flights: Ints
+    in_flight: Ints
     apart: Ints
 
 

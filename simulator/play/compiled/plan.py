@@ -111,7 +111,7 @@ class Plan:
         self._address_numbers: dict[str, int] = {}
         self._pools: dict[int, int] = {}
         self._replayed = ReplayedInstants()
-        self._outside = Outside(scenario, profile, self._numbers.draw, self._numbers.table)
+        self._outside = Outside(scenario, profile, self._numbers)
         self._purposes: list[tuple[str | None, ...]] = []
         first_of = {name: numbers.start for name, numbers in population.groups.items()}
         self._group_rows = []
@@ -400,7 +400,7 @@ class Plan:
             rows=np.zeros((at.COLUMNS, 1), dtype=np.int64),
             late=np.zeros((_FIRST_ROOM, 3), dtype=np.int64),
             homes=np.array(homes or [0], dtype=np.int32),
-            flights=np.zeros((at.MOST_NODES + _FIRST_ROOM, at.FLIGHT_WIDTH), dtype=np.int64),
+            in_flight=np.zeros(at.MOST_NODES, dtype=np.int64),
             apart=np.zeros((max(1, len(self._group_rows)), len(self._limiter.legs) + 1), np.int64),
         )
 
@@ -490,25 +490,18 @@ def clock_of(profile: Profile, clock: list[int]) -> None:
 class Outside:
     """The rows of what is behind a scenario's proxies and reactors, and of mixes' entries.
 
-    draw, table: put a distribution, or floats, where the loop finds them, and say where. behind,
-    pools, entries: the rows. An entry's streams are numbered from 0 within its group; `purposes`
-    names them, None where nothing is drawn.
+    numbers: where distributions and tables are put. behind, pools, entries: the rows. An entry's
+    streams are numbered from 0 within its group; `purposes` names them, None where nothing is
+    drawn.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        profile: Profile,
-        draw: Callable[[Draw], int],
-        table: Callable[[list[float]], int],
-    ) -> None:
+    def __init__(self, scenario: Scenario, profile: Profile, numbers: Numbers) -> None:
         self.behind: list[list[int]] = []
         self.pools: list[list[int]] = []
         self.entries: list[list[int]] = []
         self._outside = profile.outside
         self._file_limit_bytes = profile.account_updater.file_limit_bytes
-        self._draw = draw
-        self._table = table
+        self._numbers = numbers
         self._proxies = {proxy.name: place for place, proxy in enumerate(scenario.proxies)}
         self._purposes: list[tuple[str | None, ...]] = []
         for proxy in scenario.proxies:
@@ -522,14 +515,14 @@ class Outside:
 
     def _of_proxy(self, proxy: Proxy) -> None:
         row = [at.NONE] * at.BEHIND_WIDTH
-        row[at.B_DESTINATION] = self._draw(proxy.destination)
+        row[at.B_DESTINATION] = self._numbers.draw(proxy.destination)
         if proxy.unreachable_share:
-            row[at.B_SHARE] = self._table([proxy.unreachable_share])
+            row[at.B_SHARE] = self._numbers.table([proxy.unreachable_share])
         if proxy.request_transform is not None:
-            row[at.B_REQUEST] = self._draw(proxy.request_transform)
+            row[at.B_REQUEST] = self._numbers.draw(proxy.request_transform)
             row[at.B_REQUEST_POOL] = self._pool()
         if proxy.response_transform is not None:
-            row[at.B_RESPONSE] = self._draw(proxy.response_transform)
+            row[at.B_RESPONSE] = self._numbers.draw(proxy.response_transform)
             row[at.B_RESPONSE_POOL] = self._pool()
         self.behind.append(row)
         name = proxy.name
@@ -544,7 +537,7 @@ class Outside:
 
     def _of_reactor(self, reactor: Reactor) -> None:
         row = [at.NONE] * at.BEHIND_WIDTH
-        row[at.B_RESPONSE] = self._draw(reactor.service)
+        row[at.B_RESPONSE] = self._numbers.draw(reactor.service)
         row[at.B_RESPONSE_POOL] = self._pool()
         self.behind.append(row)
         self._purposes.append((None, None, None, f"react {reactor.name}"))

@@ -112,9 +112,6 @@ class CompiledRun:
                 self._more_combos()
             elif stopped == at.NO_CALLS:
                 self._more_calls()
-            elif stopped == at.NO_FLIGHTS:
-                flights = self.sim.flights
-                self.sim = self.sim._replace(flights=longer(flights, 2 * len(flights)))
             else:
                 self._more_places()
 
@@ -313,7 +310,7 @@ class Template:
 _WRITTEN: Final = (
     *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
     *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
-    *("flights", "apart"),
+    *("in_flight", "apart"),
 )
 """The arrays that a run writes to; the others are the same for all seeds."""
 _MOST_SUBJECTS: Final = 1_000_000

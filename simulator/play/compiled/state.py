@@ -62,7 +62,6 @@ _SIZES: Final[dict[str, Callable[[Any], int]]] = {
     "combo_mask": lambda sim: len(sim.combo_table) - 1,
     "combo_room": lambda sim: len(sim.combos),
     "event_room": lambda sim: len(sim.events),
-    "flight_room": lambda sim: len(sim.flights),
     "late_room": lambda sim: len(sim.late),
     "row_room": lambda sim: sim.rows.shape[1],
     "wheel_mask": lambda sim: len(sim.wheel) - 1,

@@ -53,16 +53,17 @@ __all__ = [
 ]
 
 Line: TypeAlias = MutableSequence[int]
-Charge: TypeAlias = Callable[[Line, Line, Sequence[int], int], None]
+Row: TypeAlias = Sequence[int]
+Charge: TypeAlias = Callable[[Line, Line, Row, int], None]
 """`charge(line, ring, rule, t_ns)`: count one request at `t_ns` and set `line[READY]`."""
 
-Remaining: TypeAlias = Callable[[Line, Sequence[int], Sequence[int], int], int]
+Remaining: TypeAlias = Callable[[Line, Row, Row, int], int]
 """`remaining(line, ring, rule, now_ns)`: how many requests it would admit at `now_ns`.
 
 One after another; blocks apart.
 """
 
-Idle: TypeAlias = Callable[[Line, Sequence[int], Sequence[int]], int]
+Idle: TypeAlias = Callable[[Line, Row, Row], int]
 """`idle_ns(line, ring, rule)`: from when on it decides as a fresh one does; blocks apart."""
 
 PRODUCT_BOUND: Final = 1 << 62
@@ -96,7 +97,7 @@ SLACK: Final = 6  # gcra: (burst - 1) * W
 RULE_SIZE: Final = 7
 
 
-def charge_sliding_log(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -> None:
+def charge_sliding_log(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
     """Admit when fewer than N charges lie in (t - W, t]; closed edges: in [t - W, t].
 
     The ring holds the last N charges, so the slot that the next charge will overwrite is the
@@ -118,7 +119,7 @@ def charge_sliding_log(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -
             line[READY] = room_ns
 
 
-def charge_fixed_window(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
+def charge_fixed_window(line: Line, ring: Line, rule: Row, t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
     """Admit when fewer than N charges lie in the window of t.
 
     Windows start at multiples of W, or, anchored, at the first charge that finds none open
@@ -134,7 +135,7 @@ def charge_fixed_window(line: Line, ring: Line, rule: Sequence[int], t_ns: int) 
     line[READY] = line[END] if line[COUNT] >= rule[LIMIT] else t_ns
 
 
-def charge_sliding_counter(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
+def charge_sliding_counter(line: Line, ring: Line, rule: Row, t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
     """Admit when floor(prev * (W - e) / W) + cur + 1 <= N, with e = t mod W.
 
     `cur` counts the charges in the window of t (multiples of W), `prev` those in the one before.
@@ -159,7 +160,7 @@ def charge_sliding_counter(line: Line, ring: Line, rule: Sequence[int], t_ns: in
     line[READY] = max(t_ns, ready_ns)
 
 
-def charge_gcra(line: Line, ring: Line, rule: Sequence[int], t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
+def charge_gcra(line: Line, ring: Line, rule: Row, t_ns: int) -> None:  # noqa: ARG001 # reason: one signature
     """Admit when (TAT - t) * N <= (burst - 1) * W; a charge sets TAT = max(TAT, t) + W / N.
 
     It is the token bucket too: a bucket of N tokens that refills N per W is full again at TAT,
@@ -221,7 +222,7 @@ def grow_ring(ring: list[int], limit_requests: int) -> None:
     ring.extend([0] * min(max(held, 4), limit_requests - held))
 
 
-def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], now_ns: int) -> int:
+def remaining_sliding_log(line: Line, ring: Row, rule: Row, now_ns: int) -> int:
     """Return N less the charges in (t - W, t].
 
     The oldest that counted at the last look is where the search goes on, when the charge before it
@@ -243,22 +244,12 @@ def remaining_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int], 
     return oldest - place if oldest >= place else rule[LIMIT] + oldest - place
 
 
-def remaining_fixed_window(
-    line: Line,
-    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
-    rule: Sequence[int],
-    now_ns: int,
-) -> int:
+def remaining_fixed_window(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
     """Return N less the charges in the window of t."""
     return rule[LIMIT] if now_ns >= line[END] else max(0, rule[LIMIT] - line[COUNT])
 
 
-def remaining_sliding_counter(
-    line: Line,
-    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
-    rule: Sequence[int],
-    now_ns: int,
-) -> int:
+def remaining_sliding_counter(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
     """Return N - cur - floor(prev * (W - e) / W), with e = t mod W."""
     window_ns = rule[WINDOW]
     start_ns = now_ns - now_ns % window_ns
@@ -268,12 +259,7 @@ def remaining_sliding_counter(
     return max(0, rule[LIMIT] - prev * (window_ns - now_ns % window_ns) // window_ns - cur)
 
 
-def remaining_gcra(
-    line: Line,
-    ring: Sequence[int],  # noqa: ARG001 # reason: one signature
-    rule: Sequence[int],
-    now_ns: int,
-) -> int:
+def remaining_gcra(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
     """Return how many requests the burst still admits: free steps of W / N."""
     debt = 0
     if line[TAT] >= now_ns:
@@ -281,24 +267,24 @@ def remaining_gcra(
     return max(0, (rule[SLACK] - debt) // rule[WINDOW] + 1)
 
 
-def idle_sliding_log(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:
+def idle_sliding_log(line: Line, ring: Row, rule: Row) -> int:
     """Return when the last charge leaves the window."""
     if not line[FULL] and not line[PLACE]:
         return 0
     return ring[line[PLACE] - 1] + rule[SPAN]
 
 
-def idle_fixed_window(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+def idle_fixed_window(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
     """Return when the window of the last charge ends."""
     return line[END]
 
 
-def idle_sliding_counter(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+def idle_sliding_counter(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
     """Return when the window after that of the last charge ends."""
     return line[START] + 2 * rule[WINDOW] if line[CUR] else 0
 
 
-def idle_gcra(line: Line, ring: Sequence[int], rule: Sequence[int]) -> int:  # noqa: ARG001 # reason: one signature
+def idle_gcra(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
     """Return the theoretical arrival time, rounded up."""
     return line[TAT] + (1 if line[PART] else 0)
 

@@ -35,6 +35,7 @@ from simulator.logs._values import (
     guess_notation,
     parts_of,
 )
+from simulator.rows.record import Words
 
 __all__ = ["ADDRESS", "BATCH_LINES", "Batch", "Column", "Faults", "LogBatch", "LogStream", "Reader"]
 
@@ -112,7 +113,6 @@ _CONSTANTS: Final[Mapping[str, str]] = {
     "method": "POST",
     "path": "/tokenize",
 }
-_ABSENT: Final = -1
 _REJECTED: Final = -2
 _NO_TIME: Final = -(1 << 63)
 """Below every instant that a time stamp can express."""
@@ -299,10 +299,12 @@ class _Target:
         self.source = source
         self._part = part
         self._reader = reader
-        self._numbers: dict[str, int] = {}
+        self._words = Words()
+        self.names = self._words.texts
+        if source.value is not None:
+            self._words.number(source.value)
         self._codes = array("i")
         self._why: dict[int, str] = {}
-        self.names: list[str] = [] if source.value is None else [source.value]
 
     def learn(self, texts: Sequence[str | None]) -> None:
         """Map texts that were not there before."""
@@ -311,17 +313,10 @@ class _Target:
         for text in texts:
             try:
                 value = source.map_value(self._reader.clean(name, text))
-                codes.append(_ABSENT if value is None else self._number(self._part(value)))
+                codes.append(self._words.number(None if value is None else self._part(value)))
             except Rejected as error:
                 self._why[len(codes)] = str(error)
                 codes.append(_REJECTED)
-
-    def _number(self, value: str) -> int:
-        number = self._numbers.get(value)
-        if number is None:
-            number = self._numbers[value] = len(self.names)
-            self.names.append(value)
-        return number
 
     def map(self, raw: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], dict[str, list[int]]]:
         """Return each row's code, and the rows that cannot be used by the reason."""

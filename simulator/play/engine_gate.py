@@ -18,7 +18,7 @@ from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import Answer, Asking, Rows, Service, Verdicts, Waiting, drawn_ns
+from simulator.play.gates import Answer, Asking, Rows, Verdicts, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -43,6 +43,7 @@ from simulator.traffic.bodies import (
     resource_of,
 )
 from simulator.traffic.population import Client, Population
+from simulator.traffic.sampling import Duration, drawn_ns
 
 __all__ = ["EngineGate", "ScenarioTraffic"]
 
@@ -118,7 +119,7 @@ class EngineGate:
         self.begin = traffic.request
 
     def put(
-        self, now_ns: int, asked: Asking, content: Request | None, attempt: int, service: Service
+        self, now_ns: int, asked: Asking, content: Request | None, attempt: int, service: Duration
     ) -> Answer:
         """Decide about an attempt that arrives now, and record it."""
         assert content is not None, "the engine is asked with a body"

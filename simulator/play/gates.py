@@ -36,6 +36,7 @@ from simulator.rows.nodes import NodesTally
 from simulator.rows.record import NO_STATUS, Numbers, Recorder
 from simulator.rows.tally import Tally
 from simulator.traffic.population import Client
+from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
     from engine.limits.compiled import CompiledLimiter
@@ -50,19 +51,15 @@ __all__ = [
     "LimitsGate",
     "NodesGate",
     "Rows",
-    "Service",
     "VerdictNumbers",
     "Verdicts",
     "Waiting",
-    "drawn_ns",
 ]
 
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
 
 Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
-Service: TypeAlias = int | Callable[[], int]
-"""A service time in ns, or a function that draws the next one."""
 
 
 class Rows(NamedTuple):
@@ -119,7 +116,7 @@ class Gate(Protocol):
         ...
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         ...
@@ -135,22 +132,16 @@ class Gate(Protocol):
 class Verdicts:
     """Converts decisions to the recorder's verdict numbers, and counts shadow refusals."""
 
-    __slots__ = ("_known", "_recorder", "_tally")
+    __slots__ = ("_recorder", "_tally")
 
     def __init__(self, rows: Rows) -> None:
         self._recorder, self._tally = rows
-        self._known: dict[tuple[str, str | None], int] = {}
 
     def number(self, now_ns: int, decision: Decision) -> int:
         """Return the verdict's number, and count what shadow rules would have refused."""
         if decision.shadow:
             self._tally.add_shadow(now_ns, decision.shadow)
-        pair = (decision.outcome, decision.rule)
-        found = self._known.get(pair)
-        if found is None:
-            found = self._recorder.verdicts.number(decision.outcome, decision.rule)
-            self._known[pair] = found
-        return found
+        return self._recorder.verdicts.number(decision.outcome, decision.rule)
 
 
 class VerdictNumbers:
@@ -226,7 +217,7 @@ class LimitsGate:
         return nothing
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         del content
@@ -292,7 +283,7 @@ class NodesGate(LimitsGate):
         self._nodes = nodes
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Service
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         answer = super().put(now_ns, asked, content, attempt, service)
@@ -315,8 +306,3 @@ class NodesGate(LimitsGate):
         answer = yield from later
         self._limiter.balancer.end(node, self._env.now + answer.latency_ns)  # type: ignore[arg-type] # reason: time is whole here
         return answer
-
-
-def drawn_ns(service: Service) -> int:
-    """Return the next service time."""
-    return service if isinstance(service, int) else service()

@@ -26,7 +26,7 @@ from simulator.rows.record import NO_STATUS
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.population import Client
-from simulator.traffic.sampling import duration_of
+from simulator.traffic.sampling import drawn_ns, duration_of
 
 if TYPE_CHECKING:
     from engine.resources.context import Services
@@ -166,7 +166,7 @@ def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Pla
     if ask.reactor is not None:
         reactor = next(each for each in scenario.reactors if each.name == ask.reactor)
         react = duration_of(reactor.service, lambda: client.stream(f"react {reactor.name}"))
-        return lambda: Plan(react_ns=_next(react))
+        return lambda: Plan(react_ns=drawn_ns(react))
     return None
 
 
@@ -186,17 +186,13 @@ def _proxy_plan(client: Client, proxy: Proxy) -> Callable[[], Plan]:
 
     def plan() -> Plan:
         return Plan(
-            destination_ns=_next(destination),
+            destination_ns=drawn_ns(destination),
             reachable=reach is None or reach() >= share,
-            request_ns=_next(transforms[0]),
-            response_ns=_next(transforms[1]),
+            request_ns=drawn_ns(transforms[0]),
+            response_ns=drawn_ns(transforms[1]),
         )
 
     return plan
-
-
-def _next(duration: int | Callable[[], int]) -> int:
-    return duration if isinstance(duration, int) else duration()
 
 
 def play_outside(
@@ -206,15 +202,14 @@ def play_outside(
 
     Its result is the status that the outside caused (408, 502, 504), else `NO_STATUS`.
     """
-    from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
 
     async def play() -> int:
         await services.world.sleep_ns(wait_ns)
         try:
             if proxy is None:
-                await invoke(services, f"reactor {ask.reactor}", REACT, None, {})
+                await _run(services, f"reactor {ask.reactor}", REACT)
             else:
-                await _exchange(services, services.profile, proxy)
+                await _exchange(services, proxy)
         except Problem as problem:
             return problem.status
         except DestinationTimeout:
@@ -226,15 +221,20 @@ def play_outside(
     return play()
 
 
-async def _exchange(services: Services, profile: Profile, proxy: Proxy) -> None:
+async def _exchange(services: Services, proxy: Proxy) -> None:
+    if proxy.request_transform is not None:
+        await _run(services, f"{REQUEST} {proxy.name}", REQUEST)
+    call = Call("POST", "https://destination.example/", {}, b"")
+    timeout_ns = services.profile.outside.destination_timeout_ns
+    await services.world.call_destination(call, timeout_ns)
+    if proxy.response_transform is not None:
+        await _run(services, f"{RESPONSE} {proxy.name}", RESPONSE)
+
+
+async def _run(services: Services, pool: str, code: str) -> None:
     from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
 
-    if proxy.request_transform is not None:
-        await invoke(services, f"{REQUEST} {proxy.name}", REQUEST, None, {})
-    call = Call("POST", "https://destination.example/", {}, b"")
-    await services.world.call_destination(call, profile.outside.destination_timeout_ns)
-    if proxy.response_transform is not None:
-        await invoke(services, f"{RESPONSE} {proxy.name}", RESPONSE, None, {})
+    await invoke(services, pool, code, None, {})
 
 
 def outside_services(profile: Profile, world: OutsideWorld) -> Services:

@@ -27,7 +27,7 @@ from engine.limits import Limiter, LimitTable, NodesLimiter
 from engine.messages import Json, Request
 from engine.profile import Profile
 from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
-from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows, Service
+from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows
 from simulator.play.request_mix import Asked, Asker, Numbering
 from simulator.progress import Progress
 from simulator.rows import RunBook
@@ -44,7 +44,7 @@ from simulator.traffic.client_rules import (
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
-from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
+from simulator.traffic.sampling import Duration, ReplayedInstants, arrivals_of, duration_of
 
 __all__ = ["simulate_simpy"]
 
@@ -107,7 +107,7 @@ class ClientRun:
         self._delays = delays_of(group.retry)
         draws = self._delays[0] >= DRAWN
         self._retry_draws = client.stream("retry").uniform if draws else _nothing
-        self._service: Service = duration_of(group.service, lambda: client.stream("service"))
+        self._service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
         self._deadline_ns = group.deadline_ns
         self._line: PacingLine | None = None
@@ -126,7 +126,7 @@ class ClientRun:
         env, stop_ns = self._env, self._stop_ns
         group = self._client.group
         suffix = f"-{lane}" if lane else ""
-        think: Service = 0
+        think: Duration = 0
         if group.think is not None:
             think = duration_of(group.think, lambda: self._client.stream(f"think{suffix}"))
         first = self._first_order + lane

@@ -497,6 +497,9 @@ class Recorder:
     def take(self, columns: dict[str, Numbers]) -> None:
         """Hand on rows that are answered already, as columns; not to be mixed with `add`."""
         assert not self._last.cells, "a recorder takes rows or columns"
+        self._tell(columns)
+
+    def _tell(self, columns: dict[str, Numbers]) -> None:
         chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
         for watcher in self._watchers:
             watcher.take(chunk)
@@ -529,7 +532,4 @@ class Recorder:
         if not cells:
             return
         rows = np.array(cells, dtype=np.int64).reshape(-1, CELLS)
-        columns = dict(zip(_COLUMNS, np.ascontiguousarray(rows.T), strict=True))
-        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
-        for watcher in self._watchers:
-            watcher.take(chunk)
+        self._tell(dict(zip(_COLUMNS, np.ascontiguousarray(rows.T), strict=True)))

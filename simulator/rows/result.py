@@ -230,13 +230,7 @@ class Result:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the attempt rows in batches, from the file where they are not in memory."""
-        if self._table is not None:
-            yield from self._table.to_batches(max_chunksize=_BATCH_ROWS)
-            return
-        assert self.folder is not None, "rows are in memory or in a folder"
-        # Whatever is buffered ahead stays in memory until the whole file is read.
-        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
-            yield from file.iter_batches(_BATCH_ROWS)
+        return self._batches(self.columns)
 
     @property
     def groups(self) -> dict[str, range]:
@@ -287,17 +281,7 @@ class Result:
         asked = ((by,) if isinstance(by, str) else tuple(by)) + tuple(where or ())
         if bin is not None and "time" not in asked:
             raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
-        return metrics_of(
-            self.batches(),
-            by,
-            end_ns=self.summary["duration_ns"],
-            start_ns=self.summary["warm_up_ns"],
-            bin_ns=bin,
-            groups=self.groups,
-            where=where,
-            counters=self.summary.get("counters"),
-            exact=self.summary["rows"] <= EXACT_ROWS,
-        )
+        return self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
 
     @takes(metric=_SERIES, bin=optional(DURATION), where=optional(WHERE))
     def warm_up(
@@ -326,16 +310,8 @@ class Result:
         column = METRICS[metric].column
         asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
         refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
-        found = metrics_of(
-            self._narrow_batches([name for name in self.columns if name in asked]),
-            "time",
-            end_ns=end_ns,
-            bin_ns=bin_ns,
-            groups=self.groups,
-            where=where,
-            counters=self.summary.get("counters"),
-            exact=self.summary["rows"] <= EXACT_ROWS,
-        )[column]
+        columns = [name for name in self.columns if name in asked]
+        found = self._metrics("time", bin_ns, where, columns, 0)[column]
         series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
         if metric in COUNTS:
             series = series.fillna(0.0)
@@ -368,14 +344,35 @@ class Result:
             of_runs=[line for line in lines if line is not None],
         )
 
-    def _narrow_batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the rows, from the file where they are not in memory."""
         if self._table is not None:
             yield from self._table.select(columns).to_batches(max_chunksize=_BATCH_ROWS)
             return
         assert self.folder is not None, "rows are in memory or in a folder"
+        # Whatever is buffered ahead stays in memory until the whole file is read.
         with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
+
+    def _metrics(
+        self,
+        by: str | Sequence[str],
+        bin_ns: int | None,
+        where: Mapping[str, str | int] | None,
+        columns: Sequence[str],
+        start_ns: int,
+    ) -> pd.DataFrame:
+        return metrics_of(
+            self._batches(columns),
+            by,
+            end_ns=self.summary["duration_ns"],
+            start_ns=start_ns,
+            bin_ns=bin_ns,
+            groups=self.groups,
+            where=where,
+            counters=self.summary.get("counters"),
+            exact=self.summary["rows"] <= EXACT_ROWS,
+        )
 
     @property
     def plots(self) -> Plots:
@@ -486,7 +483,7 @@ _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
 _REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
 _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
 """Metrics that the totals of a summary hold, equal to those computed from the rows."""
-_COUNTS: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
+_COUNTS: Final = COUNTS - {"goodput_per_s"}
 
 
 def measure_condition(result: Result, condition: Condition) -> float:

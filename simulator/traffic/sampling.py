@@ -12,7 +12,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.errors import InputError
 from engine.files import Rate
@@ -43,7 +43,15 @@ from simulator.traffic.draws import (
     uniform_ns,
 )
 
-__all__ = ["ReplayedInstants", "arrivals_of", "begins_on", "duration_of", "pieces_of"]
+__all__ = [
+    "Duration",
+    "ReplayedInstants",
+    "arrivals_of",
+    "begins_on",
+    "drawn_ns",
+    "duration_of",
+    "pieces_of",
+]
 
 
 class ReplayedInstants:
@@ -114,7 +122,16 @@ _HOURS: Final = 24
 _FOREVER_NS: Final = 1 << 60
 
 
-def duration_of(draw: Draw, stream: Callable[[], Stream]) -> int | Callable[[], int]:
+Duration: TypeAlias = int | Callable[[], int]
+"""A duration in ns, or a function that draws the next one."""
+
+
+def drawn_ns(duration: Duration) -> int:
+    """Return the next duration."""
+    return duration if isinstance(duration, int) else duration()
+
+
+def duration_of(draw: Draw, stream: Callable[[], Stream]) -> Duration:
     """Return the constant duration, or a function that draws the next one from `stream`.
 
     `stream` is called only where something is drawn, so that constants cost no stream.

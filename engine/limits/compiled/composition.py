@@ -1,8 +1,13 @@
 """One decision over the arrays of `Core`: what `engine.limits.limiter` does, in the same order.
 
 Plain functions that numba compiles; the algorithms and the blocks are the interpreted limiter's
-own. `decide` tests a lane's counters all and then charges them all or none; before it there must be
-room (`engine.limits.compiled.lookup`).
+own. Composition stands twice, for speed: the interpreted one walks lists of what each loop reads,
+this one tests the first counters without a branch. `tests/engine/limits/test_compiled.py` holds the
+two together over drawn tables, profiles and traffic; `test_limiter_oracle.py` beside it holds the
+interpreted one to an oracle.
+
+`decide` tests a lane's counters all and then charges them all or none; before it there must be room
+(`engine.limits.compiled.lookup`).
 
 A verdict is one number: 0 admitted, else 4 · (leg + 1) + outcome (`DELAYED`, `REFUSED`, `BLOCKED`).
 Masks have a bit a place: `refusing` among the rules in force, `shadow` among those in shadow.

@@ -145,7 +145,7 @@ class Budget:
     """The most that a run may cost."""
 
     requests: Annotated[int, Integer(minimum=1), "requests in all"] = 120_000
-    minutes: Annotated[int, Integer(minimum=1), "minutes of sending and waiting"] = 5
+    minutes: Annotated[int, Integer(minimum=1), "minutes of sending and waiting"] = 10
 
 
 @dataclass(frozen=True, kw_only=True)

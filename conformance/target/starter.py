@@ -337,7 +337,7 @@ def _reach() -> Iterator[str]:
     yield '# forwarded = "X-Forwarded-For"'
     yield ""
     yield "# What may a run cost? It never sends more, and its plan says what it will send."
-    yield "# budget = { requests = 120000, minutes = 5 }"
+    yield "# budget = { requests = 120000, minutes = 10 }"
     yield '# pacing = "100/1s"  # the most that is sent, whatever the deployment allows'
     yield '# timeout = "40s"  # the longest wait for one answer'
     yield '# forbidden = ["DELETE /tokens/{id}"]  # what must not be asked for'

@@ -45,6 +45,7 @@ from simulator.scenario import (
     ClientGroup,
     Condition,
     Dealing,
+    Draw,
     Scenario,
     TokenBucketPacing,
     dump,
@@ -56,6 +57,7 @@ from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, ScenarioPlayer, Trial, Values, search
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
+from simulator.study.run_size import shorter, with_rates
 
 if TYPE_CHECKING:
     import altair as alt
@@ -786,8 +788,8 @@ def _at_pace(
         if faster == group.arrivals and factor != 1:
             return ()
         edits = [(f"{place}.arrivals", to_plain(faster))]
-    elif _thinks(group, now):
-        edits = [(f"{place}.think", to_plain(_longer(group.think, 1 / factor)))]
+    elif group.think is not None and _thinks(group.think, now, group.concurrency or 1):
+        edits = [(f"{place}.think", to_plain(shorter(group.think, factor)))]
     elif group.pacing is None:
         rate = Rate(pace.numerator, pace.denominator * _SECOND_NS)
         return ((f"{place}.pacing", to_plain(TokenBucketPacing(rate=rate))),)
@@ -806,15 +808,13 @@ def _at_pace(
     return tuple(edits)
 
 
-def _thinks(group: ClientGroup, now: Fraction) -> bool:
+def _thinks(think: Draw, now: Fraction, at_once: int) -> bool:
     """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
-    if group.think is None:
-        return False
-    names = [each.name for each in dataclasses.fields(group.think) if each.name.endswith("_ns")]
-    given = [getattr(group.think, name) for name in names]
+    names = [each.name for each in dataclasses.fields(think) if each.name.endswith("_ns")]
+    given = [getattr(think, name) for name in names]
     times_ns = [n for each in given for n in (each if isinstance(each, tuple) else (each,))]
     typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
-    return 2 * typical_s * now >= (group.concurrency or 1)
+    return 2 * typical_s * now >= at_once
 
 
 def _per_second(rate: Rate) -> Fraction:
@@ -823,29 +823,12 @@ def _per_second(rate: Rate) -> Fraction:
 
 def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a part of a scenario
     """Return arrivals or pacing with every rate multiplied."""
-    if isinstance(part, Rate):
-        pace = Fraction(part.limit_requests, part.window_ns) * factor
+
+    def times(rate: Rate) -> Rate:
+        pace = Fraction(rate.limit_requests, rate.window_ns) * factor
         return Rate(pace.numerator, pace.denominator)
-    if isinstance(part, tuple):
-        return tuple(_faster(each, factor) for each in part)
-    if not dataclasses.is_dataclass(part) or isinstance(part, type):
-        return part
-    names = [each.name for each in dataclasses.fields(part)]
-    return dataclasses.replace(
-        part, **{name: _faster(getattr(part, name), factor) for name in names}
-    )
 
-
-def _longer(draw: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: any distribution
-    """Return a distribution of durations with every duration multiplied."""
-
-    def times(value: Any) -> Any:  # noqa: ANN401 # reason: a duration or a tuple of them
-        if isinstance(value, tuple):
-            return tuple(map(times, value))
-        return max(1, round(value * factor)) if value else value
-
-    names = [each.name for each in dataclasses.fields(draw) if each.name.endswith("_ns")]
-    return dataclasses.replace(draw, **{name: times(getattr(draw, name)) for name in names})
+    return with_rates(part, times)
 
 
 def _pace_of(text: str) -> Fraction:

@@ -1,4 +1,4 @@
-"""How many requests a scenario asks for, before it is played.
+"""How many requests a scenario asks for, before it is played; and its parts at another pace.
 
 The number is a mean, of requests without their retries. A closed loop asks again as soon as it is
 answered and has thought, so its number holds where nothing is refused: refusals are answered at
@@ -7,9 +7,13 @@ once, and it asks more often.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Final
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Final
 
+from engine.files import Rate
 from simulator.scenario import ClientGroup, Scenario, TokenBucketPacing
 from simulator.scenario.draws import (
     Arrivals,
@@ -26,7 +30,7 @@ from simulator.scenario.draws import (
 )
 from simulator.traffic.sampling import ReplayedInstants, pieces_of
 
-__all__ = ["expected_requests", "size_warning"]
+__all__ = ["expected_requests", "shorter", "size_warning", "with_rates"]
 
 LARGE_RUN: Final = 100_000_000
 """Requests of a run that takes minutes compiled, and above 1 GB of disk."""
@@ -126,3 +130,29 @@ def _mean_ns(draw: Draw) -> float:
     if draw.alpha > 1:
         return draw.least_ns * draw.alpha / (draw.alpha - 1)
     return draw.least_ns * 2 ** (1 / draw.alpha)
+
+
+def with_rates(part: Any, change: Callable[[Rate], Rate]) -> Any:  # noqa: ANN401 # reason: any part of a scenario
+    """Return arrivals or pacing with every rate changed."""
+    if isinstance(part, Rate):
+        return change(part)
+    if isinstance(part, tuple):
+        return tuple(with_rates(each, change) for each in part)
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return part
+    names = [each.name for each in dataclasses.fields(part)]
+    return dataclasses.replace(
+        part, **{name: with_rates(getattr(part, name), change) for name in names}
+    )
+
+
+def shorter(draw: Draw, factor: float | Fraction) -> Draw:
+    """Return a distribution of durations with every duration divided."""
+
+    def divided(value: Any) -> Any:  # noqa: ANN401 # reason: a duration or a tuple of them
+        if isinstance(value, tuple):
+            return tuple(map(divided, value))
+        return max(1, round(value / factor)) if value else value
+
+    names = [each.name for each in dataclasses.fields(draw) if each.name.endswith("_ns")]
+    return dataclasses.replace(draw, **{name: divided(getattr(draw, name)) for name in names})

@@ -24,8 +24,6 @@ Floats = npt.NDArray[np.float64]
 
 _MOST_GROUPS: Final = 6
 """The most groups of one application."""
-_MOST_APPLICATIONS: Final = 12
-"""With more key owners than this, only their kinds are distinguished."""
 _ROUNDS: Final = 40
 _EVIDENCE: Final = 60.0
 """The most requests of a client that count as evidence of its mix: they are not independent."""

@@ -34,7 +34,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
-from simulator.study.fit.observed import Observed, Window, part_of
+from simulator.study.fit.observed import Observed, Part, Window
 from simulator.study.fit.series import WIDTHS_S, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
@@ -124,7 +124,7 @@ def replayed(
     Requests shortly before the window are played too, so that its counters do not start empty.
     """
     lead_ns = lead_of(window)
-    part = part_of(observed, Window(window.from_ns - lead_ns, window.to_ns))
+    part: Any = Part(observed, Window(window.from_ns - lead_ns, window.to_ns))
     header = RunHeader(
         name="log",
         seed=0,

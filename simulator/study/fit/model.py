@@ -17,31 +17,25 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.files import Rate, format_duration, format_rate
+from engine.files import Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.rows.record import distinct
 from simulator.scenario import (
     Arrivals,
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
     Draw,
-    Exponential,
-    FixedRetry,
-    Lognormal,
     NoRetry,
     OnOffArrivals,
-    PoissonArrivals,
     Retry,
     Scenario,
     StepArrivals,
     loads,
 )
-from simulator.study.fit.groups import Grouping, group_clients
+from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Observed, Window
 from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
+from simulator.study.run_size import shorter, with_rates
 
 __all__ = ["FittedGroup", "Model", "Pool", "model_of", "varied"]
 
@@ -53,6 +47,8 @@ _LEAST_SHARE: Final = 0.01
 _UNEVEN: Final = 1.5
 _WIDTH: Final = 98
 _SEED: Final = 7
+_ALWAYS: Final = ("attempts", "begin")
+"""Fields that are written even at their defaults."""
 
 
 @dataclass(slots=True)
@@ -140,7 +136,7 @@ def model_of(  # noqa: PLR0913 # reason: what a model is made of
 ) -> Model:
     """Return the model of a window of a log. steady: without trends; duration_ns: of the file."""
     shared = _Shared(observed, grouping, series)
-    names = _names(observed, grouping, series)
+    names = _names(observed, grouping)
     groups = [
         _group(observed, series, grouping, shared, names[number], number, steady=steady)
         for number in range(len(grouping))
@@ -159,11 +155,6 @@ def model_of(  # noqa: PLR0913 # reason: what a model is made of
     model.text = writing.text()
     model.scenario = loads(model.text, f"{name}.toml")
     return model
-
-
-def regroup(observed: Observed, counts: Numbers) -> Grouping:
-    """Return the groups of the clients that asked. counts: of each party."""
-    return group_clients(observed, counts)
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -254,7 +245,7 @@ def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, flo
     return {observed.requests[request]: count / total for request, count in kept.items()}, rest
 
 
-def _names(observed: Observed, grouping: Grouping, series: Series) -> list[str]:
+def _names(observed: Observed, grouping: Grouping) -> list[str]:
     """Return a name for each group: its application's, numbered where that has several."""
     found: list[str] = []
     for number, owner in enumerate(grouping.owner):
@@ -262,7 +253,6 @@ def _names(observed: Observed, grouping: Grouping, series: Series) -> list[str]:
         several = grouping.owner.count(owner) > 1
         place = grouping.owner[:number].count(owner) + 1
         found.append(f"{word}-{place}" if several else word)
-    del series
     return found
 
 
@@ -306,8 +296,7 @@ class _Shared:
         rows = rows[self._key[rows] >= 0]
         if not len(rows):
             return
-        pairs, first = distinct([self._client[rows], self._key[rows]])
-        del pairs
+        _, first = distinct([self._client[rows], self._key[rows]])
         keys = self._key[rows][first]
         found.keys_used = len(np.unique(keys))
         if len(first) > 1.2 * len(np.unique(self._client[rows])) and found.keys_used > 1:
@@ -357,7 +346,7 @@ class _Shared:
         seen, number = len(np.unique(clients)), len(np.unique(addresses))
         name = f"{found.name}-addresses"
         if len(first) > 1.2 * seen:
-            return self._per_request(found, rows, name, number)
+            return self._per_request(rows, name, number)
         counts = np.sort(np.unique(addresses, return_counts=True)[1])[::-1]
         if counts[0] == 1:
             return None
@@ -372,13 +361,12 @@ class _Shared:
             words += f"; {count - number:,} more that none of them used"
         return Pool(name, count, zipf, evidence=words)
 
-    def _per_request(self, found: FittedGroup, rows: Numbers, name: str, number: int) -> Pool:
+    def _per_request(self, rows: Numbers, name: str, number: int) -> Pool:
         weights = np.zeros(int(self._ip.max()) + 1)
         np.add.at(weights, self._ip[rows], self._counts(rows))
         counts = np.sort(weights[weights > 0])[::-1].astype(np.int64)
         zipf, count = _zipf(counts)
         words = f"a client changes its address from request to request, among {number:,}"
-        del found
         return Pool(name, count, zipf, "request", evidence=words)
 
     def _counts(self, rows: Numbers) -> Numbers:
@@ -570,11 +558,11 @@ class _Writing:
             lines.append('loop = "open"')
             assert pace.arrivals is not None, "an open loop has arrivals"
             lines += _evidence(pace)
-            lines.append(f"arrivals = {_arrivals(pace.arrivals)}")
+            lines.append(_line("arrivals", pace.arrivals))
         else:
             assert pace.think is not None, "a closed loop thinks"
             lines += _evidence(pace)
-            lines.append(f"think = {_draw(pace.think)}")
+            lines.append(_line("think", pace.think))
             if pace.concurrency > 1:
                 lines.append(f"concurrency = {pace.concurrency}")
         lines += self._mix(group)
@@ -589,7 +577,7 @@ class _Writing:
                 ]
             )
             lines += _wrapped(words)
-            lines.append(f"retry = {_retry(group.retry.retry)}")
+            lines.append(_line("retry", group.retry.retry))
         elif group.retry.evidence:
             lines += _wrapped(f"no retry: {group.retry.evidence}")
         return "\n".join([*lines, ""])
@@ -692,49 +680,16 @@ def _round_ns(duration_ns: int) -> int:
     return -(-duration_ns // unit) * unit
 
 
-def _arrivals(arrivals: Arrivals) -> str:
-    if isinstance(arrivals, PoissonArrivals | ConstantArrivals):
-        return f'{{ kind = "{arrivals.kind}", rate = "{format_rate(arrivals.rate)}" }}'
-    if isinstance(arrivals, StepArrivals):
-        steps = [
-            f'    {{ at = "{format_duration(step.at_ns)}", rate = "{format_rate(step.rate)}" }},'
-            for step in arrivals.steps
-        ]
-        return "\n".join(['{ kind = "steps", steps = [', *steps, "] }"])
-    if isinstance(arrivals, DailyArrivals):
-        hours = ", ".join(f"{hour:g}" for hour in arrivals.hours)
-        return f'{{ kind = "daily", rate = "{format_rate(arrivals.rate)}", hours = [{hours}] }}'
-    assert isinstance(arrivals, OnOffArrivals), "no other arrivals are fitted"
-    off = f', off_rate = "{format_rate(arrivals.off_rate)}"' if arrivals.off_rate[0] else ""
-    return (
-        f'{{ kind = "on-off", on_rate = "{format_rate(arrivals.on_rate)}"{off}, '
-        f'on = "{format_duration(arrivals.on_ns)}", off = "{format_duration(arrivals.off_ns)}", '
-        f'begin = "{arrivals.begin}" }}'
-    )
-
-
-def _draw(draw: Draw) -> str:
-    if isinstance(draw, Constant):
-        return f'{{ kind = "constant", value = "{format_duration(draw.value_ns)}" }}'
-    if isinstance(draw, Exponential):
-        return f'{{ kind = "exponential", mean = "{format_duration(draw.mean_ns)}" }}'
-    assert isinstance(draw, Lognormal), "no other think times are fitted"
-    return (
-        f'{{ kind = "lognormal", median = "{format_duration(draw.median_ns)}", '
-        f"sigma = {draw.sigma:g} }}"
-    )
-
-
-def _retry(retry: Retry) -> str:
-    assert not isinstance(retry, NoRetry), "a retry is written where there is one"
-    honours = "" if retry.honour_retry_after else ", honour_retry_after = false"
-    tail = f"attempts = {retry.attempts}{honours} }}"
-    if isinstance(retry, FixedRetry):
-        return f'{{ kind = "fixed", delay = "{format_duration(retry.delay_ns)}", {tail}'
-    return (
-        f'{{ kind = "{retry.kind}", base = "{format_duration(retry.base_ns)}", '
-        f'cap = "{format_duration(retry.cap_ns)}", {tail}'
-    )
+def _line(name: str, part: Arrivals | Draw | Retry) -> str:
+    """Return a field of a client group, without what stands at its default; a step is a line."""
+    plain = to_plain(part)
+    for each in dataclasses.fields(part):
+        if getattr(part, each.name) == each.default and each.name not in _ALWAYS:
+            del plain[each.name.removesuffix("_ns")]
+    text = to_toml({"clients": {name: plain}}).splitlines()[1]
+    if isinstance(part, StepArrivals):
+        text = text.replace("[{", "[\n    {").replace("}, {", "},\n    {").replace("}]", "},\n]")
+    return text
 
 
 def varied(
@@ -744,10 +699,9 @@ def varied(
     groups = []
     for group in scenario.clients:
         factor = factors.get(group.name, 1.0)
-        arrivals = None if group.arrivals is None else _faster(group.arrivals, factor)
-        if arrivals is not None:
-            arrivals = _stretched(arrivals, stretch.get(group.name, 1.0))
-        think = None if group.think is None else _shorter(group.think, factor)
+        arrivals = group.arrivals and _faster(group.arrivals, factor)
+        arrivals = arrivals and _stretched(arrivals, stretch.get(group.name, 1.0))
+        think = group.think and shorter(group.think, factor)
         groups.append(dataclasses.replace(group, arrivals=arrivals, think=think))
     return dataclasses.replace(scenario, clients=tuple(groups))
 
@@ -760,28 +714,12 @@ def _stretched(arrivals: Arrivals, factor: float) -> Arrivals:
 
 
 def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
-    if isinstance(arrivals, StepArrivals):
-        steps = tuple(
-            dataclasses.replace(step, rate=_scaled(step.rate, factor)) for step in arrivals.steps
-        )
-        return dataclasses.replace(arrivals, steps=steps)
     if isinstance(arrivals, OnOffArrivals):  # more bursts, each as it was
         off_ns = max(1, round((arrivals.on_ns + arrivals.off_ns) / factor) - arrivals.on_ns)
         return dataclasses.replace(arrivals, off_ns=off_ns)
-    if isinstance(arrivals, PoissonArrivals | ConstantArrivals | DailyArrivals):
-        return dataclasses.replace(arrivals, rate=_scaled(arrivals.rate, factor))
-    return arrivals
 
+    def scaled(rate: Rate) -> Rate:
+        return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
 
-def _scaled(rate: Rate, factor: float) -> Rate:
-    return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
-
-
-def _shorter(think: Draw, factor: float) -> Draw:
-    if isinstance(think, Constant):
-        return Constant(value_ns=max(1, round(think.value_ns / factor)))
-    if isinstance(think, Exponential):
-        return Exponential(mean_ns=max(1, round(think.mean_ns / factor)))
-    if isinstance(think, Lognormal):
-        return dataclasses.replace(think, median_ns=max(1, round(think.median_ns / factor)))
-    return think
+    found: Arrivals = with_rates(arrivals, scaled)
+    return found

@@ -39,7 +39,7 @@ from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, Spill
 from simulator.logs.parties import Parties, PartyTable, name_parties
 from simulator.rows.record import distinct
 
-__all__ = ["MOST_ATTEMPTS", "PROXIED", "Observed", "Window", "observe", "part_of"]
+__all__ = ["MOST_ATTEMPTS", "PROXIED", "Observed", "Part", "Window", "observe"]
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -152,7 +152,7 @@ class Observed:
         self.arrivals.__exit__(None, None, None)
 
 
-class _Part:
+class Part:
     """The arrivals of a window, with the interface of `Arrivals`."""
 
     def __init__(self, observed: Observed, window: Window) -> None:
@@ -168,11 +168,6 @@ class _Part:
         for block in self._observed.blocks(self._window):
             self.last = block
             yield block
-
-
-def part_of(observed: Observed, window: Window) -> Any:  # noqa: ANN401 # reason: what stands in for `Arrivals`
-    """Return the arrivals of a window, usable in place of `Arrivals`."""
-    return _Part(observed, window)
 
 
 def observe(  # noqa: PLR0913 # reason: what reading a log takes

@@ -10,8 +10,8 @@ Stamps of a coarse clock are spread evenly over its tick first; else all gaps wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,10 @@ def gap_edges() -> Floats:
 def _class_of(gaps_ns: Numbers) -> Numbers:
     logs = np.log10(np.maximum(gaps_ns, _SHORTEST_NS) / _SHORTEST_NS) * _PER_DECADE
     return np.minimum(logs.astype(np.int64), _BINS - 1)
+
+
+def _none(*shape: int) -> Numbers:
+    return np.zeros(shape, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -171,7 +175,6 @@ class Carry:
         return cls(*none)
 
 
-@dataclass(slots=True)
 class Series:
     """The counts; the last group of `dispersion` is all rows together, further attempts too.
 
@@ -180,73 +183,34 @@ class Series:
     burst_gap_ns: of each group, the gap below which two requests belong to one burst, 0 for none.
     """
 
-    groups: int
-    clients: int
-    span_ns: int
-    start_ns: int
-    tick_ns: int = 1
-    patience_ns: Numbers | None = None
-    burst_gap_ns: Numbers | None = None
-    most_attempts: Numbers | None = None
-    rows: Numbers = field(init=False)
-    firsts: Numbers = field(init=False)
-    refusals: Numbers = field(init=False)
-    interleaved: Numbers = field(init=False)
-    chained_ns: Floats = field(init=False)
-    per_client: Numbers = field(init=False)
-    slots: Numbers = field(init=False)
-    hours: Numbers = field(init=False)
-    mix: Any = field(init=False)
-    attempts: Numbers = field(init=False)
-    refused_attempts: Numbers = field(init=False)
-    gaps: GapCounts = field(init=False)
-    thinks: GapCounts = field(init=False)
-    after_refusal: GapCounts = field(init=False)
-    all_gaps: GapCounts = field(init=False)
-    halts: GapCounts = field(init=False)
-    delays: list[GapCounts] = field(init=False)
-    beyond: list[GapCounts] = field(init=False)
-    times_s: Floats = field(init=False)
-    refused_times_s: Floats = field(init=False)
-    waited: Numbers = field(init=False)
-    honoured: Numbers = field(init=False)
-    asked: Numbers = field(init=False)
-    asked_s: Floats = field(init=False)
-    runs: Floats = field(init=False)
-    _bins: list[_Bins] = field(init=False)
-    _carry: Carry = field(init=False)
-    _blocks: int = 0
-
-    def __post_init__(self) -> None:
-        groups = self.groups
-        names = (
-            "rows",
-            "firsts",
-            "refusals",
-            "interleaved",
-            "waited",
-            "honoured",
-            "asked",
-        )
-        for name in names:
-            setattr(self, name, np.zeros(groups, dtype=np.int64))
-        self.chained_ns, self.asked_s = np.zeros(groups), np.zeros(groups)
-        self.per_client = np.zeros(self.clients, dtype=np.int64)
-        self.slots = np.zeros((groups, SLOTS), dtype=np.int64)
-        self.hours = np.zeros((groups, 24), dtype=np.int64)
-        self.mix = {}
-        self.attempts = np.zeros((groups, MOST_ATTEMPTS + 1), dtype=np.int64)
-        self.refused_attempts = np.zeros((groups, MOST_ATTEMPTS + 1), dtype=np.int64)
-        self.times_s = np.zeros((groups, MOST_ATTEMPTS + 1))
-        self.refused_times_s = np.zeros((groups, MOST_ATTEMPTS + 1))
-        self.gaps, self.thinks = GapCounts(groups), GapCounts(groups)
-        self.halts = GapCounts(groups)
+    def __init__(
+        self, groups: int, clients: int, span_ns: int, start_ns: int, tick_ns: int = 1
+    ) -> None:
+        self.groups, self.clients = groups, clients
+        self.span_ns, self.start_ns, self.tick_ns = span_ns, start_ns, tick_ns
+        self.patience_ns: Numbers | None = None
+        self.burst_gap_ns: Numbers | None = None
+        self.most_attempts: Numbers | None = None
+        self.rows, self.firsts, self.refusals = _none(groups), _none(groups), _none(groups)
+        self.interleaved, self.asked = _none(groups), _none(groups)
+        self.waited, self.honoured = _none(groups), _none(groups)
+        self.chained_ns: Floats = np.zeros(groups)
+        self.asked_s: Floats = np.zeros(groups)
+        self.per_client = _none(clients)
+        self.slots, self.hours = _none(groups, SLOTS), _none(groups, 24)
+        self.mix: dict[tuple[int, int], int] = {}
+        numbers = MOST_ATTEMPTS + 1
+        self.attempts, self.refused_attempts = _none(groups, numbers), _none(groups, numbers)
+        self.times_s: Floats = np.zeros((groups, numbers))
+        self.refused_times_s: Floats = np.zeros((groups, numbers))
+        self.gaps, self.thinks, self.halts = (GapCounts(groups) for _ in range(3))
         self.after_refusal, self.all_gaps = GapCounts(groups), GapCounts(groups)
         self.delays = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.beyond = [GapCounts(groups) for _ in range(LAG_CHAIN)]
-        self.runs = np.zeros((groups, 7))
+        self.runs: Floats = np.zeros((groups, 7))
         self._bins = [_Bins(width * _SECOND_NS, groups + 1) for width in WIDTHS_S]
-        self._carry = Carry.of(self.clients)
+        self._carry = Carry.of(clients)
+        self._blocks = 0
 
     def take(self, rows: Rows) -> None:
         """Count some rows; blocks come in order of time."""
@@ -305,7 +269,7 @@ class Series:
         client = rows.client[order]
         further = told > 1
         if self.patience_ns is not None:
-            gap = self._stamps(rows, order) - before.t_ns
+            gap = rows.t_ns[order] - before.t_ns
             repeats = (
                 (before.refused == 1)
                 & (before.request == rows.request[order])
@@ -324,9 +288,6 @@ class Series:
             place = np.where(ends, (place - 1) % np.maximum(most, 1) + 1, place)
             further = further & (place > 1)
         return further, np.minimum(place, MOST_ATTEMPTS)
-
-    def _stamps(self, rows: Rows, order: Numbers) -> Numbers:
-        return rows.t_ns[order]
 
     def _note(
         self, rows: Rows, order: Numbers, t_ns: Numbers, place: Numbers, before: _Before

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.files import Rate, format_duration, format_rate
+from engine.files import Rate, format_duration
 from simulator.scenario import (
     Arrivals,
     Constant,
@@ -789,8 +789,3 @@ class _Crossed(_Delays):
         means = [max(mean, 1e-3) for mean in self._means]
         growth = means[1] / means[0] if len(means) > 1 else 1.0
         return means[0], growth, 0.6 if growth > _GROWS else 0.0, 2 * max(means)
-
-
-def rate_words(per_second: float) -> str:
-    """Return a rate as a scenario writes it."""
-    return format_rate(nice_rate(per_second))

@@ -530,17 +530,27 @@ class LogOptions:
         flag=False,
     )
 
-    @property
+    @functools.cached_property
     def table(self) -> LimitTable:
         """The limits in force."""
         return table_of(self.limits)
 
-    @property
+    @functools.cached_property
     def read_profile(self) -> Profile:
         """The profile in force."""
         if isinstance(self.profile, Profile):
             return self.profile
         return Profile() if self.profile is None else Profile.from_toml(self.profile)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of every key whose kind the log does not state."""
+        return self.as_kind or DEFAULT_KIND
+
+    @property
+    def tenant_kind(self) -> TenantKind:
+        """The kind of the tenant if the log does not state it."""
+        return self.tenant or DEFAULT_TENANT
 
     def read_map(self) -> LogMap | None:
         """Return the map; raises `InputError` where an option says what it says too."""

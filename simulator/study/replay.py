@@ -11,7 +11,6 @@ import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
@@ -24,13 +23,10 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.messages import Outcome
-from engine.profile import Profile
 from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.options import (
     DEFAULT,
-    DEFAULT_KIND,
-    DEFAULT_TENANT,
     ReplayOptions,
     table_of,
     takes_options,
@@ -198,132 +194,113 @@ def replay(options: ReplayOptions) -> Result:
 
     Raises `InputError` for a log, a map, limits or columns that cannot be used.
     """
-    setting = _Setting(
-        options,
-        limits=options.table,
-        old_limits=None if options.against is None else table_of(options.against),
-        profile=options.read_profile,
-        log_map=options.read_map(),
-        speed=read_speed(options.speed),
-    )
-    setting.check()
+    limits, old = options.table, options.against
+    old = None if old is None else table_of(old)
+    profile, log_map, speed = options.read_profile, options.read_map(), read_speed(options.speed)
+    _check(options)
     log = stream_log(
         options.source,
         format=options.format,
-        map=setting.log_map,
+        map=log_map,
         time_column=options.time_column,
         progress=options.stage("reading"),
     )
     extra: dict[str, Any] = {"command": list(options.command), "limits": _name(options.limits)}
     out = None if options.out is None else Path(options.out)
     place = nullcontext() if out is None else out_folder(out, force=options.force)
-    with place as folder, setting.arrivals(log, folder) as arrivals:
-        extra["replay"] = {**log_summary(log, arrivals), **setting.summary()}
-        book, compared = setting.play(run_name(log.name), arrivals, folder)
-        if compared is not None:
-            extra["against"] = {"limits": _name(options.against), **compared.summary()}
-        result = _finish(book, extra, folder)
+    key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if options.pseudonymise else None
+    with place as folder:
+        taken = make_arrivals(
+            log,
+            kind=options.kind,
+            tenant_kind=options.tenant_kind,
+            speed=speed,
+            pseudonym_key=key,
+            prefix_bits=profile.http.ipv6_prefix_bits,
+            folder=folder,
+        )
+        with taken as arrivals:
+            extra["replay"] = {**log_summary(log, arrivals), **_told(options, log_map, speed)}
+            book, compared = _decided(options, limits, old, run_name(log.name), arrivals, folder)
+            if compared is not None:
+                extra["against"] = {"limits": _name(options.against), **compared.summary()}
+            result = _finish(book, extra, folder)
     result.folder = out
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """The options of a replay, and what was read of the files that they name."""
-
-    options: ReplayOptions
-    limits: LimitTable
-    old_limits: LimitTable | None
-    profile: Profile
-    log_map: LogMap | None
-    speed: Fraction
-
-    def _mapped(self, target: str) -> bool:
-        return self.log_map is not None and target in self.log_map.sources
-
-    def check(self) -> None:
-        """Raise `InputError` where the options do not fit together."""
-        if self.options.fidelity != "engine" and self.profile.limits.counted_statuses == "success":
-            raise InputError(
-                'counted_statuses = "success" must go with fidelity engine; the limits alone know'
-                " no status"
-            )
-        if not self.profile.nodes.is_exact:
-            raise InputError(
-                f"nodes.sharing = {self.profile.nodes.sharing!r} must be 'exact' in a replay; play "
-                'nodes in a scenario, whose arrivals may be those of a file (kind = "replay")'
-            )
-
-    def arrivals(self, log: LogStream, folder: Path | None) -> Arrivals:
-        """Read the log; return its requests as this replay takes them."""
-        key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if self.options.pseudonymise else None
-        return make_arrivals(
-            log,
-            kind=self.options.as_kind or DEFAULT_KIND,
-            tenant_kind=self.options.tenant or DEFAULT_TENANT,
-            speed=self.speed,
-            pseudonym_key=key,
-            prefix_bits=self.profile.http.ipv6_prefix_bits,
-            folder=folder,
+def _check(options: ReplayOptions) -> None:
+    """Raise `InputError` where the options do not fit together."""
+    profile = options.read_profile
+    if options.fidelity != "engine" and profile.limits.counted_statuses == "success":
+        raise InputError(
+            'counted_statuses = "success" must go with fidelity engine; the limits alone know'
+            " no status"
+        )
+    if not profile.nodes.is_exact:
+        raise InputError(
+            f"nodes.sharing = {profile.nodes.sharing!r} must be 'exact' in a replay; play "
+            'nodes in a scenario, whose arrivals may be those of a file (kind = "replay")'
         )
 
-    def summary(self) -> dict[str, Any]:
-        """Return the replay's part of the run's summary."""
-        return {
-            "as": None
-            if self._mapped("application_kind")
-            else self.options.as_kind or DEFAULT_KIND,
-            "map": None if self.log_map is None else self.log_map.name,
-            "tenant": None
-            if self._mapped("tenant_kind")
-            else self.options.tenant or DEFAULT_TENANT,
-            "speed": speed_text(self.speed),
-            "pseudonymised": self.options.pseudonymise,
-        }
 
-    def play(
-        self,
-        name: str,
-        arrivals: Arrivals,
-        folder: Path | None,
-    ) -> tuple[RunBook, Comparison | None]:
-        """Decide and write every row; compare with the older limits, where there are any."""
-        tables = {"Default": self.limits}
-        view, subjects = LimitsView(tables, self.profile.limits), SubjectTable()
-        numbers = enter_parties(subjects, arrivals, view)
-        requests = _Requests()
-        compared = None if self.old_limits is None else Comparison(subjects)
-        book = RunBook(
-            RunHeader(name, SEED, self.options.fidelity, arrivals.start_ns, _OPEN_END_NS),
-            tables,
-            self.profile.limits,
-            folder=folder,
-            columns=self.options.kept,
-            check=self.options.check,
-            by_client=False,
-            known=(view, subjects),
-            watchers=[requests] if compared is None else [requests, compared],
-        )
-        decide = partial(
-            replay_arrivals,
-            arrivals,
-            profile=self.profile,
-            subjects=numbers,
-            fidelity=self.options.fidelity,
-            seed=SEED,
-        )
-        rows = Rows(book.recorder, book.tally)
-        passes = [decide(self.limits, rows=rows, progress=self.options.stage("deciding"))]
-        if compared is not None:
-            assert self.old_limits is not None
-            passes.insert(0, decide(self.old_limits, rows=compared.old))
-        for _ in zip_longest(*passes):
-            pass  # side by side, so that neither table's rows wait long for the other's
-        if compared is not None:
-            compared.old.recorder.close()
-        book.recorder.close()
-        requests.tell(book)
-        return book, compared
+def _told(options: ReplayOptions, log_map: LogMap | None, speed: Fraction) -> dict[str, Any]:
+    """Return the replay's part of the run's summary."""
+    mapped = () if log_map is None else log_map.sources
+    return {
+        "as": None if "application_kind" in mapped else options.kind,
+        "map": None if log_map is None else log_map.name,
+        "tenant": None if "tenant_kind" in mapped else options.tenant_kind,
+        "speed": speed_text(speed),
+        "pseudonymised": options.pseudonymise,
+    }
+
+
+def _decided(
+    options: ReplayOptions,
+    limits: LimitTable,
+    old: LimitTable | None,
+    name: str,
+    arrivals: Arrivals,
+    folder: Path | None,
+) -> tuple[RunBook, Comparison | None]:
+    """Decide and write every row; compare with the older limits, where there are any."""
+    tables, profile = {"Default": limits}, options.read_profile
+    view, subjects = LimitsView(tables, profile.limits), SubjectTable()
+    numbers = enter_parties(subjects, arrivals, view)
+    requests = _Requests()
+    compared = None if old is None else Comparison(subjects)
+    book = RunBook(
+        RunHeader(name, SEED, options.fidelity, arrivals.start_ns, _OPEN_END_NS),
+        tables,
+        profile.limits,
+        folder=folder,
+        columns=options.kept,
+        check=options.check,
+        by_client=False,
+        known=(view, subjects),
+        watchers=[requests] if compared is None else [requests, compared],
+    )
+    decide = partial(
+        replay_arrivals,
+        arrivals,
+        profile=profile,
+        subjects=numbers,
+        fidelity=options.fidelity,
+        seed=SEED,
+    )
+    rows = Rows(book.recorder, book.tally)
+    passes = [decide(limits, rows=rows, progress=options.stage("deciding"))]
+    if compared is not None:
+        assert old is not None
+        passes.insert(0, decide(old, rows=compared.old))
+    for _ in zip_longest(*passes):
+        pass  # side by side, so that neither table's rows wait long for the other's
+    if compared is not None:
+        compared.old.recorder.close()
+    book.recorder.close()
+    requests.tell(book)
+    return book, compared
 
 
 def _finish(book: RunBook, extra: Mapping[str, Any], folder: Path | None) -> Result:

@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InputError
-from engine.limits import LimitTable
-from engine.profile import Profile
-from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, FitOptions, takes_options
+from simulator.options import FitOptions, takes_options
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
 from simulator.study.fit.judge import Judgement, LogView, judge, lead_of, replayed
@@ -52,25 +50,10 @@ def fit(options: FitOptions) -> Fit:
     >>> fit(rows, as_kind="management", judged=False).groups["loop"].tolist()
     ['open', 'open']
     """
-    holdout = options.holdout
-    assert not isinstance(holdout, str), "a text was read already"
-    table, in_force, log_map = options.table, options.read_profile, options.read_map()
     with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
-        observed = observe(
-            options.source,
-            table=table,
-            kind=options.as_kind or DEFAULT_KIND,
-            tenant_kind=options.tenant or DEFAULT_TENANT,
-            format_=options.format,
-            log_map=log_map,
-            time_column=options.time_column,
-            prefix_bits=in_force.http.ipv6_prefix_bits,
-            folder=Path(folder),
-            progress=options.stage("reading"),
-        )
+        observed = observe(options, Path(folder))
         try:
-            work = _Work(observed, table, in_force, options)
-            return work.fitted(holdout, options.runs, judged=options.judged)
+            return _Work(observed, options).fitted()
         finally:
             observed.close()
 
@@ -82,25 +65,20 @@ def _path_of(given: object) -> str | None:
 class _Work:
     """A fit under way."""
 
-    def __init__(
-        self,
-        observed: Observed,
-        table: LimitTable,
-        profile: Profile,
-        options: FitOptions,
-    ) -> None:
-        self.observed, self.table, self.profile = observed, table, profile
-        self._options = options
+    def __init__(self, observed: Observed, options: FitOptions) -> None:
+        self.observed, self._options = observed, options
 
-    def fitted(self, holdout: float | None, runs: int | None, *, judged: bool) -> Fit:
+    def fitted(self) -> Fit:
         """Fit, and judge."""
+        holdout, runs = self._options.holdout, self._options.runs
+        assert not isinstance(holdout, str), "a text was read already"
         observed = self.observed
         whole_log = observed.whole
         split = whole_log.to_ns if holdout is None else round(whole_log.to_ns * (1 - holdout))
         fitted_on = Window(0, split)
         model, view = self._model(fitted_on, steady=holdout is not None)
         found = Fit(model, observed_summary(observed), None, holdout)
-        if not judged:
+        if not self._options.judged:
             return found
         if holdout is None:
             found.judgement = self._judged(model, view, fitted_on, runs, predicted=False)
@@ -180,8 +158,8 @@ class _Work:
             self.observed,
             window,
             series,
-            self.table,
-            self.profile,
+            self._options.table,
+            self._options.read_profile,
             of_client,
             self._options.stage("deciding"),
         )

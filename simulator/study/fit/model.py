@@ -47,7 +47,7 @@ _LEAST_SHARE: Final = 0.01
 _UNEVEN: Final = 1.5
 _WIDTH: Final = 98
 _SEED: Final = 7
-_ALWAYS: Final = ("attempts", "begin")
+_ALWAYS: Final = ("kind", "attempts", "begin")
 """Fields that are written even at their defaults."""
 
 
@@ -682,11 +682,12 @@ def _round_ns(duration_ns: int) -> int:
 
 def _line(name: str, part: Arrivals | Draw | Retry) -> str:
     """Return a field of a client group, without what stands at its default; a step is a line."""
-    plain = to_plain(part)
-    for each in dataclasses.fields(part):
-        if getattr(part, each.name) == each.default and each.name not in _ALWAYS:
-            del plain[each.name.removesuffix("_ns")]
-    text = to_toml({"clients": {name: plain}}).splitlines()[1]
+    kept = {
+        key: value
+        for each, (key, value) in zip(dataclasses.fields(part), to_plain(part).items(), strict=True)
+        if each.name in _ALWAYS or getattr(part, each.name) != each.default
+    }
+    text = to_toml({"clients": {name: kept}}).splitlines()[1]
     if isinstance(part, StepArrivals):
         text = text.replace("[{", "[\n    {").replace("}, {", "},\n    {").replace("}]", "},\n]")
     return text

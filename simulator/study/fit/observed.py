@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +24,16 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.files import format_duration
 from engine.limits import Classifier, LimitTable
-from engine.model import TenantKind
 from simulator.logs import (
     Field,
-    Format,
-    Kind,
     Log,
     LogBatch,
-    LogMap,
     LogStream,
     stream_log,
 )
 from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, Spill
 from simulator.logs.parties import Parties, PartyTable, name_parties
+from simulator.options import FitOptions
 from simulator.rows.record import distinct
 
 __all__ = ["MOST_ATTEMPTS", "PROXIED", "Observed", "Part", "Window", "observe"]
@@ -170,34 +167,22 @@ class Part:
             yield block
 
 
-def observe(  # noqa: PLR0913 # reason: what reading a log takes
-    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
-    *,
-    table: LimitTable,
-    kind: Kind,
-    tenant_kind: TenantKind,
-    format_: Format | None = None,
-    log_map: LogMap | None = None,
-    time_column: str | None = None,
-    prefix_bits: int = 128,
-    folder: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Observed:
-    """Read a log to its end.
+def observe(options: FitOptions, folder: Path) -> Observed:
+    """Read a log to its end. folder: for what does not stay in memory.
 
     Raises `InputError` when it cannot be read, or has too little to be fitted.
     """
     log = stream_log(
-        source,
-        format=format_,
-        map=log_map,
-        time_column=time_column,
-        progress=progress,
+        options.source,
+        format=options.format,
+        map=options.read_map(),
+        time_column=options.time_column,
+        progress=options.stage("reading"),
         extra=_EXTRA,
     )
     reading = _Reading(log, folder)
     try:
-        return reading.observed(table, kind, tenant_kind, prefix_bits)
+        return reading.observed(options)
     except BaseException:
         reading.rows.close()
         raise
@@ -206,7 +191,7 @@ def observe(  # noqa: PLR0913 # reason: what reading a log takes
 class _Reading:
     """A log that is being read."""
 
-    def __init__(self, log: LogStream, folder: Path | None) -> None:
+    def __init__(self, log: LogStream, folder: Path) -> None:
         self.log = log
         self.rows = Spill(folder)
         self.table = PartyTable()
@@ -214,9 +199,7 @@ class _Reading:
         self._flags = _Flags()
         self._tick_ns = 0
 
-    def observed(
-        self, table: LimitTable, kind: Kind, tenant_kind: TenantKind, prefix_bits: int
-    ) -> Observed:
+    def observed(self, options: FitOptions) -> Observed:
         """Read all rows, and name who sent them."""
         for batch in self.log.batches():
             self._tick_ns = int(np.gcd.reduce(batch.t_ns, initial=self._tick_ns))
@@ -226,12 +209,14 @@ class _Reading:
         codes = self.table.ordered()
         flags = codes.columns.pop("flags")
         client = codes.columns.pop("client", None)
+        prefix_bits = options.read_profile.http.ipv6_prefix_bits
+        kind, tenant_kind = options.kind, options.tenant_kind
         parties = name_parties(codes, self._named(), kind, tenant_kind, None, prefix_bits)
         arrivals = Arrivals(self.rows, self.table, parties, Fraction(1))
         who = [parties.key.codes, parties.ip.codes] if client is None else [client]
         numbers, first = distinct(who)
         counts = self._counts(arrivals)
-        requests, request, classes, merged = _kinds_of(parties, table, counts)
+        requests, request, classes, merged = _kinds_of(parties, options.table, counts)
         return Observed(
             name=self.log.name,
             format=self.log.format,

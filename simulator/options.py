@@ -65,6 +65,7 @@ __all__ = [
     "ScenarioOptions",
     "add_flags",
     "count_of",
+    "count_option",
     "given",
     "number_of",
     "option",
@@ -119,7 +120,16 @@ def option(  # reason: what there is to say of an option
     return field(default=default, metadata={"option": told})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(option,))
+def count_option(says: str, *, default: int | None, rule: Rule | None = None) -> Any:  # noqa: ANN401 # reason: as above
+    """Return the field of an option that is a count, 1 or more; one without a default may be None.
+
+    rule: another one.
+    """
+    rule = rule or (optional(whole(1)) if default is None else whole(1))
+    return option(rule, says, default=default, type=count_of, metavar="N")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option, count_option))
 def options(kind: type[Told]) -> type[Told]:
     """Make a class a frozen dataclass of options; type checkers know which have no default."""
     return dataclass(frozen=True)(kind)
@@ -284,12 +294,8 @@ class BudgetOptions:
     """What bounds replications."""
 
     _: KW_ONLY
-    most_replications: int | None = option(
-        optional(whole(1)),
-        "runs that precision may take (1000)",
-        default=None,
-        type=count_of,
-        metavar="N",
+    most_replications: int | None = count_option(
+        "runs that precision may take (1000)", default=None
     )
     most_time: str | int | None = option(
         optional(DURATION, "no bound"),
@@ -425,13 +431,7 @@ class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
         default="engine",
         choices=FIDELITIES,
     )
-    replications: int | None = option(
-        optional(whole(1)),
-        "runs, under seeds that count up (1)",
-        default=None,
-        type=count_of,
-        metavar="N",
-    )
+    replications: int | None = count_option("runs, under seeds that count up (1)", default=None)
     warm_up: str | int | None = option(
         optional(DURATION, "the scenario's"),
         "leave out the first part of results, such as 1m30s",
@@ -632,11 +632,9 @@ class FitOptions(LogOptions):
         default=None,
         metavar="SHARE",
     )
-    runs: int | None = option(
-        optional(whole(3)),
+    runs: int | None = count_option(
         "runs of the scenario for judging it; by default as many as are quick",
         default=None,
-        type=count_of,
-        metavar="N",
+        rule=optional(whole(3)),
     )
     judged: bool = option(FLAG, "False skips the judge", default=True, flag=False)

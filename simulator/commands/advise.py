@@ -90,6 +90,7 @@ def _tell(text: str) -> None:
 
 def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     from simulator.rows import out_folder
+    from simulator.views.text import number_text
 
     print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
     for group in dict.fromkeys(each.group for each in found.suggestions):
@@ -102,7 +103,7 @@ def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     if not args.quiet:
         for name, frame in found.frames.items():
             print(f"\n{name}")
-            print(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
+            print(frame.to_string(index=False, float_format=number_text, na_rep="–"))
     if found.unfinished:
         print(f"\nunfinished: {found.unfinished}")
     if args.out is not None:

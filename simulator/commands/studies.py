@@ -311,6 +311,7 @@ def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
 def _compare_policies(args: argparse.Namespace) -> int:
     from simulator.rows import check_out, out_folder
     from simulator.study.policies import REPLICATIONS, policies
+    from simulator.views.text import number_text
 
     for flag in ("precision", "most_replications", "most_time"):
         if (value := getattr(args, flag)) is not None:
@@ -334,8 +335,8 @@ def _compare_policies(args: argparse.Namespace) -> int:
     elif len(found.frame):
         table = found.table.drop(columns="scenario") if len(args.what) == 1 else found.table
         print(found.says)
-        print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
-        print(found.best.to_string(index=False, float_format="{:.4g}".format))
+        print(table.to_string(index=False, float_format=number_text, na_rep="–"))
+        print(found.best.to_string(index=False, float_format=number_text))
     if interrupted is not None:
         raise interrupted
     if args.out is not None:

@@ -27,12 +27,12 @@ from engine.limits import Rule as LimitRule
 from engine.limits.algorithms import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
-from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional, whole
+from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
 from simulator.intervals import Interval, Verdict, interval_of, judged
 from simulator.options import (
     Budget,
     ScenarioOptions,
-    count_of,
+    count_option,
     option,
     options,
     takes_options,
@@ -258,15 +258,9 @@ class AdviseOptions(ScenarioOptions):
         action="append",
         metavar="GROUP",
     )
-    replications: int = option(
-        whole(1), "runs of each change (20)", default=REPLICATIONS, type=count_of, metavar="N"
-    )
-    most_replications: int = option(
-        whole(1),
-        "runs that deciding one pace or one limit may take (60)",
-        default=MOST_REPLICATIONS,
-        type=count_of,
-        metavar="N",
+    replications: int = count_option("runs of each change (20)", default=REPLICATIONS)
+    most_replications: int = count_option(
+        "runs that deciding one pace or one limit may take (60)", default=MOST_REPLICATIONS
     )
     verify: bool = option(FLAG, "play each suggestion again, under fresh seeds", default=False)
     told: Callable[[str], None] | None = option(
@@ -389,6 +383,11 @@ class _Work:
         effects = self._effects(group, edits) if edits else ()
         self.found.suggestions.append(Suggestion(group, about, says, edits, effects))
 
+    def _add(self, name: str, line: dict[str, Any]) -> None:
+        """Add a line to a frame at once, since an interrupt may follow."""
+        frames = [getattr(self.found, name), pd.DataFrame([line])]
+        setattr(self.found, name, pd.concat(frames, ignore_index=True))
+
     def _place(self, name: str) -> tuple[str, ClientGroup]:
         """Return the path of a group, and the group."""
         for number, group in enumerate(self.scenario.clients):
@@ -470,7 +469,7 @@ class _Work:
             "attempts_per_success": self._mean(f"attempts_per_success{label}"),
             "refused_after_a_block": self._mean(f"echo{label}"),
         }
-        self.found.retry = pd.concat([self.found.retry, pd.DataFrame([line])], ignore_index=True)
+        self._add("retry", line)
         if group.retry.kind == "none":
             return
         if not group.retry.honour_retry_after:
@@ -586,7 +585,7 @@ class _Work:
         found = self._searched(player, Values(low, high, lambda _: True))
         line = {"group": name, "now": shown, "keeps": found.keeps, "breaks": found.breaks}
         line["estimate"] = found.estimate
-        self.found.pace = pd.concat([self.found.pace, pd.DataFrame([line])], ignore_index=True)
+        self._add("pace", line)
         says = self._pace_in_words(found, shown)
         best = found.keeps or found.estimate
         is_less = best is not None and _pace_of(best) < now
@@ -656,7 +655,7 @@ class _Work:
             "price_now": self._price(first),
             "price": None if best is None else self._price(first, int(best.partition("/")[0])),
         }
-        self.found.limit = pd.concat([self.found.limit, pd.DataFrame([line])], ignore_index=True)
+        self._add("limit", line)
         if best is None:
             return
         sure = "" if found.keeps else "about "

@@ -31,7 +31,6 @@ from simulator.arguments import (
     instance,
     is_number,
     optional,
-    whole,
 )
 from simulator.intervals import (
     CONFIDENCE,
@@ -47,7 +46,7 @@ from simulator.options import (
     Budget,
     BudgetOptions,
     CompiledOptions,
-    count_of,
+    count_option,
     number_of,
     option,
     options,
@@ -166,9 +165,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         "the condition to keep, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
     )
-    replications: int = option(
-        whole(1), "runs of a pilot (5)", default=5, type=count_of, metavar="N"
-    )
+    replications: int = count_option("runs of a pilot (5)", default=5)
     tolerance: float = option(
         _TOLERANCE,
         "how near to the border to go, as a share of the value (0.01)",

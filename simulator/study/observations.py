@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,11 +15,10 @@ import pandas as pd
 
 from simulator.intervals import CONFIDENCE, Interval, interval_of
 from simulator.play import simulate, template_for
-from simulator.progress import Stop
 from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.scenario import Scenario
-from simulator.study.replications import cores
+from simulator.study.replications import replicator
 from simulator.views.findings import gather
 
 __all__ = ["Difference", "Observed", "mean_of", "observe", "paired"]
@@ -81,27 +79,20 @@ def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
     `peak_admitted_per_s`, the most attempts let in within one clock second of the run.
     """
     template = template_for(scenario)
-    stop = Stop()
+    with replicator() as player:
 
-    def play(seed: int) -> Observed:
-        return _observe(
-            simulate(
+        def play(seed: int) -> Observed:
+            result = simulate(
                 scenario,
                 seed=seed,
                 fidelity="compiled",
                 check=False,
                 template=template,
-                progress=stop,
-            ),
-            scenario,
-        )
+                progress=player.stop,
+            )
+            return _observe(result, scenario)
 
-    pool = ThreadPoolExecutor(cores(), thread_name_prefix="observe")
-    try:
-        return list(pool.map(play, seeds))
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        return list(player.each(play, seeds))
 
 
 def _observe(result: Result, scenario: Scenario) -> Observed:

@@ -24,6 +24,7 @@ from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
+from simulator.views.text import number_text
 
 __all__ = ["AS_IT_STANDS", "Policies", "policies"]
 
@@ -94,13 +95,13 @@ class Policies:
         text = f"<p>{self.says}</p>"
         if self.unfinished:
             text += f"<p>Unfinished: {html.escape(self.unfinished)}.</p>"
-        return text + self.table.to_html(index=False, border=0, float_format="{:.4g}".format)
+        return text + self.table.to_html(index=False, border=0, float_format=number_text)
 
     def write_to(self, folder: Path) -> None:
         """Write `policies.html` and the frames as CSV into a folder."""
         self.frame.to_csv(folder / "policies.csv", index=False)
         self.best.to_csv(folder / "non_dominated.csv", index=False)
-        differences = self.frame.to_html(index=False, border=0, float_format="{:.4g}".format)
+        differences = self.frame.to_html(index=False, border=0, float_format=number_text)
         (folder / "policies.html").write_text(
             "<!doctype html><meta charset='utf-8'><title>Policies</title>"
             f"<h1>Policies</h1>{self._repr_html_()}<h2>Differences</h2>{differences}\n",

@@ -17,8 +17,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock, Thread
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
@@ -57,6 +57,8 @@ __all__ = [
     "replicator",
     "until_precise",
 ]
+
+Played = TypeVar("Played")
 
 
 def cores() -> int:
@@ -314,12 +316,12 @@ class Replicator:
             )
             return replication_of(result, scenario, only)
 
-        if len(seeds) == 1:
-            take(play(seeds[0]))
-            return
-        waiting: list[Future[Replication]] = [self._threads.submit(play, seed) for seed in seeds]
-        for future in waiting:
-            take(future.result())
+        for replication in self.each(play, seeds):
+            take(replication)
+
+    def each(self, play: Callable[[int], Played], seeds: Sequence[int]) -> Iterator[Played]:
+        """Yield what `play` makes of each seed, in order: on threads, a single one in this one."""
+        yield from map(play, seeds) if len(seeds) == 1 else self._threads.map(play, seeds)
 
     def _template(
         self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool

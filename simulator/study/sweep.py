@@ -56,7 +56,7 @@ import pyarrow.parquet as pq
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
-from simulator.options import CompiledOptions, count_of, option, options, takes_options
+from simulator.options import CompiledOptions, count_option, option, options, takes_options
 from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Progress, Stop, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
@@ -655,25 +655,17 @@ class SweepOptions(CompiledOptions):
     sample: str | None = option(
         optional(TEXT), "points of the ranges together", default=None, metavar="lhs:N"
     )
-    replications: int = option(
-        whole(1),
-        "runs a point, under seeds that count up (1)",
-        default=1,
-        type=count_of,
-        metavar="N",
-    )
+    replications: int = count_option("runs a point, under seeds that count up (1)", default=1)
     scheduler: str | None = option(
         optional(TEXT),
         "local, or the address of a Dask scheduler; left out, the cores of this machine",
         default=None,
         metavar="ADDRESS",
     )
-    workers: int | None = option(
-        optional(whole(1), "all cores"),
+    workers: int | None = count_option(
         "how many: threads where compiled, else processes (all cores)",
         default=None,
-        type=count_of,
-        metavar="N",
+        rule=optional(whole(1), "all cores"),
     )
     out: str | Path = option(
         FOLDER, "folder of the dataset; one that holds this sweep goes on where it was", flag=False

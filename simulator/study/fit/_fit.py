@@ -123,7 +123,7 @@ class _Work:
             )
             again.burst_gap_ns, series = gaps, again
             view = self._replayed(window, series, grouping.of_client)
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_name(observed.name)).strip("-") or "log"
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_name(observed.log.name)).strip("-") or "log"
         model = model_of(
             observed,
             window,
@@ -215,14 +215,14 @@ def _patience(series: Series) -> Numbers:
 def observed_summary(observed: Observed) -> dict[str, Any]:
     """Return the summary of the log."""
     return {
-        "log": observed.name,
-        "format": observed.format,
+        "log": observed.log.name,
+        "format": observed.log.format,
         "requests": observed.rows,
         "clients": observed.clients,
         "span_ns": observed.span_ns,
         "start_ns": observed.start_ns,
-        "unparsed": observed.unparsed,
-        "unparsed_first": list(observed.unparsed_first),
+        "unparsed": observed.log.unparsed,
+        "unparsed_first": list(observed.log.unparsed_first),
         "says": sorted(observed.says),
     }
 

@@ -37,7 +37,7 @@ from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.run_size import shorter, with_rates
 
-__all__ = ["FittedGroup", "Model", "Pool", "model_of", "varied"]
+__all__ = ["FittedGroup", "Model", "Pool", "model_of", "unit_of", "varied"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -473,7 +473,7 @@ class _Writing:
         rows = int(self.model.series.rows.sum())
         clients = _many(sum(group.seen for group in self.model.groups), "client")
         question = (
-            f"What {observed.name} shows: {rows:,} requests of {clients} in "
+            f"What {observed.log.name} shows: {rows:,} requests of {clients} in "
             f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
             "each number, with its 95 % interval."
         )
@@ -624,14 +624,15 @@ def _evidence(pace: Pace) -> list[str]:
     words = [pace.evidence] if pace.evidence else []
     for name, each in pace.parameters.items():
         if name.endswith("rate"):
-            unit = _unit_of(each.value)
+            unit = unit_of(each.value)
             words.append(f"{name} {_between(each.scaled(unit[0]), unit[1])}")
         else:
             words.append(f"{name} {_between(each, 's')}")
     return _wrapped("; ".join(words))
 
 
-def _unit_of(per_second: float) -> tuple[float, str]:
+def unit_of(per_second: float) -> tuple[float, str]:
+    """Return the unit of time in which a rate is 1 or more: its seconds, and the unit's name."""
     for factor, word in ((1, "/s"), (60, "/m"), (3_600, "/h"), (86_400, "/d")):
         if per_second * factor >= 1:
             return factor, word

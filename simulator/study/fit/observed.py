@@ -101,13 +101,10 @@ class Observed:
     address, method and path. tick_ns: the step of its clock.
     """
 
-    name: str
-    format: str
+    log: LogStream
     start_ns: int
     span_ns: int
     rows: int
-    unparsed: int
-    unparsed_first: tuple[str, ...]
     arrivals: Arrivals
     counts: Numbers
     client: Numbers
@@ -218,13 +215,10 @@ class _Reading:
         counts = self._counts(arrivals)
         requests, request, classes, merged = _kinds_of(parties, options.table, counts)
         return Observed(
-            name=self.log.name,
-            format=self.log.format,
+            log=self.log,
             start_ns=arrivals.start_ns,
             span_ns=arrivals.end_ns - arrivals.start_ns + max(1, self._tick_ns),
             rows=len(arrivals),
-            unparsed=self.log.unparsed,
-            unparsed_first=self.log.unparsed_first,
             arrivals=arrivals,
             counts=counts,
             client=numbers,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from engine.files import format_duration
+from simulator.study.fit.model import unit_of
 from simulator.views.charts import CLAUSES, REFUSED
 from simulator.views.text import plain_table
 
@@ -89,12 +90,9 @@ def _pace(group: FittedGroup) -> str:
     pace = group.pace
     rate = pace.rate
     low, high = rate.low, rate.high
-    factor, unit = next(
-        (each for each in ((1, "s"), (60, "m"), (3600, "h")) if rate.value * each[0] >= 1),
-        (86_400, "d"),
-    )
+    factor, unit = unit_of(rate.value)
     return (
-        f"{pace.loop}, {pace.kind}, {rate.value * factor:.3g}/{unit} each "
+        f"{pace.loop}, {pace.kind}, {rate.value * factor:.3g}{unit} each "
         f"({low * factor:.3g} to {high * factor:.3g})"
     )
 

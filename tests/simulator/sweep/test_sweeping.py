@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,7 @@ def test_a_sample_of_few_whole_numbers_has_each_as_often() -> None:
 
 @pytest.mark.slow
 def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
-    frame = simulator.sweep(
-        loads(SCENARIO), {"seed": [3, 8]}, replications=2, out=tmp_path / "s", fidelity="limits"
-    )
+    frame = simulator.sweep(loads(SCENARIO), {"seed": [3, 8]}, replications=2, out=tmp_path / "s")
     assert frame["seed"].tolist() == [3, 4, 8, 9]
     alone = [simulator.run(SCENARIO, fidelity="limits", seed=seed) for seed in (3, 4, 8, 9)]
     assert frame["sha256"].tolist() == [each.summary["sha256"] for each in alone]
@@ -119,7 +118,7 @@ def test_what_a_clause_did_not_do_at_a_point_is_0_there(tmp_path: Path) -> None:
         "clients.c.count": [0, 3],
         "rules.LIM-PUBLIC.rate": ["1/1s", "900/1s"],
     }
-    frame = simulator.sweep(loads(SCENARIO), axes, out=tmp_path / "s", fidelity="limits")
+    frame = simulator.sweep(loads(SCENARIO), axes, out=tmp_path / "s")
     for name in ("blocked_time{clause='LIM-PUBLIC'}", "refused{clause='LIM-PUBLIC'}"):
         found = frame[name].tolist()
         assert found[:2] == [0.0, 0.0]
@@ -308,34 +307,31 @@ def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
 # --- workers that die ----------------------------------------------------------------------------
 
 
-def _die_once(task: Task) -> dict[str, Any]:
+@pytest.fixture(
+    scope="module", params=[LocalPool, partial(Cluster, "local")], ids=["pool", "cluster"]
+)
+def processes(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """Two processes of this machine, and two of a Dask cluster; those that die are replaced."""
+    found = request.param(count=2)
+    yield found
+    found.close()
+
+
+def _die_once(marker: Path, task: Task) -> dict[str, Any]:
     """Kill the worker at the task of three clients, the first time only."""
-    marker = Path(os.environ["SWEEP_MARKER"])
     if task.values["clients.c.count"] == 3 and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return play_task(task)
 
 
-def _die_always(task: Task) -> dict[str, Any]:
-    """Kill the worker at the task of three clients."""
-    if task.values["clients.c.count"] == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return play_task(task)
-
-
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_nothing_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SWEEP_MARKER", str(tmp_path / "died"))
-    pool = LocalPool(2)
-    try:
-        rows = list(play_all(pool, tasks(6), _die_once))
-    finally:
-        pool.close()
+def test_a_worker_that_dies_costs_nothing_in_the_end(processes: Workers, tmp_path: Path) -> None:
+    """What the others play is what is played here."""
+    rows = play_all(processes, tasks(4), partial(_die_once, tmp_path / "died"))
+    found = sorted(rows, key=lambda row: row["point"])
     assert (tmp_path / "died").exists()
-    assert sorted((row["point"], row["status"]) for row in rows) == [(n, "ok") for n in range(6)]
+    assert found == [play_task(task) for task in tasks(4)]
 
 
 def _blocked(task: Task) -> dict[str, Any]:
@@ -344,27 +340,10 @@ def _blocked(task: Task) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", [lambda: LocalPool(1), lambda: Cluster("local", 1)])
-def test_workers_leave_ctrl_c_to_their_parent(of: Callable[[], Workers]) -> None:
-    workers = of()
-    try:
-        rows = list(play_all(workers, tasks(2), _blocked))
-    finally:
-        workers.close()
+def test_workers_leave_ctrl_c_to_their_parent(processes: Workers) -> None:
+    rows = list(play_all(processes, tasks(2), _blocked))
     assert all(signal.SIGINT in row["blocked"] for row in rows)
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-
-@pytest.mark.slow
-def test_a_task_that_kills_its_worker_twice_fails_alone() -> None:
-    pool = LocalPool(2)
-    try:
-        rows = list(play_all(pool, tasks(6), _die_always))
-    finally:
-        pool.close()
-    statuses = {row["point"]: row["status"] for row in rows}
-    assert statuses == {n: "failed" if n == 2 else "ok" for n in range(6)}
-    assert "died 2 times" in next(row["error"] for row in rows if row["status"] == "failed")
 
 
 def _die_at_70(task: Task) -> dict[str, Any]:
@@ -375,29 +354,13 @@ def _die_at_70(task: Task) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", [lambda: LocalPool(2), lambda: Cluster("local", 2)])
-def test_tasks_that_travel_with_one_that_kills_come_to_an_end_well(
-    of: Callable[[], Workers],
-) -> None:
+def test_a_task_that_kills_its_worker_twice_fails_alone(processes: Workers) -> None:
     many = [dataclasses.replace(tasks(1)[0], point=number) for number in range(200)]
-    workers = of()
-    try:
-        rows = list(play_all(workers, many, _die_at_70))
-    finally:
-        workers.close()
+    rows = list(play_all(processes, many, _die_at_70))
     assert sorted(row["point"] for row in rows) == list(range(200))
-    assert [row["point"] for row in rows if row["status"] == "failed"] == [70]
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_rows() -> None:
-    alone = [play_task(task) for task in tasks(4)]
-    cluster = Cluster("local", 2)
-    try:
-        rows = sorted(play_all(cluster, tasks(4)), key=lambda row: row["point"])
-    finally:
-        cluster.close()
-    assert rows == alone
+    (failed,) = [row for row in rows if row["status"] == "failed"]
+    assert failed["point"] == 70
+    assert "died 2 times" in failed["error"]
 
 
 def _hear_ctrl_c() -> None:
@@ -407,13 +370,13 @@ def _hear_ctrl_c() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fidelity", "duration"), [("limits", "2000s"), ("compiled", "4000s")])
+@pytest.mark.parametrize(("fidelity", "duration"), [("limits", "400s"), ("compiled", "6000s")])
 def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(
     fidelity: str, duration: str, tmp_path: Path
 ) -> None:
     (tmp_path / "s.toml").write_text(SCENARIO.replace("20s", duration), "utf-8")
     command = [sys.executable, "-m", "simulator", "sweep", str(tmp_path / "s.toml")]
-    command += ["--set", "clients.c.count=1,2,3,4,5,6,7,8", "--fidelity", fidelity]
+    command += ["--set", "seed=1,2,3,4,5,6,7,8", "--fidelity", fidelity]
     command += ["--workers", "1", "--out", str(tmp_path / "o")]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     first = subprocess.Popen(

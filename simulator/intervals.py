@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -133,9 +133,7 @@ def interval_of(
     if exact:
         return Interval(mean, mean, mean, len(known), "exact", 1.0)
     if math.isfinite(least) and math.isfinite(most):
-        low, high = _betting((known - least) / (most - least), error)
-        ends = least + low * (most - least), least + high * (most - least)
-        return Interval(mean, *ends, len(known), "betting", confidence)
+        return _of_bounded(known, least, most, error, len(known))
     if len(known) == 1 or known.min() == known.max():
         return Interval(mean, least, most, len(known), "range", confidence)
     normal = difference or not metric or _metric_of(metric).is_normal
@@ -185,16 +183,13 @@ def runs_for_precision(
     half_width: float,
     *,
     difference: bool = False,
-    error: float = 1 - CONFIDENCE,
 ) -> int | None:
     """Return about how many runs like these make an interval this narrow; None if too many."""
-    return _runs_for(
-        values,
-        metric,
-        lambda interval: interval.half_width <= half_width,
-        difference=difference,
-        error=error,
-    )
+
+    def is_narrow(interval: Interval) -> bool:
+        return interval.half_width <= half_width
+
+    return _runs_for(values, metric, is_narrow, difference=difference)
 
 
 def runs_for_verdict(
@@ -204,28 +199,27 @@ def runs_for_verdict(
     error: float = 1 - CONFIDENCE,
 ) -> int | None:
     """Return about how many runs like these decide a condition; None if too many or never."""
-    return _runs_for(
-        values,
-        condition.metric,
-        lambda interval: judged(condition, interval) != "not decided",
-        error=error,
-    )
+
+    def decides(interval: Interval) -> bool:
+        return judged(condition, interval) != "not decided"
+
+    return _runs_for(values, condition.metric, decides, error=error)
 
 
 def _runs_for(
     values: Sequence[float],
     metric: str,
-    enough: Any,  # noqa: ANN401 # reason: a function of an interval
+    enough: Callable[[Interval], bool],
     *,
     difference: bool = False,
-    error: float,
+    error: float = 1 - CONFIDENCE,
 ) -> int | None:
     known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(known):
         return None
 
     def holds(runs: int) -> bool:
-        return bool(enough(_foreseen(known, metric, runs, difference=difference, error=error)))
+        return enough(_foreseen(known, metric, runs, difference=difference, error=error))
 
     low, high = 1, max(2, len(known))
     while not holds(high):
@@ -242,10 +236,7 @@ def _foreseen(known: Values, metric: str, runs: int, *, difference: bool, error:
     """Return an estimate of the interval after `runs` runs similar to the known ones."""
     least, most = _range_of(metric, difference=difference)
     if math.isfinite(least) and math.isfinite(most):
-        shares = (known - least) / (most - least)
-        low, high = _betting(shares, error, weight=runs / len(known))
-        ends = least + low * (most - least), least + high * (most - least)
-        return Interval(float(known.mean()), *ends, runs, "betting", 1 - error)
+        return _of_bounded(known, least, most, error, runs)
     now = interval_of(known.tolist(), metric, difference=difference, error=error)
     if now.method == "range":
         return now
@@ -274,7 +265,15 @@ def _range_of(name: str, *, difference: bool) -> tuple[float, float]:
 # --- betting -------------------------------------------------------------------------------------
 
 
-def _betting(shares: Values, error: float, weight: float = 1.0) -> tuple[float, float]:
+def _of_bounded(known: Values, least: float, most: float, error: float, runs: int) -> Interval:
+    """Return the interval after `runs` runs like the known ones, of a metric with bounds."""
+    width = most - least
+    low, high = _betting((known - least) / width, error, weight=runs / len(known))
+    mean = math.fsum(known) / len(known)
+    return Interval(mean, least + low * width, least + high * width, runs, "betting", 1 - error)
+
+
+def _betting(shares: Values, error: float, weight: float) -> tuple[float, float]:
     """Return the ends of the interval of the mean of values in [0, 1].
 
     weight: every value stands for so many.

@@ -217,10 +217,10 @@ def _scene(text: str) -> Result:
     return run(loads(head + app + text), fidelity="engine")
 
 
-def _client(mix: str, *, rate: str = "1/1s", more: str = "") -> str:
+def _client(mix: str, *, rate: str = "1/1s") -> str:
     return (
         '[[clients]]\nname = "c"\napplication = "a"\nloop = "open"\n'
-        f'arrivals = {{ kind = "constant", rate = "{rate}" }}\nmix = [{{ {mix} }}]\n{more}\n'
+        f'arrivals = {{ kind = "constant", rate = "{rate}" }}\nmix = [{{ {mix} }}]\n'
     )
 
 

@@ -400,8 +400,6 @@ _RULE_ROW: Final = 40
 _LONGEST: Final = 34
 _SECOND_NS: Final = 1_000_000_000
 
-Numbers = npt.NDArray[np.int64]
-
 
 def rates(chart: Stacked, axis: Axis) -> Drawing:
     """Stacked bars as rates a second."""

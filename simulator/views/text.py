@@ -105,10 +105,10 @@ def span_text(span_ns: int) -> str:
     return f"{span_ns}{_THIN}ns"
 
 
-def clock_text(at_ns: int, *, date: bool = True) -> str:
+def clock_text(at_ns: int) -> str:
     """Return an instant since the Unix epoch as UTC, to the second: `2015-05-17 10:05:03`."""
     moment = _EPOCH + dt.timedelta(seconds=at_ns // _SECOND_NS)
-    return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def plain_text(text: str) -> str:

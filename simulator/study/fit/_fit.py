@@ -21,7 +21,7 @@ from simulator.study.fit.groups import group_clients
 from simulator.study.fit.judge import Judgement, LogView, judge, lead_of, replayed
 from simulator.study.fit.model import Model, model_of
 from simulator.study.fit.observed import Observed, Window, observe
-from simulator.study.fit.series import Series, gap_edges
+from simulator.study.fit.series import Hints, Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.study.replay import run_name
 
@@ -70,30 +70,24 @@ class _Work:
 
     def fitted(self) -> Fit:
         """Fit, and judge."""
-        holdout, runs = self._options.holdout, self._options.runs
+        holdout = self._options.holdout
         assert not isinstance(holdout, str), "a text was read already"
-        observed = self.observed
-        whole_log = observed.whole
-        split = whole_log.to_ns if holdout is None else round(whole_log.to_ns * (1 - holdout))
-        fitted_on = Window(0, split)
-        model, view = self._model(fitted_on, steady=holdout is not None)
-        found = Fit(model, observed_summary(observed), None, holdout)
-        if not self._options.judged:
-            return found
-        if holdout is None:
-            found.judgement = self._judged(model, view, fitted_on, runs, predicted=False)
-            return found
-        rest = Window(split, whole_log.to_ns)
-        series = self._series(model.of_client, len(model.groups), rest)
-        series.patience_ns = model.series.patience_ns
-        series.most_attempts = model.series.most_attempts
-        later = self._replayed(rest, series, model.of_client)
-        if later.measures["offered", ""] < 1:
-            raise InputError(
-                f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
-            )
-        ahead = self._ahead(model, rest)
-        found.judgement = self._judged(ahead, later, rest, runs, predicted=True)
+        whole = self.observed.whole
+        split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
+        window = Window(0, split)
+        model, view = self._model(window, steady=holdout is not None)
+        found = Fit(model, observed_summary(self.observed), None, holdout)
+        if self._options.judged and holdout is not None:
+            window = Window(split, whole.to_ns)
+            view = self._replayed(window, model.of_client, Hints(*model.series.hints[:2]))
+            if view.measures["offered", ""] < 1:
+                raise InputError(
+                    f"holdout = {holdout:.0%} must leave requests to predict; the log has none"
+                    " there"
+                )
+            model = self._ahead(model, window)
+        if self._options.judged:
+            found.judgement = self._judged(model, view, window, predicted=holdout is not None)
         return found
 
     def _ahead(self, model: Model, rest: Window) -> Model:
@@ -104,30 +98,22 @@ class _Work:
 
     def _model(self, window: Window, *, steady: bool) -> tuple[Model, LogView]:
         observed = self.observed
-        counts = self._counts(window)
-        grouping = group_clients(observed, counts)
-        series = self._series(grouping.of_client, len(grouping), window)
-        view = self._replayed(window, series, grouping.of_client)
-        if _asks_again(observed, series):
-            patience = _patience(series)
-            for attempts in (None, attempts_told):
-                told = None if attempts is None else _each(attempts, series)
-                series = self._series(grouping.of_client, len(grouping), window)
-                series.patience_ns, series.most_attempts = patience, told
-                view = self._replayed(window, series, grouping.of_client)
-        if (gaps := _each(lambda found, group: burst_gap_ns(found.gaps, group), series)).any():
-            again = self._series(grouping.of_client, len(grouping), window)
-            again.patience_ns, again.most_attempts = (
-                series.patience_ns,
-                series.most_attempts,
-            )
-            again.burst_gap_ns, series = gaps, again
-            view = self._replayed(window, series, grouping.of_client)
+        grouping = group_clients(observed, self._counts(window))
+        view = self._replayed(window, grouping.of_client)
+        if _asks_again(observed, view.series):
+            patience = _patience(view.series)
+            view = self._replayed(window, grouping.of_client, Hints(patience))
+            most = _each(attempts_told, view.series)
+            view = self._replayed(window, grouping.of_client, Hints(patience, most))
+        gaps = _each(lambda found, group: burst_gap_ns(found.gaps, group), view.series)
+        if gaps.any():
+            hints = view.series.hints._replace(burst_gap_ns=gaps)
+            view = self._replayed(window, grouping.of_client, hints)
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_name(observed.log.name)).strip("-") or "log"
         model = model_of(
             observed,
             window,
-            series,
+            view.series,
             grouping,
             name=name,
             limits=_path_of(self._options.limits),
@@ -143,19 +129,19 @@ class _Work:
             counts += np.bincount(block.party, minlength=len(counts))
         return np.asarray(np.where(self.observed.attempt <= 1, counts, 0))
 
-    def _series(self, of_client: Numbers, groups: int, window: Window) -> Series:
+    def _replayed(self, window: Window, of_client: Numbers, hints: Hints | None = None) -> LogView:
+        """Put a window of the log through the limits, and count its rows."""
         observed = self.observed
-        return Series(
-            groups,
+        series = Series(
+            int(of_client.max()) + 1,
             len(of_client),
             window.span_ns,
             observed.start_ns + window.from_ns,
             observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
+            hints,
         )
-
-    def _replayed(self, window: Window, series: Series, of_client: Numbers) -> LogView:
         return replayed(
-            self.observed,
+            observed,
             window,
             series,
             self._options.table,
@@ -164,16 +150,8 @@ class _Work:
             self._options.stage("deciding"),
         )
 
-    def _judged(
-        self,
-        model: Model,
-        view: LogView,
-        window: Window,
-        runs: int | None,
-        *,
-        predicted: bool,
-    ) -> Judgement:
-        told = self._options.stage("playing")
+    def _judged(self, model: Model, view: LogView, window: Window, *, predicted: bool) -> Judgement:
+        told, runs = self._options.stage("playing"), self._options.runs
         rows = round(view.measures["offered", ""])
         heard = None if told is None else lambda done: told(done * rows)
         return judge(model, view, window, predicted=predicted, runs=runs, progress=heard)
@@ -198,10 +176,7 @@ def _patience(series: Series) -> Numbers:
     found = np.zeros(series.groups, dtype=np.int64)
     edges = gap_edges()[1:]
     for group in range(series.groups):
-        after, others = (
-            series.after_refusal.counts[group],
-            series.all_gaps.counts[group],
-        )
+        after, others = series.after_refusal.counts[group], series.all_gaps.counts[group]
         if after.sum() < 5:
             continue
         of_others = np.cumsum(others) / max(1, others.sum())

@@ -15,7 +15,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -95,7 +95,6 @@ class Judgement:
     window: Window
     slots_log: Numbers
     slots_runs: Floats
-    gaps: list[tuple[str, float, float]] = field(default_factory=list)
 
     def line(self, measure: str, of: str = "") -> Line:
         """Return one line; raises `KeyError` where there is none."""

@@ -62,11 +62,6 @@ class Pool:
     clients_each: int | None = None
     evidence: str = ""
 
-    @property
-    def dealt(self) -> tuple[object, ...]:
-        """How its addresses are assigned."""
-        return self.per, self.zipf, self.clients_each
-
 
 @dataclass(slots=True)
 class FittedGroup:
@@ -93,7 +88,6 @@ class FittedGroup:
     keys_zipf: Estimate | None = None
     pool: Pool | None = None
     sure: float = 1.0
-    dispersion: tuple[float, ...] = ()
 
     @property
     def lost(self) -> list[str]:
@@ -122,7 +116,7 @@ class Model:
         return self.scenario
 
 
-def model_of(  # noqa: PLR0913 # reason: what a model is made of
+def model_of(
     observed: Observed,
     window: Window,
     series: Series,
@@ -132,9 +126,8 @@ def model_of(  # noqa: PLR0913 # reason: what a model is made of
     limits: str | None = None,
     profile: str | None = None,
     steady: bool = False,
-    duration_ns: int | None = None,
 ) -> Model:
-    """Return the model of a window of a log. steady: without trends; duration_ns: of the file."""
+    """Return the model of a window of a log. steady: without trends."""
     shared = _Shared(observed, grouping, series)
     names = _names(observed, grouping)
     groups = [
@@ -151,8 +144,7 @@ def model_of(  # noqa: PLR0913 # reason: what a model is made of
         series,
     )
     model.lost = _lost(observed, model)
-    writing = _Writing(observed, window, model, name, limits, profile, duration_ns)
-    model.text = writing.text()
+    model.text = _Writing(observed, window, model, name, limits, profile).text()
     model.scenario = loads(model.text, f"{name}.toml")
     return model
 
@@ -231,10 +223,7 @@ def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, flo
     heads: dict[tuple[str, int], int] = {}
     rest = 0
     for request in order:
-        alike = (
-            observed.requests[request].split(" ")[0],
-            int(observed.limit_class[request]),
-        )
+        alike = observed.requests[request].split(" ")[0], int(observed.limit_class[request])
         big = len(kept) < _SHOWN and counts[request] >= _LEAST_SHARE * total
         if big or alike not in heads:
             kept[request] = counts[request]
@@ -279,7 +268,6 @@ class _Shared:
         self._group = group
         self._key, self._ip = parties.key.codes, parties.ip.codes
         self._client = observed.client
-        self._ips: dict[int, Numbers] = {}
 
     def keys_of_owner(self) -> dict[int, int]:
         """Return how many keys each owner has, of those that asked."""
@@ -329,10 +317,7 @@ class _Shared:
         if found.pool is None:
             found.pool = Pool(f"{found.name}-addresses", len(ips[other]))
         pool = found.pool
-        if mine.pool is not None and (mine.pool.per, mine.pool.zipf) != (
-            pool.per,
-            pool.zipf,
-        ):
+        if mine.pool is not None and (mine.pool.per, mine.pool.zipf) != (pool.per, pool.zipf):
             return False
         ips[other] = np.union1d(ips[other], ips[number])
         pool.count = max(pool.count, len(ips[other]))
@@ -460,7 +445,6 @@ class _Writing:
     name: str
     limits: str | None
     profile: str | None
-    duration_ns: int | None
 
     def text(self) -> str:
         """Return the scenario file."""
@@ -479,11 +463,10 @@ class _Writing:
         )
         lines = textwrap.wrap(question, _WIDTH - 2)
         start = _instant(observed.start_ns + window.from_ns)
-        duration = self.duration_ns or window.span_ns
         head = [f"# {line}" for line in lines]
         head += [
             f'name = "{self.name}"',
-            f'duration = "{format_duration(_round_ns(duration))}"',
+            f'duration = "{format_duration(_round_ns(window.span_ns))}"',
             f"seed = {_SEED}",
             f"start_time = {start}",
         ]

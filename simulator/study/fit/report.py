@@ -17,20 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from simulator.study.fit._fit import Fit
-    from simulator.study.fit.judge import Line
+    from simulator.study.fit.judge import Judgement, Line
     from simulator.study.fit.model import FittedGroup
 
 __all__ = ["FitPlots", "as_html", "as_text"]
 
 _WIDTH: Final = 640
-_UNITS: Final = {
-    "offered": "requests",
-    "refused share": "%",
-    "blocked s": "s",
-    "peak": "requests in a window",
-    "dispersion": "index",
-    "gap distance": "of 1",
-}
 
 
 def as_text(fit: Fit) -> Group:
@@ -41,28 +33,29 @@ def as_text(fit: Fit) -> Group:
     rest = ("how they ask", "after a refusal")
     groups = plain_table(["group"], ("clients", "requests"), rest, wraps=("group", *rest))
     for group in fit.model.groups:
-        groups.add_row(
-            group.name,
-            f"{group.count.value:,.0f}",
-            f"{group.rows:,}",
-            _pace(group),
-            _retry(group),
-        )
+        counts = f"{group.count.value:,.0f}", f"{group.rows:,}"
+        groups.add_row(group.name, *counts, _pace(group), _retry(group))
     parts: list[Any] = [Text(_head(fit)), Text(), groups]
     if fit.judgement is not None:
-        title = "predicted" if fit.judgement.predicted else "scenario"
-        sides = plain_table(["measure"], ("log", title, "95 % of runs lie in"), [""])
-        for line in fit.judgement.lines:
-            if line.log or line.high:
-                sides.add_row(*_cells(line))
-        parts += [Text(), Text(_judged(fit)), Text(), sides]
+        what, *sides, agrees = _columns(fit.judgement)
+        table = plain_table([what], sides, [agrees])
+        for row in _rows(fit.judgement):
+            table.add_row(*row)
+        parts += [Text(), Text(_judged(fit)), Text(), table]
     if fit.lost:
-        parts += [
-            Text(),
-            Text("Limits of this fit:"),
-            *(Text(f"- {words}") for words in fit.lost),
-        ]
+        parts += [Text(), Text("Limits of this fit:")]
+        parts += [Text(f"- {words}") for words in fit.lost]
     return Group(*parts)
+
+
+def _columns(found: Judgement) -> tuple[str, ...]:
+    played = "predicted" if found.predicted else "scenario"
+    return "measure", "log", played, "95 % of runs lie in", ""
+
+
+def _rows(found: Judgement) -> list[list[str]]:
+    """Return the measures that the log or the runs have, as `_columns` names the parts of each."""
+    return [_cells(line) for line in found.lines if line.log or line.high]
 
 
 def _head(fit: Fit) -> str:
@@ -127,12 +120,9 @@ def as_html(fit: Fit) -> str:
     """Return what a notebook shows of a fit."""
     parts = [f"<p><b>{html.escape(_head(fit))}</b></p>", fit.groups.to_html(border=0)]
     if fit.judgement is not None:
-        parts += [f"<p>{html.escape(_judged(fit))}</p>"]
-        lines = [line for line in fit.judgement.lines if line.log or line.high]
-        rows = [_cells(line) for line in lines]
-        played = "predicted" if fit.judgement.predicted else "scenario"
-        names = ["measure", "log", played, "95 % of runs lie in", ""]
-        parts.append(pd.DataFrame(rows, columns=names).to_html(border=0, index=False))
+        table = pd.DataFrame(_rows(fit.judgement), columns=_columns(fit.judgement))
+        parts.append(f"<p>{html.escape(_judged(fit))}</p>")
+        parts.append(table.to_html(border=0, index=False))
     if fit.lost:
         items = "".join(f"<li>{html.escape(words)}</li>" for words in fit.lost)
         parts.append(f"<p>Limits of this fit:</p><ul>{items}</ul>")

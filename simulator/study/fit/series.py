@@ -11,14 +11,14 @@ Stamps of a coarse clock are spread evenly over its tick first; else all gaps wi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.study.fit.observed import MOST_ATTEMPTS
 
-__all__ = ["LAG_CHAIN", "SLOTS", "WIDTHS_S", "Rows", "Series", "gap_edges"]
+__all__ = ["LAG_CHAIN", "SLOTS", "WIDTHS_S", "Hints", "Rows", "Series", "gap_edges"]
 
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -51,6 +51,14 @@ def _none(*shape: int) -> Numbers:
     return np.zeros(shape, dtype=np.int64)
 
 
+def _add(
+    sums: npt.NDArray[Any], group: Numbers, place: Numbers, weights: Numbers | Floats | None = None
+) -> None:
+    """Count rows, or add up weights, by group and place."""
+    at = group * sums.shape[1] + place
+    sums += np.bincount(at, weights, minlength=sums.size).reshape(sums.shape)
+
+
 @dataclass(slots=True)
 class Rows:
     """Some consecutive rows, in order of time.
@@ -70,9 +78,13 @@ class Rows:
         """Return the rows from an instant on, which becomes 0."""
         if not instant_ns:
             return self
-        first = int(np.searchsorted(self.t_ns, instant_ns))
-        kept = [getattr(self, each.name)[first:] for each in fields(self)]
-        return Rows(kept[0] - instant_ns, *kept[1:])
+        kept = self.at(slice(int(np.searchsorted(self.t_ns, instant_ns)), None))
+        kept.t_ns = kept.t_ns - instant_ns
+        return kept
+
+    def at(self, places: Any) -> Rows:  # noqa: ANN401 # reason: whatever an array takes
+        """Return the rows at some places."""
+        return Rows(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
 class GapCounts:
@@ -86,10 +98,9 @@ class GapCounts:
 
     def add(self, group: Numbers, gaps_ns: Numbers) -> None:
         """Count some gaps."""
-        place = group * _BINS + _class_of(gaps_ns)
-        size = self.counts.size
-        self.counts += np.bincount(place, minlength=size).reshape(self.counts.shape)
-        self.sums_ns += np.bincount(place, gaps_ns, minlength=size).reshape(self.counts.shape)
+        place = _class_of(gaps_ns)
+        _add(self.counts, group, place)
+        _add(self.sums_ns, group, place, gaps_ns)
         self.squares += np.bincount(group, gaps_ns.astype(float) ** 2, minlength=len(self.squares))
         np.minimum.at(self.least_ns, group, gaps_ns.astype(float))
 
@@ -157,40 +168,48 @@ class _Bins:
 
 
 @dataclass(slots=True)
-class Carry:
-    """The last row of each client."""
+class _Last:
+    """Of each client or row, the row before it: −1 where there is none."""
 
     t_ns: Numbers
-    first_ns: Numbers
     refused: Numbers
     request: Numbers
-    place: Numbers
     wait_ns: Numbers
-    label: Numbers
+    attempt: Numbers
 
     @classmethod
-    def of(cls, clients: int) -> Carry:
+    def of_none(cls, clients: int) -> _Last:
         """Return the initial state: no client has a row."""
-        none = [np.full(clients, -1, dtype=np.int64) for _ in range(7)]
-        return cls(*none)
+        return cls(*(np.full(clients, -1, dtype=np.int64) for _ in fields(cls)))
+
+
+class Hints(NamedTuple):
+    """What earlier counts have shown of each group; None for nothing.
+
+    patience_ns: how long after a refusal the same request is a further attempt. most_attempts:
+    after how many attempts a request is given up, 0 for unknown. burst_gap_ns: the gap below which
+    two requests belong to one burst, 0 for none.
+    """
+
+    patience_ns: Numbers | None = None
+    most_attempts: Numbers | None = None
+    burst_gap_ns: Numbers | None = None
 
 
 class Series:
-    """The counts; the last group of `dispersion` is all rows together, further attempts too.
-
-    patience_ns: of each group, how long after a refusal the same request is a further attempt.
-    most_attempts: of each group, after how many attempts a request is given up, 0 for unknown.
-    burst_gap_ns: of each group, the gap below which two requests belong to one burst, 0 for none.
-    """
+    """The counts; the last group of `dispersion` is all rows together, further attempts too."""
 
     def __init__(
-        self, groups: int, clients: int, span_ns: int, start_ns: int, tick_ns: int = 1
+        self,
+        groups: int,
+        clients: int,
+        span_ns: int,
+        start_ns: int,
+        tick_ns: int,
+        hints: Hints | None = None,
     ) -> None:
-        self.groups, self.clients = groups, clients
+        self.groups, self.clients, self.hints = groups, clients, hints or Hints()
         self.span_ns, self.start_ns, self.tick_ns = span_ns, start_ns, tick_ns
-        self.patience_ns: Numbers | None = None
-        self.burst_gap_ns: Numbers | None = None
-        self.most_attempts: Numbers | None = None
         self.rows, self.firsts, self.refusals = _none(groups), _none(groups), _none(groups)
         self.interleaved, self.asked = _none(groups), _none(groups)
         self.waited, self.honoured = _none(groups), _none(groups)
@@ -209,20 +228,30 @@ class Series:
         self.beyond = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.runs: Floats = np.zeros((groups, 7))
         self._bins = [_Bins(width * _SECOND_NS, groups + 1) for width in WIDTHS_S]
-        self._carry = Carry.of(clients)
+        self._last = _Last.of_none(clients)
+        self._last_first_ns = np.full(clients, -1, dtype=np.int64)
+        self._last_label = np.full(clients, -1, dtype=np.int64)
         self._blocks = 0
 
     def take(self, rows: Rows) -> None:
         """Count some rows; blocks come in order of time."""
         if not len(rows.t_ns):
             return
-        order, t_ns = self._by_client(rows)
-        client = rows.client[order]
-        before = self._before(order, t_ns, client, rows)
-        further, place = self._further(rows, order, before)
-        self._note(rows, order, t_ns, place, before)
-        self._count(rows, order, further, place)
-        self._gap(rows, order, t_ns, further, place, before)
+        rows, t_ns = self._by_client(rows)
+        starts = np.r_[True, rows.client[1:] != rows.client[:-1]]
+        before = self._before(rows, t_ns, starts)
+        further, place = self._further(rows, starts, before)
+        last = np.flatnonzero(np.r_[starts[1:], True])
+        for each, kept in (
+            (self._last.t_ns, t_ns),
+            (self._last.refused, rows.refused),
+            (self._last.request, rows.request),
+            (self._last.wait_ns, rows.wait_ns),
+            (self._last.attempt, place),
+        ):
+            each[rows.client[last]] = kept[last]
+        self._count(rows, further, place)
+        self._gap(rows, t_ns, further, place, before)
 
     def dispersion(self) -> Floats:
         """Return the index of dispersion: a line per group and one for all, a column per width."""
@@ -230,8 +259,8 @@ class Series:
 
     # --- one block -------------------------------------------------------------------------------
 
-    def _by_client(self, rows: Rows) -> tuple[Numbers, Numbers]:
-        """Return the rows' order by client, then time, and their instants in that order."""
+    def _by_client(self, rows: Rows) -> tuple[Rows, Numbers]:
+        """Return the rows by client, then time, and their instants."""
         t_ns = rows.t_ns
         if self.tick_ns > 1:
             random = np.random.Generator(np.random.Philox(self._blocks))
@@ -239,135 +268,96 @@ class Series:
             t_ns = t_ns + random.integers(0, self.tick_ns, len(t_ns))
         self._blocks += 1
         order = np.lexsort((t_ns, rows.client))
-        return order, t_ns[order]
+        return rows.at(order), t_ns[order]
 
-    def _before(self, order: Numbers, t_ns: Numbers, client: Numbers, rows: Rows) -> _Before:
-        """Return, for each row, the previous row of its client; −1 where there is none."""
-        starts = np.r_[True, client[1:] != client[:-1]]
-        carry = self._carry
+    def _before(self, rows: Rows, t_ns: Numbers, starts: Flags) -> _Last:
+        """Return, for each row, the previous row of its client."""
         heads = np.flatnonzero(starts)
 
         def shifted(now: Numbers, last: Numbers) -> Numbers:
             found = np.empty_like(now)
             found[1:] = now[:-1]
-            found[heads] = last[client[heads]]
+            found[heads] = last[rows.client[heads]]
             return found
 
-        return _Before(
-            starts,
-            shifted(t_ns, carry.t_ns),
-            shifted(rows.refused[order], carry.refused),
-            shifted(rows.request[order], carry.request),
-            shifted(rows.wait_ns[order], carry.wait_ns),
-            shifted(rows.attempt[order], np.maximum(carry.place, 0)),
+        return _Last(
+            shifted(t_ns, self._last.t_ns),
+            shifted(rows.refused, self._last.refused),
+            shifted(rows.request, self._last.request),
+            shifted(rows.wait_ns, self._last.wait_ns),
+            shifted(rows.attempt, np.maximum(self._last.attempt, 0)),
         )
 
-    def _further(self, rows: Rows, order: Numbers, before: _Before) -> tuple[Flags, Numbers]:
+    def _further(self, rows: Rows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
         """Return which rows are further attempts, and which attempt each is, from 1."""
-        told = rows.attempt[order]
-        group = rows.group[order]
-        client = rows.client[order]
+        told = rows.attempt
         further = told > 1
-        if self.patience_ns is not None:
-            gap = rows.t_ns[order] - before.t_ns
+        if self.hints.patience_ns is not None:
             repeats = (
                 (before.refused == 1)
-                & (before.request == rows.request[order])
-                & (gap <= self.patience_ns[group])
+                & (before.request == rows.request)
+                & (rows.t_ns - before.t_ns <= self.hints.patience_ns[rows.group])
             )
             further = further | ((told == 0) & repeats & (before.t_ns >= 0))
-        number = np.arange(len(order))
-        root = np.where(~further | before.starts, number, -1)
-        root = np.maximum.accumulate(root)
-        carried = self._carry.place[client[root]]
+        number = np.arange(len(told))
+        root = np.maximum.accumulate(np.where(~further | starts, number, -1))
+        carried = self._last.attempt[rows.client[root]]
         base = np.where(further[root], np.maximum(carried, 1) + 1, 1)
         place = np.where(told > 0, told, base + number - root)
-        if self.most_attempts is not None:
-            most = self.most_attempts[group]
+        if self.hints.most_attempts is not None:
+            most = self.hints.most_attempts[rows.group]
             ends = (told == 0) & (most > 0)
             place = np.where(ends, (place - 1) % np.maximum(most, 1) + 1, place)
             further = further & (place > 1)
         return further, np.minimum(place, MOST_ATTEMPTS)
 
-    def _note(
-        self, rows: Rows, order: Numbers, t_ns: Numbers, place: Numbers, before: _Before
-    ) -> None:
-        """Keep the last row of each client."""
-        client = rows.client[order]
-        last = np.flatnonzero(np.r_[before.starts[1:], True])
-        carry, who = self._carry, client[last]
-        carry.t_ns[who] = t_ns[last]
-        carry.refused[who] = rows.refused[order][last]
-        carry.request[who] = rows.request[order][last]
-        carry.place[who] = place[last]
-        carry.wait_ns[who] = rows.wait_ns[order][last]
-
-    def _count(self, rows: Rows, order: Numbers, further: Flags, place: Numbers) -> None:
-        groups, group = self.groups, rows.group[order]
-        refused = rows.refused[order] == 1
-        first = ~further
-        self.rows += np.bincount(group, minlength=groups)
-        self.firsts += np.bincount(group[first], minlength=groups)
-        self.refusals += np.bincount(group[refused], minlength=groups)
-        self.per_client += np.bincount(rows.client[order][first], minlength=self.clients)
-        size = MOST_ATTEMPTS + 1
-        at = group * size + place
-        self.attempts += np.bincount(at, minlength=groups * size).reshape(groups, size)
-        counted = np.bincount(at[refused], minlength=groups * size)
-        self.refused_attempts += counted.reshape(groups, size)
-        t_s = rows.t_ns[order] / 1e9
-        self.times_s += np.bincount(at, t_s, minlength=groups * size).reshape(groups, size)
-        sums = np.bincount(at[refused], t_s[refused], minlength=groups * size)
-        self.refused_times_s += sums.reshape(groups, size)
-        is_first = np.empty(len(order), dtype=bool)
-        is_first[order] = first
-        t_first, g_first = rows.t_ns[is_first], rows.group[is_first]
-        slot = np.minimum(t_first * SLOTS // max(1, self.span_ns), SLOTS - 1)
-        at = g_first * SLOTS + slot
-        self.slots += np.bincount(at, minlength=groups * SLOTS).reshape(groups, SLOTS)
-        hour = (self.start_ns + t_first) // (3_600 * _SECOND_NS) % 24
-        at = g_first * 24 + hour
-        self.hours += np.bincount(at, minlength=groups * 24).reshape(groups, 24)
+    def _count(self, rows: Rows, further: Flags, place: Numbers) -> None:
+        groups, refused = self.groups, rows.refused == 1
+        self.rows += np.bincount(rows.group, minlength=groups)
+        self.refusals += np.bincount(rows.group[refused], minlength=groups)
+        t_s = rows.t_ns / 1e9
+        _add(self.attempts, rows.group, place)
+        _add(self.times_s, rows.group, place, t_s)
+        _add(self.refused_attempts, rows.group[refused], place[refused])
+        _add(self.refused_times_s, rows.group[refused], place[refused], t_s[refused])
+        firsts = rows.at(~further)
+        self.firsts += np.bincount(firsts.group, minlength=groups)
+        self.per_client += np.bincount(firsts.client, minlength=self.clients)
+        slot = np.minimum(firsts.t_ns * SLOTS // max(1, self.span_ns), SLOTS - 1)
+        _add(self.slots, firsts.group, slot)
+        hour = (self.start_ns + firsts.t_ns) // (3_600 * _SECOND_NS) % 24
+        _add(self.hours, firsts.group, hour)
+        all_rows = np.full(len(rows.t_ns), groups, dtype=np.int64)
         for bins in self._bins:
-            bins.add(
-                np.r_[t_first, rows.t_ns],
-                np.r_[g_first, np.full(len(rows.t_ns), groups, dtype=np.int64)],
-            )
-        keys, counts = np.unique(g_first * (1 << 32) + rows.request[is_first], return_counts=True)
+            bins.add(np.r_[firsts.t_ns, rows.t_ns], np.r_[firsts.group, all_rows])
+        keys, counts = np.unique(firsts.group * (1 << 32) + firsts.request, return_counts=True)
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
             pair = divmod(key, 1 << 32)
             self.mix[pair] = self.mix.get(pair, 0) + count
 
     def _gap(
-        self,
-        rows: Rows,
-        order: Numbers,
-        t_ns: Numbers,
-        further: Flags,
-        place: Numbers,
-        before: _Before,
+        self, rows: Rows, t_ns: Numbers, further: Flags, place: Numbers, before: _Last
     ) -> None:
-        group, client = rows.group[order], rows.client[order]
-        known = before.t_ns >= 0
+        group, known = rows.group, before.t_ns >= 0
         gap = np.maximum(t_ns - before.t_ns, 0)
-        self.all_gaps.add(group[known & (before.refused != 1)], gap[known & (before.refused != 1)])
         after = known & (before.refused == 1)
-        self.halts.add(group[after], gap[after])
-        after = after & (before.request == rows.request[order])
-        self.after_refusal.add(group[after], gap[after])
-        thinks = known & ~further
-        self.thinks.add(group[thinks], gap[thinks])
-        told = rows.attempt[order]
-        follows = (told == 0) | ((told == before.attempt + 1) & (gap > 0))
-        alone = further & known & (before.refused == 1) & follows
+        again = after & (before.request == rows.request)
+        follows = (rows.attempt == 0) | ((rows.attempt == before.attempt + 1) & (gap > 0))
+        alone = further & after & follows
+        for counts, kept in (
+            (self.all_gaps, known & (before.refused != 1)),
+            (self.halts, after),
+            (self.after_refusal, again),
+            (self.thinks, known & ~further),
+        ):
+            counts.add(group[kept], gap[kept])
         self.interleaved += np.bincount(group[further & known & ~alone], minlength=self.groups)
         self.chained_ns += np.bincount(group[alone], gap[alone], minlength=self.groups)
         self._retries(group[alone], gap[alone], place[alone], before.wait_ns[alone])
-        asked = rows.wait_ns[order] > 0
-        self.asked += np.bincount(group[asked], minlength=self.groups)
-        asked_s = -(-rows.wait_ns[order] // _SECOND_NS).astype(float)
+        self.asked += np.bincount(group[rows.wait_ns > 0], minlength=self.groups)
+        asked_s = -(-rows.wait_ns // _SECOND_NS).astype(float)
         self.asked_s += np.bincount(group, asked_s, minlength=self.groups)
-        self._first_gaps(client, group, t_ns, further)
+        self._first_gaps(rows.client, group, t_ns, further)
 
     def _retries(self, group: Numbers, gap: Numbers, place: Numbers, wait: Numbers) -> None:
         asked_ns = -(-wait // _SECOND_NS) * _SECOND_NS
@@ -389,13 +379,13 @@ class Series:
         client, group, t_ns = client[kept], group[kept], t_ns[kept]
         heads = np.flatnonzero(np.r_[True, client[1:] != client[:-1]])
         before = np.r_[-1, t_ns[:-1]]
-        before[heads] = self._carry.first_ns[client[heads]]
+        before[heads] = self._last_first_ns[client[heads]]
         last = np.flatnonzero(np.r_[client[1:] != client[:-1], True])
-        self._carry.first_ns[client[last]] = t_ns[last]
+        self._last_first_ns[client[last]] = t_ns[last]
         known = before >= 0
         gap = np.maximum(t_ns - before, 0)
         self.gaps.add(group[known], gap[known])
-        if self.burst_gap_ns is not None:
+        if self.hints.burst_gap_ns is not None:
             self._label(client, group, gap, known, heads, last)
 
     def _label(
@@ -412,11 +402,11 @@ class Series:
         runs: short gaps and their time, long gaps and their time, bursts that begin after a long
         gap, requests between two long gaps, first requests.
         """
-        assert self.burst_gap_ns is not None, "asked with it"
-        label = np.where(known, np.where(gap <= self.burst_gap_ns[group], 1, 0), -1)
+        assert self.hints.burst_gap_ns is not None, "asked with it"
+        label = np.where(known, np.where(gap <= self.hints.burst_gap_ns[group], 1, 0), -1)
         prior = np.r_[-1, label[:-1]]
-        prior[heads] = self._carry.label[client[heads]]
-        self._carry.label[client[last]] = label[last]
+        prior[heads] = self._last_label[client[heads]]
+        self._last_label[client[last]] = label[last]
         for column, rows, weight in (
             (0, label == 1, None),
             (1, label == 1, gap),
@@ -428,13 +418,3 @@ class Series:
         ):
             weights = None if weight is None else weight[rows].astype(float)
             self.runs[:, column] += np.bincount(group[rows], weights, minlength=self.groups)
-
-
-@dataclass(slots=True)
-class _Before:
-    starts: Flags
-    t_ns: Numbers
-    refused: Numbers
-    request: Numbers
-    wait_ns: Numbers
-    attempt: Numbers

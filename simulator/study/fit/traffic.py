@@ -86,10 +86,6 @@ class Estimate:
         """Return the estimate in another unit."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
-    def holds(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
-        return self.low <= value <= self.high
-
 
 @dataclass(slots=True)
 class Pace:
@@ -424,12 +420,13 @@ def burst_gap_ns(gaps: GapCounts, group: int) -> int:
 
 def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
     """Return on-off arrivals, where requests come in bursts."""
-    if series.burst_gap_ns is None or not series.burst_gap_ns[group]:
+    borders_ns = series.hints.burst_gap_ns
+    if borders_ns is None or not borders_ns[group]:
         return None
     short, short_ns, _, _, bursts, lonely, heads = series.runs[group].tolist()
     if bursts < 4 or short < 4:
         return None
-    border_s = float(series.burst_gap_ns[group]) / 1e9
+    border_s = float(borders_ns[group]) / 1e9
     inner_s = _untruncated(short_ns / short / 1e9, border_s)
     on_rate, lonely_rate = 1 / inner_s, 0.0
     off_s = max(clients * series.span_ns / 1e9 - short_ns / 1e9, inner_s) / bursts
